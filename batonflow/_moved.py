@@ -15,6 +15,28 @@ __all__ = ["HOMES", "install", "present_name"]
 
 HOMES = {
     "agents.serve": "server.endpoints",
+    "instrumentation.arguments": "instrumentation.traced",
+    "instrumentation.event_handlers": "instrumentation.handlers",
+    "instrumentation.events.exception": "instrumentation.events.base",
+    "instrumentation.events.span": "instrumentation.events.base",
+    "instrumentation.span": "instrumentation.handlers",
+    "instrumentation.span_handlers": "instrumentation.handlers",
+    "llms._clients": "llms._vendor",
+    "llms.callbacks": "llms.call_tracing",
+    "llms.closing": "llms._bridge",
+    "llms.gates": "llms.stream",
+    "llms.halves": "llms.sdk_body",
+    "llms.llm": "llms",
+    "llms.native": "llms.stream",
+    "llms.partial": "llms.json_text",
+    "llms.prompts.mixin": "llms.prompts.base",
+    "llms.react_steps": "llms.react_text",
+    "llms.registry": "llms.settings",
+    "llms.structured_asking": "llms.structured",
+    "llms.telling": "llms.call_tracing",
+    "llms.tracing": "llms.call_tracing",
+    "llms.types": "llms.messages",
+    "llms.wrapping": "llms.function_calling",
     "cli.answering": "cli.cmd_approve",
     "cli.briefly": "cli.summary",
     "cli.chatting": "cli.cmd_chat",
@@ -38,6 +60,9 @@ HOMES = {
     "workflow_core.context.serializers": "values",
     "workflow_core.context.state_edits": "durable.state_edits",
     "workflow_core.context.values": "values.unmarked",
+    "workflow_core.compat.stepwise": "workflow_core.stepwise",
+    "workflow_core.context.state_data": "workflow_core.state_data",
+    "workflow_core.context.telling": "workflow_core.telling",
     "workflow_core.decorators": "workflow_core.step",
     "workflow_core.draw": "draw",
     "workflow_core.durable": "durable.lifecycle",
@@ -46,7 +71,7 @@ HOMES = {
     "workflow_core.engine.calling": "workflow_core.engine.attempts",
     "workflow_core.engine.recording": "workflow_core.engine.attempts",
     "workflow_core.engine.collecting": "workflow_core.engine.attempts",
-    "workflow_core.engine.stored_run": "workflow_core.engine.releasing",
+    "workflow_core.engine.stored_run": "workflow_core.run",
     "workflow_core.family": "workflow_core.child_runs",
     "workflow_core.instrumentation": "instrumentation",
     "workflow_core.instrumentation.genai": "llms.genai",
@@ -71,7 +96,7 @@ HOMES = {
     "workflow_core.journal.sqlite_schema": "durable.stores.sqlite_schema",
     "workflow_core.journal.sqlite_threads": "durable.stores.sqlite_threads",
     "workflow_core.journal.sqlite_upkeep": "durable.stores.sqlite_upkeep",
-    "workflow_core.journal.store": "durable.stores.protocol",
+    "workflow_core.journal.store": "durable.store_protocol",
     "workflow_core.journal.stores": "durable.stores.opening",
     "workflow_core.lazy": "lazy",
     "workflow_core.new_runs": "workflow_core.runs",
@@ -133,7 +158,7 @@ class _Finder(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         name = present_name(module.__name__)
         assert name is not None
-        # Python takes what stands here after the call for the result of the import.
+        # Python takes the module that stands here after the call as the result of the import.
         sys.modules[module.__name__] = import_module(name)
 
 

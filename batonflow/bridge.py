@@ -136,7 +136,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def background_loop() -> BackgroundLoop:
-    """Return a loop for synchronous calls that belong together, as those of one iterator do."""
+    """Return a loop for synchronous calls that belong together, for example the steps of one iterator."""
     return _loops.take(for_call=False)
 
 
@@ -203,7 +203,7 @@ def run_on_background_loop(
     beside: Callable[[Any], Coroutine[Any, Any, None]] | None = None,
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> Any:
-    """Call ``start`` on a background loop, await what it returns, and give the result back to this thread.
+    """Call ``start`` on a background loop, await its outcome, and return the result to this thread.
 
     Args:
         start: Returns an awaitable; one with ``interrupt`` is stopped by it when this thread is interrupted.
@@ -261,7 +261,7 @@ def _submitted(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) 
 
 
 def _result_of(future: "concurrent.futures.Future[Any]", loop: asyncio.AbstractEventLoop) -> Any:
-    """Wait for a future whose loop, which is the program's own, may end without a word."""
+    """Wait for a future of the program's own loop, which may end without notice."""
     while True:
         concurrent.futures.wait([future], SECONDS_TO_LOOK)
         if future.done():

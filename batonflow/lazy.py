@@ -1,4 +1,4 @@
-"""What most processes never use: functions whose module is loaded at their first call, and packages to be installed."""
+"""Functions whose module is loaded at the first call, and hints for packages that are not installed."""
 
 from collections.abc import Callable
 from importlib import import_module

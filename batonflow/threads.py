@@ -101,7 +101,7 @@ class _Worker(threading.Thread):
 
 
 class _Threads(concurrent.futures.Executor):
-    """All threads of the process; an executor, so that every event loop knows how to await what runs in it."""
+    """All threads of the process, as an executor, so that event loops can await their calls."""
 
     def __init__(self) -> None:
         self.forget()
@@ -149,7 +149,7 @@ class _Threads(concurrent.futures.Executor):
             call.state = "running"
 
     def abandon(self, name: str, call: "_Watched") -> None:
-        """Count a call whose caller has gone, until it ends."""
+        """Count an abandoned call until it ends."""
         with self._lock:
             if call.state != "running":
                 return

@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -206,7 +207,7 @@ def run_attributes() -> list[tuple[int, str, list[str]]]:
 
 
 def _knows_runs(module: Module) -> bool:
-    return bool(re.search(r"\bRun\b", module.text))
+    return bool(re.search(r"^\s*from .* import .*\bRun\b", module.text, re.MULTILINE))
 
 
 def _parameters_of_runs(tree: ast.Module) -> set[str]:
@@ -242,7 +243,7 @@ def _attribute_docstrings(module: Module) -> Iterator[tuple[str, str]]:
         body = getattr(node, "body", None)
         if not isinstance(body, list):
             continue
-        for before, after in zip(body, body[1:], strict=False):
+        for before, after in pairwise(body):
             text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
             if isinstance(before, ast.Assign | ast.AnnAssign) and isinstance(text, str) and text.strip():
                 yield f"{module.name}:{after.lineno}", text.strip().splitlines()[0]
@@ -339,7 +340,7 @@ def figures(bounds: dict[str, float]) -> Iterator[Figure]:
     by_package: Counter[str] = Counter()
     for name in tracked(f"{PACKAGE}/*.py", f"{PACKAGE}/*.js"):
         by_package[name.split("/")[1]] += lines_of([name])
-    largest, size = by_package.most_common(1)[0]
+    size = by_package.most_common(1)[0][1]
     share = round(100 * size / by_package.total(), 1)
     sizes = [f"{name} {count}" for name, count in by_package.most_common()]
     yield figure("largest package, share of source lines", share, 20, sizes, " %")

@@ -1,9 +1,9 @@
 """Thousands of seeded interleavings, scripts of agents, crashes and kills of real processes; behind ``make soak``.
 
-Every interleaving must keep the invariants of ``tests/promises/interleavings`` and repeat, from its seed, the very same ticks.
-Every script of ``tests/agents/scripts`` must keep the rules of calls and results. Every agent that is interrupted must
-give the answer of an undisturbed one. Every run of ``tests/promises/crash`` must come to the same end wherever its processes
-end, be they simulated or real. The tables go to ``docs/evidence/soak-results.md``.
+Every interleaving must keep the invariants of ``tests/promises/interleavings`` and repeat, from its seed, the very same
+ticks. Every script of ``tests/agents/scripts`` must keep the rules of calls and results. Every agent that is
+interrupted must give the answer of an undisturbed one. Every run of ``tests/promises/crash`` must come to the same end
+wherever its processes end, be they simulated or real. The tables go to ``docs/evidence/soak-results.md``.
 """
 
 import argparse
@@ -274,9 +274,9 @@ nothing hangs and no task is left.
 
 ## Crashes
 
-Each program of `tests/promises/crash` runs under seeds that decide the order of its steps, and its process ends at each turn of
-the event loop and at each group of commits, before and after it is written; at some of them the process that takes the
-run up ends too. The run must come to its end in the next process with the same result and the same records: nothing is
+Each program of `tests/promises/crash` runs under seeds that decide the order of its steps, and its process ends at each
+turn of the event loop and at each group of commits, before and after it is written; at some of them the process that
+takes the run up ends too. The run must come to its end in the next process with the same result and the same records: nothing is
 lost, nothing that was committed is done or recorded again, an answer is used once, and what was in flight is repeated
 at most once for each crash.
 

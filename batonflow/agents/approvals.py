@@ -18,7 +18,7 @@ from batonflow.workflow_core.events import HumanResponseEvent, InputRequiredEven
 from batonflow.workflow_core.inputs import open_requests
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.run import Run
 
 __all__ = [
     "OTHER_ARGUMENTS",

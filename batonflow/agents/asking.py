@@ -81,7 +81,7 @@ async def streamed_events(
                     show(AgentStream.of(last, agent))
                 return last
             else:
-                response = answer.shown(event)
+                response = answer.add(event)
                 if response is None:
                     continue
                 show(AgentStream.of(response, agent))

@@ -30,7 +30,7 @@ from batonflow.agents.prompts import STATE_PROMPT
 from batonflow.llms import LLM, ChatMessage, ChatResponse, Settings
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.llms.prompts.base import as_template
-from batonflow.llms.registry import llm_from
+from batonflow.llms.settings import llm_from
 from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool, run_tool
 from batonflow.workflow_core import BatonflowError, Context, Workflow, WorkflowRuntimeError

@@ -13,15 +13,13 @@ from batonflow.agents.memory.tokens import count_tokens
 from batonflow.clock import current_source
 from batonflow.llms import ChatMessage, ChatResponse, Usage, price
 from batonflow.llms.errors import LLMConfigurationError
-from batonflow.llms.gates import Settle, behind
-from batonflow.llms.limits import estimated_tokens
-from batonflow.llms.stream import ChatRequest
+from batonflow.llms.stream import ChatRequest, Settle, estimated_tokens, request_gates
 from batonflow.llms.usage import prices_available
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.errors import BatonflowError
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.run import Run
 
 __all__ = ["Budget", "BudgetExceededError", "Ledger", "Limits", "ledger_of", "paying", "run_inside"]
 
@@ -294,7 +292,7 @@ class Limits:
         """They hold for what is done inside the block, in tasks and runs started there too."""
         token = _paying.set((*self._around, self))
         try:
-            with behind(self.admit, instead=True):
+            with request_gates(self.admit, instead=True):
                 yield
         finally:
             _paying.reset(token)
@@ -304,7 +302,7 @@ class Limits:
         """Only those of the runs around hold inside the block; what is done there is charged all the same."""
         token = _paying.set(self._around)
         try:
-            with behind(self._note, instead=True):
+            with request_gates(self._note, instead=True):
                 yield
         finally:
             _paying.reset(token)
@@ -403,7 +401,7 @@ class Limits:
             run.add(tokens, cost, calls)
 
     def admit(self, llm: Any, request: ChatRequest) -> Settle:
-        """A gate (see ``batonflow.llms.gates``): sets aside what a request may take, then charges what it took.
+        """A gate (see ``batonflow.llms.stream``): sets aside what a request may take, then charges what it took.
 
         Raises:
             BudgetExceededError: It may take more than is left.
@@ -442,7 +440,7 @@ class Limits:
             one._asked = True
 
     def check_unseen(self, shown: Sequence[ChatMessage]) -> None:
-        """See whether there is enough left to read a conversation, for models that stand behind no gate.
+        """See whether there is enough left to read a conversation, for models that stand request_gates no gate.
 
         Raises:
             BudgetExceededError: There is not.
@@ -450,7 +448,7 @@ class Limits:
         _check(self._limits, count_tokens(list(shown)), None)
 
     def charge_unseen(self, llm: Any, shown: Sequence[ChatMessage], said: ChatMessage) -> None:
-        """Charge an answer by estimate, if it came from a model that stands behind no gate.
+        """Charge an answer by estimate, if it came from a model that stands request_gates no gate.
 
         Raises:
             LLMConfigurationError: There is a limit in dollars, and nobody knows the price.

@@ -27,7 +27,7 @@ from batonflow.workflow_core import Context
 from batonflow.workflow_core.events import Event
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.run import Run
 
 __all__ = [
     "ARRIVED",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from batonflow.llms import LLM
-from batonflow.llms.registry import llm_from
+from batonflow.llms.settings import llm_from
 from batonflow.workflow_core import Workflow
 from batonflow.workflow_core.events import Event
 

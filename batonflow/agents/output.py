@@ -64,6 +64,6 @@ def _in_form(answer: str, output_cls: type[BaseModel]) -> dict[str, Any] | None:
     if not (text.startswith("{") and text.endswith("}")):
         return None
     try:
-        return Form(output_cls).of_text(text).model_dump(mode="json")
+        return Form(output_cls).parse_text(text).model_dump(mode="json")
     except UnfitError:
         return None

@@ -22,16 +22,17 @@ from batonflow.agents.prompts import REACT_EMPTY, REACT_GIVEN_UP, REACT_THOUGHT_
 from batonflow.agents.scratchpad import move_into
 from batonflow.clock import current_source
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole
+from batonflow.llms._bridge import closed_after
 from batonflow.llms.blocks import in_words
-from batonflow.llms.closing import closed_after
 from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
-from batonflow.llms.react_steps import (
+from batonflow.llms.react_text import (
     ActionReasoningStep,
     BaseReasoningStep,
     ObservationReasoningStep,
+    ReActChatFormatter,
+    ReActOutputParser,
     ResponseReasoningStep,
 )
-from batonflow.llms.react_text import ReActChatFormatter, ReActOutputParser
 from batonflow.tools import AsyncBaseTool, ToolSelection
 from batonflow.workflow_core import Context, WorkflowRuntimeError
 

@@ -52,7 +52,7 @@ from batonflow.tools.code.worker import exception_of, jsonable
 from batonflow.workflow_core import Context, WorkflowRuntimeError
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.run import Run
 
 __all__ = ["Interpreter", "drop", "interpreter", "run_snippet"]
 

@@ -38,7 +38,7 @@ from batonflow.agents.prompts import (
 from batonflow.lazy import at_first_use
 from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, Settings, TextBlock, genai
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
-from batonflow.llms.registry import llm_from
+from batonflow.llms.settings import llm_from
 from batonflow.tools import AsyncBaseTool, BaseTool, ToolOutput
 from batonflow.user_warnings import warn_user
 from batonflow.workflow_core import Context, StopEvent

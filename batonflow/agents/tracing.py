@@ -3,15 +3,14 @@
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from batonflow.instrumentation import get_dispatcher
-from batonflow.instrumentation.arguments import bound
+from batonflow.instrumentation import events, get_dispatcher
 from batonflow.instrumentation.context import (
     active_instrument_tags,
     active_span_id,
     instrument_tags,
     undo,
 )
-from batonflow.instrumentation.events.agent import AgentRunStepEndEvent, AgentRunStepStartEvent
+from batonflow.instrumentation.traced import bound
 from batonflow.llms import genai
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ async def traced(
     name = f"{type(agent).__name__}.take_step"
     span_id = _dispatcher.open_span(name, instance=agent, bound_args=arguments, tags=tags)
     token = active_span_id.set(span_id)
-    _dispatcher.event(AgentRunStepStartEvent(task_id=run_id, step=turn, input=asked, span_id=span_id))
+    _dispatcher.event(events.agent.AgentRunStepStartEvent(task_id=run_id, step=turn, input=asked, span_id=span_id))
     try:
         with speaking(agent.name):
             output = await running
@@ -76,6 +75,6 @@ async def traced(
         raise
     finally:
         undo(token)
-    _dispatcher.event(AgentRunStepEndEvent(step_output=output, span_id=span_id))
+    _dispatcher.event(events.agent.AgentRunStepEndEvent(step_output=output, span_id=span_id))
     _dispatcher.close_span(span_id, output, agent, arguments)
     return output

@@ -13,7 +13,7 @@ from batonflow.cli.records import commits_of, status_text
 from batonflow.cli.stores import opened, the_run
 from batonflow.cli.stream_lines import StreamPrinter
 from batonflow.cli.summary import event_line, field, message_text
-from batonflow.durable.stores.protocol import RunInfo
+from batonflow.durable.store_protocol import RunInfo
 from batonflow.durable.trace import plain_event, trace_of
 from batonflow.instrumentation.redaction import redacted
 

@@ -9,7 +9,7 @@ from batonflow.cli.output import say_json, table
 from batonflow.cli.records import count_questions, run_as_json, status_text
 from batonflow.cli.stores import opened
 from batonflow.cli.text import age
-from batonflow.durable.stores.protocol import RunInfo
+from batonflow.durable.store_protocol import RunInfo
 from batonflow.durable.stores.sqlite import SQLiteStore
 
 __all__ = ["runs"]

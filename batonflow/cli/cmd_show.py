@@ -13,7 +13,7 @@ from batonflow.cli.records import commits_of, run_as_json, status_text
 from batonflow.cli.stores import opened, store_option, the_run
 from batonflow.cli.summary import event_line
 from batonflow.cli.text import age, one_line, shown
-from batonflow.durable.stores.protocol import RunInfo
+from batonflow.durable.store_protocol import RunInfo
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.durable.trace import trace_of
 from batonflow.server import page

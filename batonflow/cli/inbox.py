@@ -3,7 +3,7 @@
 from batonflow.cli.errors import FAILED, CommandError
 from batonflow.cli.output import say
 from batonflow.cli.stores import store_option, the_run
-from batonflow.durable.stores.protocol import Ended, RunInfo
+from batonflow.durable.store_protocol import Ended, RunInfo
 from batonflow.durable.stores.sqlite import SQLiteStore
 
 __all__ = ["check_appended", "is_driven", "say_how_to_resume", "unfinished_run"]

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from batonflow.cli.questions import open_questions
-from batonflow.durable.stores.protocol import RunInfo, StoredCommit
+from batonflow.durable.store_protocol import RunInfo, StoredCommit
 from batonflow.durable.stores.sqlite import SQLiteStore
 
 __all__ = ["commits_of", "count_questions", "run_as_json", "status_text"]

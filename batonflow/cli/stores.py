@@ -10,9 +10,9 @@ from pathlib import Path
 from batonflow.cli.arguments import STORE_VARIABLE, default_store
 from batonflow.cli.errors import USAGE, CommandError
 from batonflow.cli.output import complain
+from batonflow.durable.store_protocol import RunInfo, RunStore
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.stores.opening import open_store
-from batonflow.durable.stores.protocol import RunInfo, RunStore
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.durable.stores.sqlite_faults import is_busy
 from batonflow.workflow_core.errors import StoreError

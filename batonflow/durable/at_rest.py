@@ -1,25 +1,25 @@
-"""Looks at runs in which nothing goes on: what they wait for, as their records leave them."""
+"""Runs at rest: the state and the waits of a run as its records leave it."""
 
 from typing import TYPE_CHECKING
 
 from batonflow.durable.history import no_such_run
 from batonflow.durable.lifecycle import folded, known_run, restore
 from batonflow.workflow_core.context.state_store import StateCell
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import RunState
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest, open_requests
 from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.runs import WorkflowRun
 
 if TYPE_CHECKING:
-    from batonflow.durable.stores.protocol import RunStore
+    from batonflow.durable.store_protocol import RunStore
 
 __all__ = ["awaited_events", "awaited_events_of", "open_inputs_of", "run_at_rest"]
 
 
 async def run_at_rest(workflow: AnyWorkflow, store: "RunStore", run_id: str, at: int | None = None) -> "Run | None":
-    """A run as its records leave it, with those inside it; it never begins. None when there is none, or it is over.
+    """Return a run as its records leave it, with its child runs; it never begins. None for an unknown or finished run.
 
     Args:
         workflow: Its code.
@@ -69,7 +69,7 @@ async def open_inputs_of(workflow: AnyWorkflow, store: "RunStore", run_id: str) 
 async def awaited_events_of(
     workflow: AnyWorkflow, store: "RunStore", run_id: str, at: int | None = None
 ) -> set[type[Event]]:
-    """What the steps of a run wait for, wherever it is, or waited for after a commit.
+    """Return the classes of events that a run of any process waits for, or waited for after a commit.
 
     Raises:
         ReplayIncompatible: The code of the workflow does not fit the records any more.
@@ -83,5 +83,5 @@ async def awaited_events_of(
 
 
 def awaited_events(run: "Run") -> set[type[Event]]:
-    """The classes of the events that the steps of a run, and of those inside it, wait for."""
+    """Return the classes of the events that a run and its child runs wait for."""
     return {waiter.event_type for inner in run.inside() for waiter in inner.state.waiters}

@@ -1,7 +1,7 @@
 """A segment: the stretch of a step's attempt that becomes durable as one piece.
 
 It reaches from the start of the attempt, or its last suspension, to its end or next suspension. What was used from
-segments that are not yet committed is remembered, so that none is committed before what it built upon.
+segments that are not yet committed is remembered, so that each is committed after the records that it builds upon.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class Segment:
-    """What one stretch of an attempt consumed and did, in order; or something else that happened, as a record.
+    """The record of one stretch of an attempt, or of another change of a run.
 
     Attributes:
         id: Names it in the whole tree of workflows, over restarts.
@@ -90,7 +90,7 @@ class Segment:
         self.after: list[Segment] = (
             [cast("Segment", cause) for cause, _ in causes if not cause.committed] if causes else []
         )
-        # Those that wait for this one, and an open one that this one was found to wait for.
+        # Records that wait for this one, and an open record that this one waits for.
         self.held_up: list[Segment] = []
         self.waits_for: Segment | None = None
 
@@ -101,7 +101,7 @@ class Segment:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was done in it so far that is not to be seen elsewhere."""
+        """Tell whether nothing was done in it so far that is not to be seen elsewhere."""
         return not (self.writes or self.sends or self.streamed or self.collects or self.gave_up)
 
     @property
@@ -113,7 +113,7 @@ class Segment:
         return published[0][0] if published else None
 
     def collected(self, number: Number, buffer: str, event: Event | None, found: list[Any] | None) -> None:
-        """``collect_events`` put ``event`` aside, or not, and found a full set of what was put aside, or not.
+        """Note that ``collect_events`` put ``event`` aside, or not, and found a full set, or not.
 
         Raises:
             StoreError: The buffer cannot be named so.
@@ -125,7 +125,7 @@ class Segment:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether ``body`` was asked for already."""
+        """Tell whether ``body`` was asked for already."""
         return self._body is not None
 
     def body(self) -> bytes:
@@ -156,7 +156,7 @@ class Segment:
 
 
 def _in_order(found: dict[int, Segment]) -> list[Segment]:
-    """What others build upon comes first; of those that build upon one another, what was begun first.
+    """Order records: foundations first; of records that build upon one another, the earlier one first.
 
     As R. Tarjan has it (Depth-first search and linear graph algorithms, 1972): a circle is complete when the walk comes
     back to the first of it, and what it builds upon was complete before.
@@ -198,7 +198,7 @@ def _in_order(found: dict[int, Segment]) -> list[Segment]:
 
 
 def lowest_place(still_open: "Iterable[Segment]") -> int | None:
-    """The first place in the stream of what is not committed: of open segments, and of those that wait for them."""
+    """Return the first place in the stream of uncommitted records: open ones, and records that wait for them."""
     uncommitted = (one for each in still_open for one in (each, *each.held_up) if not one.committed)
     return min((place for one in uncommitted if (place := one.place) is not None), default=None)
 
@@ -243,6 +243,6 @@ def check_name(name: str) -> None:
 
 
 def whole_writes(writes: list[tuple[Any, str, Any]]) -> list[tuple[str, int]]:
-    """Keys whose last write, at this place, has all of them, and not something inside."""
+    """Return keys with the place of their last write, where that write replaces the whole value."""
     last = {path.partition(".")[0]: place for place, (_, path, _) in enumerate(writes)}
     return [(key, place) for key, place in last.items() if writes[place][1] == key]

@@ -1,4 +1,4 @@
-"""Cancelling runs in a store, also those whose code is gone or does not fit them any more: an end needs no code."""
+"""Cancelling runs in a store, also runs without fitting code: an end needs no code."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from batonflow.clock import current_source
 from batonflow.durable.attempt_record import as_json
 from batonflow.durable.codec import Codec
 from batonflow.durable.history import no_such_run
-from batonflow.durable.stores.protocol import Appended, Claimed, Ended, Loaded, RunCommit, RunStore
+from batonflow.durable.store_protocol import Appended, Claimed, Ended, Loaded, RunCommit, RunStore
 from batonflow.values.serializers import JsonSerializer, read_json
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import WorkflowCancelledEvent
@@ -15,7 +15,7 @@ __all__ = ["cancel_run", "cancel_without_code", "check_appended", "end_cancelled
 
 
 async def cancel_run(store: RunStore, run_id: str, reason: str) -> None:
-    """Ask whoever drives a run, now or next, to cancel it.
+    """Ask the present or next owner of a run to cancel it.
 
     Raises:
         StoreError: There is no such run, or it is over.
@@ -25,7 +25,7 @@ async def cancel_run(store: RunStore, run_id: str, reason: str) -> None:
 
 
 def check_appended(run_id: str, outcome: Appended | Ended | None) -> bool:
-    """Whether something is new in the inbox of a run.
+    """Tell whether something is new in the inbox of a run.
 
     Raises:
         StoreError: There is no such run, or it is over.
@@ -38,7 +38,7 @@ def check_appended(run_id: str, outcome: Appended | Ended | None) -> bool:
 
 
 async def cancel_without_code(store: RunStore, run_id: str) -> None:
-    """Cancel a run whose code nobody has here, unless another process drives it.
+    """Cancel a run without its code, unless another process drives it.
 
     Raises:
         StoreError: There is no such run, it is over, or the store fails.
@@ -52,7 +52,7 @@ async def cancel_without_code(store: RunStore, run_id: str) -> None:
 
 
 async def end_cancelled(store: RunStore, claimed: Claimed, loaded: Loaded, codec: Codec) -> bool:
-    """End a claimed run if somebody has cancelled it, by its last record alone; tells whether it is over.
+    """End a claimed run that was cancelled, by its last record alone; tell whether it is over.
 
     Args:
         store: Where it is kept.

@@ -1,4 +1,4 @@
-"""How events and values stand in a record: as plain JSON where they are that, else as the workflow's serializer writes.
+"""Events and values in records: plain JSON where possible, else the text of the workflow's serializer.
 
 An event is ``[class, values]`` or, when something in its values may be marked with its class, ``[class, values,
 where]``; ``where`` names the fields, is True for all, and 1 when nobody has noted it. A value is ``[value]``, or
@@ -46,7 +46,7 @@ class Codec:
             serializer = serializer.for_records()
         self._serializer = serializer
         self._short = serializer if type(serializer) is JsonSerializer else None
-        # Of each class: its name, the fields that are written, whether those are all, and its form; without a form
+        # For each class: its name, the written fields, whether these are all fields, and its form; without a form
         # where it has its own way.
         self._known: dict[type, tuple[str, tuple[str, ...], bool, Form | None]] = {}
 

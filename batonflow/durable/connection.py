@@ -15,21 +15,21 @@ from weakref import WeakKeyDictionary, ref
 
 from batonflow.durable.codec import Codec
 from batonflow.durable.lease import Drive
-from batonflow.durable.stores.protocol import Claimed, CommitVerdict, InboxItem, RunCommit, RunStore
+from batonflow.durable.store_protocol import Claimed, CommitVerdict, InboxItem, RunCommit, RunStore
 from batonflow.instrumentation.logs import logger_named
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.inputs import asker_of, close_answered, is_answer
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.run import Run
 
 __all__ = ["Desk", "desk_of"]
 
 logger = logger_named("batonflow.workflow_core")
 
 SECONDS_OF_SHORT_RUNS = 0.05
-"""A run that is over sooner needs no renewed lease, and nobody can have written to it."""
+"""A run that is over sooner needs no renewed lease and has an empty inbox."""
 
 SECONDS_BETWEEN_LOOKS = 1.0
 SLEEPERS_PER_LOOK = 100
@@ -60,7 +60,7 @@ class Desk:
         self.loop = loop
         self.drives: dict[str, Drive] = {}
         self._thread = threading.get_ident()
-        # Not those of the step that is running when the task begins: they would keep its run in memory.
+        # Not the variables of the step that is running when the task begins: they would keep its run in memory.
         self._variables = copy_context()
         self._dirty: dict[Drive, None] = {}
         self._scheduled = False
@@ -69,7 +69,7 @@ class Desk:
         self._new: list[Drive] = []
         self._attending: asyncio.TimerHandle | None = None
         self._parking: set[asyncio.Task[None]] = set()
-        # Runs that left memory while somebody here holds their handlers, with what wakes them.
+        # Runs that left memory and have handlers here, with their timers.
         self._sleepers: dict[str, Sleeper] = {}
         # Looks from time to time whether another process has ended one of them.
         self._looking: asyncio.Task[None] | None = None
@@ -94,7 +94,7 @@ class Desk:
         self._watch_on()
 
     def _when_lost(self, drive: Drive) -> Callable[[], None]:
-        """What the store calls when it finds that a run is another's, on a thread of its own."""
+        """Return the callback for a run that another process took; the store calls it on a thread of its own."""
         known, loop = ref(drive), self.loop
 
         def lose() -> None:
@@ -154,11 +154,11 @@ class Desk:
     def note_left(self, drive: Drive) -> None:
         """A run was given back with all that it had streamed."""
         self._left[drive.run_id] = drive.epoch
-        if len(self._left) > _MOST_LEFT:  # of those it would be said that something may have been lost
+        if len(self._left) > _MOST_LEFT:  # for these runs a gap in the stream would be reported
             del self._left[next(iter(self._left))]
 
     def has_left(self, claimed: Claimed) -> bool:
-        """Whether nobody had a run since it left memory here, so that nothing of its stream was lost."""
+        """Tell whether no other process had a run since it left memory here, so that its stream is complete."""
         return self._left.pop(claimed.run_id, None) == claimed.epoch - 1
 
     def wake(self, run: "Run") -> None:
@@ -253,7 +253,7 @@ class Desk:
     # --- what comes from elsewhere ------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Give runs what other processes append to their inboxes."""
+        """Give runs the events that other processes append to their inboxes."""
         seen = -1
         while True:
             try:
@@ -311,7 +311,7 @@ class Desk:
             else:
                 run.send(event, step, None)
 
-        # An answer is for the one who asked, who may not be back yet.
+        # An answer is for the wait that asked, which may not be restored yet.
         ready = (lambda: asker_of(run, item.key) is not None) if is_answer(item.key) else None
         run.when_taken(event, send, ready)
 

@@ -1,4 +1,4 @@
-"""Gaps in what a store has of a stream: steps that go on at once stream in turns, and each is written when it is done.
+"""Gaps in stored streams: parallel steps stream in turns, and each step is written when it ends.
 
 A commit with streamed events says where the first event has its place that is not written yet, if there is one. What
 stands behind that place is not in order before a later commit. The first commit of whoever takes up a run says which
@@ -8,7 +8,7 @@ events were lost with the process before.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from batonflow.durable.stores.protocol import StoredCommit
+from batonflow.durable.store_protocol import StoredCommit
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.events import StreamResetEvent
 
@@ -19,7 +19,7 @@ NO_GAP = 2**53
 
 
 class Reset(NamedTuple):
-    """Where a run went on that was taken up.
+    """The place where a run went on after its takeover.
 
     Attributes:
         seq: Its place in the stream.
@@ -34,17 +34,17 @@ class Reset(NamedTuple):
     lost_to: int
 
     def event(self) -> StreamResetEvent:
-        """What readers are told."""
+        """Return the event that reports the gap to readers."""
         return StreamResetEvent(lost_from=self.lost_from, lost_to=self.lost_to)
 
 
 def with_reset(body: bytes, reset: Reset) -> bytes:
-    """A commit's body that also says what was lost before it; its readers pass over that."""
+    """Add the gap before a commit to its body; readers pass over it."""
     return b'{"l":[%d,%.6f,%d,%d],%b' % (*reset, body[1:])
 
 
 def reset_in(commit: StoredCommit) -> Reset | None:
-    """What a commit says was lost before it."""
+    """Return the gap that a commit reports, None without one."""
     found = read_json(commit.body).get("l")
     return None if found is None else Reset(*found)
 

@@ -1,9 +1,9 @@
-"""What every store offers to those who look back: records, replays and differences."""
+"""Methods of every store for looking back: records, replays and differences."""
 
 from typing import Any
 
 from batonflow.durable.replay import ReplayedRun, RunDiff, compare, records_of, replayed
-from batonflow.durable.stores.protocol import RunInfo, RunStore, StoredCommit
+from batonflow.durable.store_protocol import RunInfo, RunStore, StoredCommit
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.options import AnyWorkflow
 
@@ -13,7 +13,7 @@ PAGE = 1000
 
 
 def no_such_run(run_id: str) -> StoreError:
-    """What is raised when a run is asked for that a store does not have."""
+    """Return the error for a run that a store does not have."""
     return StoreError(f"The store has no run {run_id!r}: its list_runs() gives those that there are")
 
 
@@ -38,7 +38,7 @@ class StoredHistory:
 
         Raises:
             StoreError: There is no such run, or its classes are not loaded.
-            TypeError: ``workflow`` is none.
+            TypeError: ``workflow`` is not a workflow.
 
         Example:
             >>> run = await store.replay("tides-1")
@@ -48,7 +48,7 @@ class StoredHistory:
         return replayed(run_id, info.status, commits, workflow)
 
     async def diff(self: RunStore, left: str, right: str) -> RunDiff:
-        """How two runs differ: where they part, and then record by record.
+        """Compare two runs: find where they part, then the differences record by record.
 
         Raises:
             StoreError: There is no such run.

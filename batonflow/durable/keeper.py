@@ -20,13 +20,13 @@ from batonflow.durable.lifecycle import (
     stored_stream,
     wake_sleeper,
 )
+from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.stores.opening import open_store
-from batonflow.durable.stores.protocol import RunStore
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.stream import Entry
 
 __all__ = ["StoreKeeper", "open_keeper"]

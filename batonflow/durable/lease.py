@@ -9,7 +9,7 @@ from pydantic_core import PydanticSerializationError
 from batonflow.durable.attempt_record import Segment, as_json
 from batonflow.durable.gaps import Reset, with_gap, with_reset
 from batonflow.durable.recorder import Recorder
-from batonflow.durable.stores.protocol import InboxItem, RunCommit, RunStore
+from batonflow.durable.store_protocol import InboxItem, RunCommit, RunStore
 from batonflow.durable.traces import with_trace
 from batonflow.workflow_core.context.snapshot import dump_run
 from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
@@ -17,7 +17,7 @@ from batonflow.workflow_core.events import WorkflowCancelledEvent
 from batonflow.workflow_core.stream import NEVER
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.run import Run
 
 __all__ = ["Drive"]
 
@@ -80,7 +80,7 @@ class Drive:
         # The last commit that is made, and the last that is written.
         self.made = 0
         self.written = 0
-        # The inbox: up to where it is known, and what of it was given to the run since the last commit.
+        # The last known position of the inbox.
         self.inbox_seen = 0
         self.lost = False
         self.is_held = False
@@ -91,7 +91,7 @@ class Drive:
         self._bodies: list[bytes] = []
         self._consumed: list[int] = []
         self._passed_over: list[int] = []
-        # What was lost when the run was taken up, for the next commit to say.
+        # The gap in the stream at the takeover, for the next commit.
         self.reset: Reset | None = None
         self._status: Literal["completed", "failed", "cancelled"] | None = None
         self._result: bytes | None = None
@@ -99,7 +99,7 @@ class Drive:
         self._snapshot_at = 0
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._release: asyncio.TimerHandle | None = None
-        # Segments whose turn has not come, with who waits for that.
+        # Records that are not committed yet, with the futures that wait for them.
         self._held: list[tuple[Segment, asyncio.Future[None]]] = []
 
     def attach(self, epoch: int, seq: int, stream_seq: int, snapshot_at: int = 0) -> None:
@@ -123,7 +123,7 @@ class Drive:
             self._reserve()
 
     def _reserve(self) -> None:
-        """The numbers of streamed events come to an end: readers get none of which the store does not know."""
+        """Reserve further numbers of streamed events: readers get only numbers that the store knows."""
         self.run.stream.mark = NEVER
         if not self.lost:
             self.desk.dirty(self)
@@ -178,7 +178,7 @@ class Drive:
             self._passed_over.append(item.position)
 
     def take(self) -> RunCommit | None:
-        """What is to be written now."""
+        """Return the commit to be written now, None without changes."""
         run = self.run
         runs_out = run.stream.seq + len(self._bodies) >= self._stream_reserved - _STREAM_AHEAD
         if not self._bodies and not self._consumed and not runs_out:
@@ -193,7 +193,7 @@ class Drive:
             snapshot = self._snapshot()
             if snapshot is not None:
                 self._snapshot_at = self.made
-                self.trace = self.trace or self._said_trace  # once more: who loads the run begins behind the snapshot
+                self.trace = self.trace or self._said_trace  # once more, as loading begins behind the snapshot
         return RunCommit(
             run_id=self.run_id,
             owner=self.desk.store.owner,
@@ -210,7 +210,7 @@ class Drive:
         )
 
     def _snapshot(self) -> bytes | None:
-        """What the run is at, for a shorter way back to it; the records say it all without one."""
+        """Return a snapshot of the run, which shortens recovery; the records are complete without it."""
         try:
             return snapshot_bytes(self.run)
         except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
@@ -280,7 +280,7 @@ class Drive:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that was committed is written."""
+        """Tell whether all that was committed is written."""
         return self.written == self.made
 
     def when_written(self, callback: Callable[[], None]) -> None:
@@ -356,7 +356,7 @@ class Drive:
     def lose(self) -> None:
         """Another process has the run: it stops here."""
         if self.parking is not None:
-            return  # it gives the run back itself, and what comes meanwhile counts only when the run is here again
+            return  # the run is being given back, and later events count only when it is here again
         self.fail(
             RunLostError(
                 f"Run {self.run_id!r} does not belong to this process any more: it was deleted, or another process "

@@ -1,4 +1,4 @@
-"""Runs that a store keeps: how they are begun, taken up again, released while they wait, and what their ids mean."""
+"""The lifecycle of stored runs: beginning, takeover, release while waiting, forks, and the meaning of ids."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ from batonflow.durable.recorder import Recorder
 from batonflow.durable.recovery import add_commit, fold_of, snapshot_of
 from batonflow.durable.replay import replayed
 from batonflow.durable.state_edits import edited_state
-from batonflow.durable.stores.protocol import (
+from batonflow.durable.store_protocol import (
     Busy,
     Claimed,
     Created,
@@ -42,7 +42,6 @@ from batonflow.values.names import qualified_name
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.context.snapshot import dump_run, load_run
 from batonflow.workflow_core.context.state_store import StateCell, lacks_default, named_values
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import Cause, PastRecord, RunState, is_address
 from batonflow.workflow_core.errors import (
     ContextSerdeError,
@@ -55,6 +54,7 @@ from batonflow.workflow_core.errors import (
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.runs import WorkflowRun, new_run
 from batonflow.workflow_core.served_input import input_is_served
 from batonflow.workflow_core.stream import Entry
@@ -90,7 +90,7 @@ _digests: WeakKeyDictionary[Run, str] = WeakKeyDictionary()
 
 
 def digest_of(encoded: Any) -> str:
-    """Tells apart data, in whatever order the keys are."""
+    """Return a digest of data that does not depend on the order of keys."""
     text = json.dumps(encoded, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
@@ -135,7 +135,7 @@ def _in_order(codec: Codec, value: Any) -> Any:
 
 @cache
 def _named(cls: type[BaseModel]) -> tuple[str, list[str]]:
-    """The name of a class of models, and those of the fields that are written."""
+    """Return the name of a class of models and the names of its written fields."""
     return qualified_name(cls), [name for name, field in cls.model_fields.items() if not field.exclude]
 
 
@@ -169,7 +169,7 @@ def runs_of(store: RunStore, workflow: AnyWorkflow) -> list[Run]:
 
 
 def forget_sleepers(store: RunStore, workflow: AnyWorkflow) -> int:
-    """Let go of what is kept of runs that left memory, where nobody holds a handler; returns how many those were."""
+    """Let go of runs that left memory and have no handlers; return their number."""
     asleep = [run for run in runs_of(store, workflow) if run.is_asleep and not run.ending.handlers]
     for run in asleep:
         desk_of(store).forget(run)
@@ -230,7 +230,7 @@ def fork_run(
     state: Mapping[str, Any],
     event: Event | None,
 ) -> None:
-    """Begin a run that shares what another one did up to a commit."""
+    """Begin a run that shares the work of another run up to a commit."""
     opening = _Opening(workflow, store, run)
     opening.start(opening.fork(source, at, state, event))
 
@@ -240,7 +240,7 @@ async def give_up(run: Run) -> None:
     store: RunStore | None = run.workflow.__batonflow__.store
     assert store is not None
     with suppress(StoreError):
-        # Again and again, as the run goes on meanwhile, and may leave memory or come back: what is on its way must not
+        # Repeated, as the run goes on meanwhile, and may leave memory or come back: commits on their way must not
         # come after the release.
         while not run.ending.done:
             held = _lease_of(run)
@@ -265,7 +265,7 @@ async def give_up(run: Run) -> None:
 
 
 def wake_sleeper(run: Run) -> None:
-    """Somebody sent an event to a run that left memory."""
+    """Wake a run that left memory, as an event came for it."""
     store: RunStore | None = run.workflow.__batonflow__.store
     if store is not None:
         desk_of(store).wake(run)
@@ -282,7 +282,7 @@ def resume_sleeper(run: Run) -> None:
 
 
 async def recover_runs(workflow: AnyWorkflow, store: RunStore, limit: int, skip: Collection[str] = ()) -> list[Run]:
-    """Take up runs of this workflow that nobody drives any more, or whose time has come."""
+    """Take up runs of this workflow that no living process drives, or that are due."""
     found: list[Run] = []
     passed_over: list[Claimed] = []
     seen: set[str] = set()
@@ -291,7 +291,7 @@ async def recover_runs(workflow: AnyWorkflow, store: RunStore, limit: int, skip:
             store.owner, store.lease_seconds, min(100, limit - len(found)), [workflow.__batonflow__.workflow_name]
         )
         for one in claimed:
-            if one.run_id in skip or one.run_id in seen:  # what cannot be taken up is there again at once
+            if one.run_id in skip or one.run_id in seen:  # a run that cannot be taken up is offered again at once
                 passed_over.append(one)
             elif known_run(store, workflow, one.run_id, None) is None:
                 run = new_run(workflow, None, one.run_id)
@@ -369,7 +369,7 @@ class _Opening:
             self._run.opening = None
 
     async def _let_go(self) -> None:
-        """What was claimed goes back to the store; a branch that could not begin must not go on as if it had."""
+        """Release the claim; a fork that could not begin is deleted."""
         drive = _lease_of(self._run)
         if drive is not None:
             drive.lost = True
@@ -392,7 +392,7 @@ class _Opening:
         self._options.runtime.discard(self._run)
 
     def _record_from(self, number: int) -> Drive:
-        """Let the run write down what it does from now on."""
+        """Record the run from now on."""
         run = self._run
         drive = run.drive = Drive(self._desk, run, self._forget)
         recorder = Recorder(drive, self._codec, first=number, keep_streamed=self._options.store_streamed)
@@ -473,8 +473,8 @@ class _Opening:
         """Branch off from another run, with changes."""
         run_id = self._run.state.run_id
         await self._check_workflow(source)
-        # Written together with the branch: what is refused leaves none behind, and no crash leaves one without it.
-        by_client = input_is_served()  # who chooses changes and event
+        # Written together with the fork, so that a refused change or a crash leaves no fork without it.
+        by_client = input_is_served()  # the client chooses changes and event
         edits = await self._edits(source, at, state, by_client) if state or by_client else []
         outcome = await self._store.fork(source, at, run_id, edits)
         if outcome != "forked":
@@ -487,7 +487,7 @@ class _Opening:
         await self.take_up(claimed)
 
     async def _edits(self, source: str, at: int, state: Mapping[str, Any], by_client: bool) -> list[bytes]:
-        """The changes of a branch as commits; none when there is nothing to branch off from."""
+        """Return the changes of a fork as commits; empty when there is no run to fork."""
         workflow = self._workflow
         loaded = await self._store.load(source, at)
         fold = None if loaded is None else folded(workflow, loaded)
@@ -531,7 +531,7 @@ class _Opening:
         only_slept = bool(run.stream.events)  # its readers are still here
         if not only_slept:
             run.stream.begins = run.stream.seq
-        if not self._desk.has_left(claimed):  # else nobody had it meanwhile, and nothing was lost
+        if not self._desk.has_left(claimed):  # else no other process had it meanwhile, and the stream is complete
             lost_from = (known_to if only_slept else max(fold.last_streamed, last_reset(loaded.commits))) + 1
             drive.reset = Reset(run.stream.seq, run.now(), lost_from, run.stream.seq - 1)
             run.publish(drive.reset.event(), "", 0)
@@ -547,7 +547,7 @@ class _Opening:
     def _repeat_questions(self, loaded: Loaded) -> None:
         """Stream the open questions again: the readers of the process that asked are gone."""
         run = asks = self._run
-        if run.family is not None:  # those of runs inside are known when they are restored, which a copy is for that
+        if run.family is not None:  # questions of child runs are known after their restore, for which a copy serves
             steps = self._options.steps
             asks = WorkflowRun(self._workflow, RunState(run.state.run_id, steps.table), StateCell(steps.state_type))
             restore(asks, folded(self._workflow, loaded))
@@ -578,7 +578,7 @@ class _Opening:
                 run.when_taken(sent, partial(run.send, sent, target, None))
 
     async def _give_result(self, info: RunInfo) -> None:
-        """The run is over: there is its result, and its state for those who go on from it."""
+        """Give the recorded result and state of a run that is over."""
         try:
             loaded = await self._store.load(info.run_id)
             if loaded is not None:
@@ -628,7 +628,7 @@ def _name_parts(state: RunState) -> None:
 
 
 async def stored_stream(run: Run, after: int) -> list[Entry]:
-    """Return what a run had streamed before this process took it up, behind a place in the stream.
+    """Return the stream of a run from before this process took it up, behind a position.
 
     Raises:
         StoreError: The store fails, or something was streamed of a class that is not loaded.
@@ -647,7 +647,7 @@ async def stored_stream(run: Run, after: int) -> list[Entry]:
 
 
 def folded(workflow: AnyWorkflow, loaded: Loaded) -> Fold:
-    """What the records of a run amount to.
+    """Fold the records of a run.
 
     Raises:
         ReplayIncompatible: The code of the workflow does not fit them any more.

@@ -1,4 +1,4 @@
-"""Folds the records of a run into what is still to be done; the code of the steps is not run for that.
+"""Folding records: the unfinished work of a run, found without running the code of its steps.
 
 What a record says is that a delivery did something; what is still to be done are the deliveries that no record has
 ended. Every event is named by the record that made it and its number there (its *origin*), and every delivery by the
@@ -26,7 +26,7 @@ Occurrence = tuple[Origin, Any]
 
 @dataclass(slots=True)
 class Numbers:
-    """How far a delivery, or a call of ``ctx.once`` in it, has come in its current attempt."""
+    """The progress of a delivery, or of a call of ``ctx.once`` in it, in its current attempt."""
 
     sends: int = 0
     writes: int = 0
@@ -83,7 +83,7 @@ class Delivery:
     outcome: dict[str, Any] | None = None
 
     def place(self, number: Any) -> tuple[Numbers, int]:
-        """What counts here, and the number there, of a number in a record."""
+        """Return the counters for a number in a record, and the number there."""
         if isinstance(number, list | tuple):
             key, inner = cast("list[Any]", number)
             return self.calls.setdefault(key, Numbers()), inner
@@ -102,7 +102,7 @@ class FoldedStream:
 
 
 class Place:
-    """What the records say of one workflow of the tree.
+    """The recorded state of one workflow of the tree.
 
     Args:
         path: Of the workflow's run, empty for the run itself.
@@ -117,15 +117,15 @@ class Place:
         self.table: StepTable = options.steps.table
         self.codec = Codec(options.serializer)
         self.child = child
-        # Deliveries whose number is known, and those that no record has begun yet: by the origin of each event.
+        # Deliveries with known numbers, and deliveries without a record, by the origin of each event.
         self.begun: dict[int, Delivery] = {}
         self.pending: dict[tuple[Origin, str], Delivery] = {}
-        # Step -> stream -> for each slot of the join what waits in it.
+        # Step -> stream -> the waiting events of each slot of the join.
         self.joins: dict[str, dict[int, list[list[Occurrence]]]] = {}
-        # Step -> buffer of collect_events -> what is put aside in it, by the name of the collect.
+        # Step -> buffer of collect_events -> its events, by the name of the collect.
         self.buffers: dict[str, dict[str, dict[Any, Any]]] = {}
         self.streams: dict[int, FoldedStream] = {}
-        # Events that no step took: waits, other workflows or nobody may have.
+        # Events that no step took; waits or other workflows may have taken them.
         self.loose: dict[Origin, tuple[Any, str | None, dict[str, int] | None]] = {}
         self.base: dict[str, Any] = {}
         self.writes: list[tuple[str, Any]] = []
@@ -185,7 +185,7 @@ class Place:
         return route.accepted or route.is_input_required
 
     def sent(self, origin: Origin, event: Any, recoveries: dict[str, int] | None, target: str | None) -> None:
-        """An event came from outside a fan-out; when no step takes it, it is kept until a record says who did."""
+        """Take an event from outside a fan-out; without a step for it, keep it until a record names its taker."""
         if target == TO_STEPS:
             target = None
         elsewhere = is_address(target) or (target is not None and "." in target and target not in self.table.steps)
@@ -238,7 +238,7 @@ class Place:
         )
 
     def release(self, number: int, stream: FoldedStream, spec: StepSpec, origins: list[Origin]) -> Delivery:
-        """The delivery of what a stream has collected for a step."""
+        """Return the delivery of the collected events of a stream to a step."""
         stream.released.add(spec.name)
         members = dict(stream.collected.pop(spec.name, ()))
         inputs = [members[origin] for origin in origins if origin in members]
@@ -281,7 +281,7 @@ class Place:
     # --- the state ----------------------------------------------------------------------------------------------------
 
     def write(self, path: str, value: Any) -> None:
-        """A change of the state; what it covers need not be kept."""
+        """Add a change of the state and drop earlier changes that it covers."""
         inside = f"{path}."
         self.writes = [one for one in self.writes if one[0] != path and not one[0].startswith(inside)]
         self.writes.append((path, value))
@@ -305,10 +305,10 @@ class Fold:
     def __init__(self, workflow: AnyWorkflow) -> None:
         self.workflow = workflow
         self.places: dict[str, Place] = {}
-        # Children whose workflow is not attached before the run: the step that calls one begins it anew.
+        # Child runs of workflows that are attached during the run: the calling step begins them anew.
         self.unknown: set[str] = set()
         self.questions: list[dict[str, Any]] = []
-        # Numbers of those that were answered while the step that asked them was still at work: its record comes later.
+        # Numbers of questions that were answered before the record of the asking step.
         self.answered: set[int] = set()
         self.elapsed = 0.0
         self.last_record = 0
@@ -425,7 +425,7 @@ class Fold:
             del self.places[known]
 
     def _forget_calls(self, place: Place, delivery: Delivery) -> None:
-        """The attempt is over, and with it what it called."""
+        """End an attempt and its called child runs."""
         for path, inner in list(self.places.items()):
             child = inner.child
             if child is None or child["call"] is None or path.rpartition("/")[0] != place.path:

@@ -1,4 +1,4 @@
-"""Keeps the segments of a run and hands each to the journal, never before what it built upon.
+"""The recorder of a run: it hands records to the journal, never before the records that they build upon.
 
 A run without a journal has no recorder; the price is then one truth test at each place that would tell it something.
 """
@@ -26,27 +26,27 @@ from batonflow.values.exceptions import dump_exception, traceback_of
 from batonflow.values.names import qualified_name
 from batonflow.values.serializers import BaseSerializer, read_json
 from batonflow.workflow_core.answer_fields import answer_fields
-from batonflow.workflow_core.context.state_data import KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
 from batonflow.workflow_core.context.state_paths import DELETED
 from batonflow.workflow_core.context.state_store import IMMUTABLE, StateCell
 from batonflow.workflow_core.engine.state import CAME_IN, Causes, Waiter, WorkItem, origins_of
 from batonflow.workflow_core.errors import StateOutsideContextWarning, StoreError
 from batonflow.workflow_core.events import Event, WorkflowFailedEvent
 from batonflow.workflow_core.routing import StepSpec
+from batonflow.workflow_core.state_data import KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
 
 __all__ = ["Journal", "Recorder"]
 
 
 class Journal(Protocol):
-    """Where the records of runs go. Called on the loop of the run, so it must not block."""
+    """The destination of records. Called on the loop of the run, so it must not block."""
 
     def commit(self, group: Sequence[Segment]) -> None:
-        """Take records that belong together: all become durable, or none."""
+        """Take records that belong together: all become durable, or no record does."""
         ...
 
 
 class _Shared:
-    """What the recorders of a tree of workflows have in common."""
+    """The shared data of the recorders of a tree of workflows."""
 
     __slots__ = ("numbers", "open", "writes")
 
@@ -62,7 +62,7 @@ def _open_record(item: WorkItem) -> Segment | None:
 
 
 class Recorder:
-    """Turns what a run does into records.
+    """Turns the work of a run into records.
 
     Args:
         journal: Takes the records.
@@ -103,7 +103,7 @@ class Recorder:
         check_name(name)
 
     def can_write(self, value: Any) -> bool:
-        """Whether a value can be recorded."""
+        """Tell whether a value can be recorded."""
         try:
             self._codec.value(value)
         except StoreError:
@@ -111,7 +111,7 @@ class Recorder:
         return True
 
     def watch(self, cell: StateCell) -> None:
-        """Write down what changes in this state."""
+        """Record the changes of this state."""
         self._values.watch(cell)
         cell.recorder = self
 
@@ -126,7 +126,7 @@ class Recorder:
             return
         self._as_known = dict(now)
         for name, value in now.items():
-            # What begins with an underscore is taken for a cache.
+            # A name that begins with an underscore is taken for a cache.
             if known.get(name, MISSING) is not value and not name.startswith("_"):
                 warn_user(
                     f"Step {step.name} changed self.{name}: all runs of the workflow share it, and the store does not "
@@ -170,7 +170,7 @@ class Recorder:
         self._put("restored", (), {"snapshot": payload})
 
     def received(self, event: Event, target: str | None, causes: Causes, answers: int | None = None) -> Causes:
-        """An event came from outside, or from another workflow of the tree; returns the causes of what it starts."""
+        """Record an event from outside or from another workflow; return the causes of its deliveries."""
         return self._came("input", event, target, causes, {} if answers is None else {"answers": answers})
 
     def _came(self, kind: str, event: Event, target: str | None, causes: Causes, data: dict[str, Any]) -> Causes:
@@ -198,7 +198,7 @@ class Recorder:
             segment.gave_up = [*(segment.gave_up or ()), waiter.key]
 
     def dropped(self, causes: Causes) -> None:
-        """Nobody took an event."""
+        """Record that no step took an event."""
         self._put("dropped", causes, {})
 
     def edited(self, changes: list[tuple[str, Any]], **about: Any) -> None:
@@ -235,7 +235,7 @@ class Recorder:
         after: Sequence[Segment] = (),
         event: Event | None = None,
     ) -> Segment:
-        """A record that is complete at once; it too is committed no earlier than what it built upon."""
+        """Make a record that is complete at once; it is committed after the records that it builds upon."""
         segment = Segment(next(self._shared.numbers), kind, self._path, "", consumed=event, causes=causes)
         segment.follows(after)
         segment.data = {"kind": kind, "id": segment.id, "path": self._path, **data}
@@ -282,7 +282,7 @@ class Recorder:
         self._make(segment, item, outcome)
 
     def failed(self, item: WorkItem, error: BaseException) -> None:
-        """A step raised; what it did before stays, as far as it can be written."""
+        """Record the error of an attempt, with as much of its work as can be written."""
         segment = _open_record(item)
         assert segment is not None
         segment.outcome = ("failed", error)
@@ -338,7 +338,7 @@ class Recorder:
         assert following is not None
         following.handed = segment.handed
         for key in {path.partition(".")[0] for _, path, value in segment.writes if type(value) not in IMMUTABLE}:
-            # What the step has put there it still has, and may change.
+            # The step still holds the value that it has set, and may change it.
             self._hand_out(following, key, self._values.current(key))
         return segment
 
@@ -380,7 +380,7 @@ class Recorder:
             self._shared.open.pop(segment, None)
 
     def cut(self) -> None:
-        """The workflow's steps are over: what those that were cancelled had done stays, as others may rest on it.
+        """Close the open records, as the steps are over: other records may build upon cancelled attempts.
 
         So does what others returned on which nobody acts any more.
         """
@@ -431,7 +431,7 @@ class Recorder:
             data["writes"] = [written[place] for place in kept]
             segment.written_at = [segment.written_at[place] for place in kept]
         if segment.sends:
-            # What was sent is delivered, so a failed attempt cannot leave it out; at the end nobody needs it any more.
+            # Sent events are delivered, so a failed attempt keeps them; at the end of the run they are not needed.
             needed = outcome[0] != "cancelled"
             sent = [
                 (number, self._tried(f"Sent event {where}", codec.event, event, needed), target)
@@ -453,11 +453,11 @@ class Recorder:
         if segment.gave_up:
             data["gave_up"] = segment.gave_up
         data["outcome"] = outcome
-        # Until the outcome is decided, those who get what was sent may change it.
+        # Until the outcome is decided, receivers of sent events may change them.
         segment.data = read_again(data) if item.undelivered else data
 
     def _tried(self, name: str, write: Any, value: Any, strict: bool) -> Any:
-        """A value as data; what stays of a failed attempt is what can be written."""
+        """Write a value; for a failed attempt, leave out a value that cannot be written."""
         if value is DELETED:
             return None
         try:
@@ -507,7 +507,7 @@ class Recorder:
         self._follow_writer(segment, key)
         self._writers[key] = segment
         if path == key or not any(key in (other.handed or ()) for other in self._shared.open):
-            self._values.forget(key)  # else what was changed in place beside it is still to be found
+            self._values.forget(key)  # else changes in place beside it are still to be found
         check_name(path)
         numbers = item.done().here()
         segment.writes.append((numbers.named(numbers.writes), path, value))
@@ -517,13 +517,13 @@ class Recorder:
         """Values that a step was given and changed in place are written as if it had set them, ``but`` some."""
         written = {key for key, _ in whole_writes(segment.writes)}
         for key, value in self._values.note_changes(sorted((segment.handed or set()) - written.union(but))):
-            self._follow_writer(segment, key)  # what it has written is in the value
+            self._follow_writer(segment, key)  # its writes are part of the value
             self._writers[key] = segment
             segment.writes.append((0, key, value))
             segment.written_at.append(next(self._shared.writes))
 
     def _write_later(self, segment: Segment) -> None:
-        """What a step has set is written as it is at its end: behind what others have written of it meanwhile."""
+        """Write values as they are at the end of the step, behind writes of other steps meanwhile."""
         for key, place in whole_writes(segment.writes):
             value = segment.writes[place][2]
             others = self._writers.get(key) is not segment and type(value) not in IMMUTABLE
@@ -541,7 +541,7 @@ class Recorder:
     # --- committing ---------------------------------------------------------------------------------------------------
 
     def is_quiet(self) -> bool:
-        """Whether all that was done in the tree is committed, so that its live state is what the records say."""
+        """Tell whether all work of the tree is committed, so that live state and records agree."""
         return all(
             segment.is_clean
             and all(one.committed for one in segment.after)
@@ -550,7 +550,7 @@ class Recorder:
         )
 
     def lowest_place(self) -> int | None:
-        """The first place in the stream of what is not committed yet."""
+        """Return the first place in the stream of uncommitted records."""
         return lowest_place(self._shared.open)
 
     def _settle(self, segment: Segment) -> None:
@@ -561,10 +561,10 @@ class Recorder:
         group = segment.group()
         if isinstance(group, Segment):
             group.hold_up(segment)
-            # What it holds may change before its turn comes.
+            # Its values may change before it is committed.
             segment.body()
             return
-        # What was held up by these is committed together with them: an event and its arrival elsewhere are one thing.
+        # Records that waited for these are committed together with them: an event and its arrival are one thing.
         for one in group:
             one.committed = True
         for member in group:

@@ -1,4 +1,4 @@
-"""Between a fold and a snapshot: what is still to be done, as a run can be restored from it, and the way back."""
+"""Recovery: a fold of records as a snapshot that a run is restored from, and the way back."""
 
 from typing import Any
 
@@ -120,7 +120,7 @@ class _Writer:
         return found
 
     def _is_open(self, number: int, deliveries: list[Delivery]) -> bool:
-        """Whether anything still goes on in a stream."""
+        """Tell whether anything still goes on in a stream."""
         return (
             any(delivery.stream == number for delivery in deliveries)
             or any(stream.parent == number for stream in self._place.streams.values())
@@ -267,7 +267,7 @@ def add_commit(fold: Fold, records: list[dict[str, Any]], elapsed: float | None 
 
 
 def unfold(fold: Fold, payload: dict[str, Any]) -> None:
-    """Let a fold begin with what a snapshot says."""
+    """Begin a fold with a snapshot."""
     fold.questions = entries(payload, "questions")
     fold.elapsed = float(payload.get("elapsed_alive") or 0.0)
     fold.last_record = max(fold.last_record, int(payload.get("last_record") or 0))

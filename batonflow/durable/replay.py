@@ -1,4 +1,4 @@
-"""Looks at runs that a store keeps, without running anything: their records, what they streamed, how two differ."""
+"""Stored runs without running them: records, streams, and the differences of two runs."""
 
 import difflib
 from collections.abc import AsyncIterator, Sequence
@@ -17,7 +17,7 @@ from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent,
 from batonflow.workflow_core.options import AnyWorkflow, is_workflow
 
 if TYPE_CHECKING:
-    from batonflow.durable.stores.protocol import RunStatus, StoredCommit
+    from batonflow.durable.store_protocol import RunStatus, StoredCommit
 
 __all__ = ["Difference", "ReplayedEvent", "ReplayedRun", "RunDiff", "compare", "records_of", "replayed"]
 
@@ -102,7 +102,7 @@ class ReplayedRun:
         Dotted paths are keys of their own until something above them is written.
 
         Raises:
-            TypeError: ``commit`` is no number.
+            TypeError: ``commit`` is not a number.
             ValueError: It is less than 0.
         """
         check_whole(commit, "commit is the number of a commit, or 0 for the beginning")
@@ -132,7 +132,7 @@ def replayed(
 
     Raises:
         StoreError: Something was recorded of a class that is not loaded.
-        TypeError: ``workflow`` is none.
+        TypeError: ``workflow`` is not a workflow.
     """
     if workflow is not None and not is_workflow(workflow):
         raise TypeError(f"workflow is an object of a workflow, such as Flow(), not {workflow!r}")
@@ -143,7 +143,7 @@ def replayed(
         step, path, commit = record.get("step", ""), record["path"], record["commit"]
         cause = record.get("item", 0)
         for _, event, seq, ts, *_ in record.get("streamed", ()):
-            if event is not None:  # else the workflow does not keep what it streams
+            if event is not None:  # else the workflow does not keep its stream
                 events.append(ReplayedEvent(seq, ts, step, path, commit, codec.read(event), cause))
         if "published" in record:
             asked = [codec.read(event) for event in record["outcome"][1]]
@@ -167,7 +167,7 @@ def replayed(
 
 @dataclass(frozen=True)
 class Difference:
-    """One place in which two runs differ.
+    """One difference between two runs.
 
     Attributes:
         left: What the first run has here, None for nothing; with its ``commit``.
@@ -183,7 +183,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class RunDiff:
-    """How two runs differ, record by record; numbers and times do not count.
+    """The differences of two runs, record by record; numbers and times do not count.
 
     Attributes:
         same: How many records at the beginning are the same.
@@ -230,7 +230,7 @@ def _told(record: dict[str, Any]) -> str:
 
 
 def compare(left: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]]) -> RunDiff:
-    """How the records of two runs differ."""
+    """Return the differences between the records of two runs."""
     one, other = [_essence(record) for record in left], [_essence(record) for record in right]
     same = 0
     while same < min(len(one), len(other)) and one[same] == other[same]:

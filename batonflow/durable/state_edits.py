@@ -1,4 +1,4 @@
-"""Changes of a state that come from outside the code; the class of the state checks them, as nobody else does."""
+"""Changes of a state from outside the code, checked by the class of the state."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -16,7 +16,7 @@ __all__ = ["edited_state"]
 
 
 def edited_state(state: BaseModel, edits: Mapping[str, Any]) -> tuple[BaseModel, list[tuple[str, Any]]]:
-    """A copy of a state with other values, and what is to be recorded for that: paths with their values.
+    """Return a copy of a state with other values, and the changes for the record: paths with values.
 
     Args:
         state: The state; it is left as it is.
@@ -36,7 +36,7 @@ def edited_state(state: BaseModel, edits: Mapping[str, Any]) -> tuple[BaseModel,
         state = _with(state, names, value, path)
         head, found = names[0], _at(state, names)
         if head in type(state).model_fields and not is_plain(found):
-            # Only the type of the whole tells how to read what is in it.
+            # Only the type of the whole value tells how to read its parts.
             changes.append((head, getattr(state, head)))
         else:
             changes.append((path, found))
@@ -48,7 +48,7 @@ def _refusal(path: str, reason: str) -> WorkflowRuntimeError:
 
 
 def _with(container: Any, names: list[str], value: Any, path: str) -> Any:
-    """A copy of a container in which the value stands at the end of the names; what is not on the way is shared."""
+    """Return a copy of a container with the value at the end of the names; values beside the way are shared."""
     name, inner = names[0], names[1:]
     if not name:
         raise _refusal(path, "a part of the path is empty")
@@ -88,7 +88,7 @@ def _with_field(model: BaseModel, name: str, value: Any, path: str) -> BaseModel
 
 
 def _held(container: Any, name: str) -> Any:
-    """What a container holds under a name, None for nothing."""
+    """Return the value of a container under a name, None without one."""
     if isinstance(container, dict):
         found = cast("dict[Any, Any]", container)
         return found.get(key_in(found, name))

@@ -1,4 +1,4 @@
-"""The values of a run's state as records have them, and whether somebody has changed one in place."""
+"""The values of a state as recorded, to find values that were changed in place."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -7,19 +7,19 @@ from pydantic import BaseModel
 
 from batonflow.durable.attempt_record import as_json
 from batonflow.durable.codec import Codec
-from batonflow.workflow_core.context.state_data import declared_as_json
 from batonflow.workflow_core.context.state_store import IMMUTABLE, StateCell
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import DictLikeModel
+from batonflow.workflow_core.state_data import declared_as_json
 
 __all__ = ["MISSING", "StateValues"]
 
 MISSING: Any = object()
-"""Stands for what is not there."""
+"""Stands for a missing value."""
 
 
 class StateValues:
-    """What the state holds.
+    """Return the value of a state key.
 
     Steps are given lists, dicts and models themselves, not copies, and may change them without a word. So it is noted
     what a value was when somebody was given it, and looked for differences when that one is done.
@@ -33,7 +33,7 @@ class StateValues:
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._cell: StateCell | None = None
-        # Of what a value was when it was noted, by key.
+        # The noted forms of values, by key.
         self._digests: dict[str, int] = {}
 
     def watch(self, cell: StateCell) -> None:
@@ -62,12 +62,12 @@ class StateValues:
         return MISSING if self._cell is None else _value(self._cell.state, key)
 
     def note(self, key: str, value: Any) -> None:
-        """Somebody is given a value; what it was when somebody was given it before is known still."""
+        """Note a value that is handed to a step; its first noted form is kept."""
         if key not in self._digests:
             self._digests[key] = self._digest(key, value)
 
     def note_written(self, key: str, value: Any, data: Any) -> None:
-        """A value that a step has set was written down as ``data``: that is what the next one is given.
+        """Note that a value was recorded as ``data``, from which the next change is found.
 
         Where somebody was given it in between, it is known what it was then. Memories have digests of their own kind,
         made when somebody is given one.
@@ -80,11 +80,11 @@ class StateValues:
         self._digests.pop(key, None)
 
     def changed(self, keys: Iterable[str]) -> Iterator[str]:
-        """Those of the keys whose values are not what they were when they were noted."""
+        """Return the keys with values that differ from their noted form."""
         return (key for key, _, _ in self._differing(keys))
 
     def note_changes(self, keys: Iterable[str]) -> Iterator[tuple[str, Any]]:
-        """The same, with what they are now; from here on that is known of them."""
+        """Return changed keys with their present values, and note these."""
         for key, value, digest in self._differing(keys):
             self._digests[key] = digest
             yield key, value

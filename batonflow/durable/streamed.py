@@ -1,4 +1,4 @@
-"""How streamed events stand in records: pieces put together, secrets taken out, or left out altogether.
+"""Streamed events in records: pieces are joined, secrets removed, or events left out.
 
 No run needs them to go on, but for questions to people; they are there for readers. What a run does need, events that
 are on their way and values of the state, is kept as it is: see ``Codec`` for what is never written of those.
@@ -37,7 +37,7 @@ def streamed_as_data(
 
 
 def without_secrets(data: Any) -> Any:
-    """An event as data, with what looks like a secret replaced; in another form than JSON it stays as it is."""
+    """Return an event as data with secrets replaced; a form other than JSON stays as it is."""
     if not isinstance(data, list):
         return data
     name, values, *marked = cast("list[Any]", data)
@@ -45,7 +45,7 @@ def without_secrets(data: Any) -> Any:
 
 
 def _coalesced(streamed: list[Streamed]) -> Iterator[tuple[Any, ...]]:
-    """Streamed events, those that came as pieces of one thing put together: they cover all numbers to the last."""
+    """Return streamed events with the pieces of an answer joined: each entry covers all numbers to its last."""
     pieces: list[Streamed] = []
     for entry in streamed:
         if pieces and type(entry[1]) is not type(pieces[0][1]):
@@ -78,7 +78,7 @@ def _sizes(pieces: list[Streamed]) -> list[int]:
 
 
 def said_up_to(sizes: list[int], distance: int, kinds: int) -> list[int]:
-    """How much of a whole was said by the pieces up to one.
+    """Return the length of the text in the pieces up to one.
 
     Args:
         sizes: Of the pieces, as recorded.

@@ -1,4 +1,4 @@
-"""What a run did, as plain data for whoever draws or prints it: one entry for each record of its journal, in order.
+"""The trace of a run as plain data for pages and terminals: one entry per record, in order.
 
 Nothing of the user's code is needed: classes are names, values are JSON. Entries are told one by one, so that a reader
 of a run that goes on asks for those behind the last commit it has.
@@ -14,7 +14,7 @@ from batonflow.instrumentation.redaction import redacted
 from batonflow.values.serializers import IS_DATA, is_marked, read_json
 
 if TYPE_CHECKING:
-    from batonflow.durable.stores.protocol import RunInfo, StoredCommit
+    from batonflow.durable.store_protocol import RunInfo, StoredCommit
 
 __all__ = ["PREVIEW", "plain_event", "plain_value", "run_told", "trace_of"]
 
@@ -55,11 +55,11 @@ def trace_of(commits: Sequence["StoredCommit"], *, largest: int | None = None) -
 
 
 def run_told(info: "RunInfo", kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """How a run stands, as the wire and files of runs say it. Times are ISO 8601.
+    """The status of a run, as in files and on the wire. Times are ISO 8601.
 
     Args:
         info: What its store says.
-        kind: Name of the class of the event with which it ended; empty for one that goes on.
+        kind: Name of the class of its last event; empty for a run that goes on.
         value: The fields of that event as data.
     """
     error, error_type = _error_in(kind, value) if info.status == "failed" else (None, None)
@@ -84,7 +84,7 @@ def _iso(seconds: float) -> str:
 
 
 def _error_in(kind: str, value: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Text and class of the error that an event with which a run ended tells of."""
+    """Return the text and the class of the error in the last event of a run."""
     if kind == "WorkflowTimedOutEvent":
         return f"Operation timed out after {value.get('timeout')} seconds", "WorkflowTimeoutError"
     error: Any = value.get("exception")
@@ -96,7 +96,7 @@ def _error_in(kind: str, value: Mapping[str, Any]) -> tuple[str | None, str | No
 
 
 def _usage_in(value: Mapping[str, Any]) -> dict[str, Any]:
-    """What such an event says of the models that the run took; None where it says nothing."""
+    """Return the usage of models that an event reports, None without it."""
     for place in (value, value.get("result")):
         usage: Any = cast("Mapping[str, Any]", place).get("usage") if isinstance(place, Mapping) else None
         if isinstance(usage, Mapping) and "input_tokens" in usage:
@@ -141,7 +141,7 @@ class _Teller:
                 yield self._event(event, "streamed", number) | {"seq": seq, "last_seq": (last or [seq])[0], "ts": ts}
         kind, *details = record.get("outcome", ("",))
         if kind == "returned" and details:
-            # Of what a step returns, questions to people are on the stream too.
+            # Returned questions to people are on the stream too.
             returned, places = details[0], record.get("published", ())
             for index, event in enumerate(returned):
                 told = self._event(event, "returned", -1 - index)
@@ -204,7 +204,7 @@ class _Teller:
         return self._cut(shown, DEPTH)
 
     def _small(self, value: Any) -> Any:
-        """A value without secrets, and without what is too large in it."""
+        """Return a value without secrets and without large parts."""
         return self._cut(redacted(value), DEPTH)
 
     def _cut(self, value: Any, depth: int) -> Any:
@@ -214,7 +214,7 @@ class _Teller:
         if len(text) <= self._largest:
             return value
         if isinstance(value, dict) and depth and len(cast("dict[str, Any]", value)) <= FIELDS:
-            # Most of what is large is so because of one field, and the others say what it is about.
+            # Most large values have one large field, and the other fields say what it is about.
             return {name: self._cut(part, depth - 1) for name, part in cast("dict[str, Any]", value).items()}
         return {"$large": len(text), "preview": text[: 4 * PREVIEW].decode(errors="ignore")[:PREVIEW]}
 
@@ -230,7 +230,7 @@ def plain_value(data: Any) -> Any:
 
 
 def _marked(text: str) -> tuple[str, Any]:
-    """What another serializer than JSON wrote: the name of the class as far as it is known, and the value."""
+    """Describe a value that a serializer other than JSON wrote: the name of its class, if known, and the value."""
     try:
         data = from_json(text)
     except ValueError:
@@ -241,7 +241,7 @@ def _marked(text: str) -> tuple[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value without the marks that say of what class its parts are."""
+    """Return a value without the marks of classes."""
     if isinstance(value, Mapping):
         mapping = cast("dict[str, Any]", value)
         if is_marked(mapping):

@@ -1,4 +1,4 @@
-"""Where a run was traced, kept in a commit: so the trace of its resumption finds the one before.
+"""The trace context of a run in its commits, so that the trace of a resumption finds the earlier one.
 
 Only there when somebody traces.
 """
@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from batonflow.durable.stores.protocol import StoredCommit
+from batonflow.durable.store_protocol import StoredCommit
 from batonflow.values.serializers import read_json
 
 __all__ = ["ABANDONED", "trace_in", "with_trace"]
@@ -25,7 +25,7 @@ def with_trace(body: bytes, trace: dict[str, Any]) -> bytes:
 
 
 def trace_in(commits: Sequence[StoredCommit]) -> dict[str, Any] | None:
-    """Where the run was traced last, as far as these commits say."""
+    """Return the last trace context in these commits."""
     for commit in reversed(commits):
         if commit.body.startswith(_MARK):
             found: dict[str, Any] = read_json(commit.body)["o"]

@@ -1,15 +1,15 @@
-"""Instrumentation: a tree of named dispatchers that tell handlers about events and spans.
+"""Instrumentation: a tree of named dispatchers that report events and spans to handlers.
 
 ::
 
     dispatcher = get_dispatcher(__name__)        # like logging.getLogger
-    get_dispatcher().add_event_handler(...)      # the root hears all
+        get_dispatcher().add_event_handler(...)      # the root receives everything
 
     @dispatcher.span                             # every call is a span
     async def work() -> None:
         dispatcher.event(MyEvent())              # carries the span's id
 
-Handlers that fail are logged once and never disturb the traced code; without handlers a call costs a truth test.
+Exceptions of handlers are logged once and never reach the traced code. Without handlers a call costs a truth test.
 """
 
 from batonflow.instrumentation.context import active_instrument_tags, active_span_id, instrument_tags
@@ -21,10 +21,16 @@ from batonflow.instrumentation.dispatcher import (
     root_dispatcher,
     root_manager,
 )
-from batonflow.instrumentation.event_handlers import BaseEventHandler, NullEventHandler
 from batonflow.instrumentation.events import BaseEvent
-from batonflow.instrumentation.span import BaseSpan, SimpleSpan
-from batonflow.instrumentation.span_handlers import BaseSpanHandler, NullSpanHandler, SimpleSpanHandler
+from batonflow.instrumentation.handlers import (
+    BaseEventHandler,
+    BaseSpan,
+    BaseSpanHandler,
+    NullEventHandler,
+    NullSpanHandler,
+    SimpleSpan,
+    SimpleSpanHandler,
+)
 
 __all__ = [
     "BaseEvent",

@@ -10,11 +10,9 @@ from weakref import WeakValueDictionary
 
 from batonflow.clock import current_source
 from batonflow.instrumentation.context import active_instrument_tags, active_span_id, instrument_tags
-from batonflow.instrumentation.event_handlers import BaseEventHandler, NullEventHandler
-from batonflow.instrumentation.events.base import BaseEvent
-from batonflow.instrumentation.events.span import SpanDropEvent
+from batonflow.instrumentation.events.base import BaseEvent, SpanDropEvent
+from batonflow.instrumentation.handlers import BaseEventHandler, BaseSpanHandler, NullEventHandler, NullSpanHandler
 from batonflow.instrumentation.logs import logger_named
-from batonflow.instrumentation.span_handlers import BaseSpanHandler, NullSpanHandler
 from batonflow.instrumentation.traced import DISPATCHER_SPAN_DECORATED_ATTR, NO_ARGUMENTS, trace
 from batonflow.user_warnings import warn_user
 
@@ -38,23 +36,23 @@ _TAGS_KEY = "instrument_tags"
 _SPAN_KEY = "active_span_id"
 
 PROPAGATION_KEYS = frozenset({_TAGS_KEY, _SPAN_KEY})
-"""What a dispatcher itself captures; everything else is its handlers'."""
+"""The keys that a dispatcher captures itself; all other keys belong to its handlers."""
 
-# Handlers whose failure has been logged; weak, so that a handler that is taken away can go.
+# Handlers with a logged failure. The references are weak, so that a removed handler can be collected.
 _reported: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 class _Boundary:
-    """Runs one call of a handler: what it raises stops here, and is logged the first time only.
+    """Stop an exception of a handler, so that a broken handler does not break the run.
 
-    A broken handler must neither break the run nor fill its log.
+    Only the first failure of a handler is logged.
     """
 
-    __slots__ = ("_handler", "_what")
+    __slots__ = ("_handler", "_method")
 
-    def __init__(self, handler: Any, what: str) -> None:
+    def __init__(self, handler: Any, method: str) -> None:
         self._handler = handler
-        self._what = what
+        self._method = method
 
     def __enter__(self) -> None:
         return None
@@ -68,13 +66,16 @@ class _Boundary:
         if _reported.get(id(handler)) is not handler:
             _reported[id(handler)] = handler
             _logger.error(
-                "%s failed in %s; its further failures are not logged", type(handler).__name__, self._what, exc_info=err
+                "%s failed in %s; its further failures are not logged",
+                type(handler).__name__,
+                self._method,
+                exc_info=err,
             )
         return True
 
 
 class _Handlers(MutableSequence[_H]):
-    """A list that tells its dispatcher when it changes, so that "is anybody listening?" is never computed on a call."""
+    """A list that notifies its dispatcher when it changes, so that a call never has to look for handlers."""
 
     def __init__(self, handlers: Iterable[_H], changed: Callable[[], None]) -> None:
         self._handlers = list(handlers)
@@ -112,7 +113,7 @@ class _Handlers(MutableSequence[_H]):
 
 
 class Dispatcher:
-    """Tells handlers about events and spans: its own, then those of its parents as far as ``propagate`` reaches.
+    """Report events and spans to its own handlers, then to the handlers of its parents.
 
     Get one with :func:`get_dispatcher`. Safe to use from any task and thread.
 
@@ -120,14 +121,14 @@ class Dispatcher:
         name: Dotted name; its place in the tree.
         event_handlers: The first event handlers.
         span_handlers: The first span handlers.
-        manager: The tree it belongs to, None for one that stands alone.
-        propagate: Whether the parents' handlers hear too.
+        manager: The tree it belongs to, None for a dispatcher without a tree.
+        propagate: Whether to report to the handlers of the parents too.
 
     Attributes:
-        enabled: Whether any handler, here or above, listens at all. Kept up to date when handlers change, so reading it
-            costs one attribute access; the engine tests it on every hop.
-        tells_pieces: Whether an event handler wants to hear of each piece of an answer.
-        tells_arguments: Whether a span handler wants to hear what the work of a span was given.
+        enabled: Whether there is any handler, here or above. It is updated when handlers change, so that reading it
+            costs one attribute access.
+        tells_pieces: Whether an event handler receives the chunks of streamed responses.
+        tells_arguments: Whether a span handler receives the arguments of spans.
     """
 
     def __init__(
@@ -151,11 +152,11 @@ class Dispatcher:
         self.refresh()
 
     def __repr__(self) -> str:
-        return f"<Dispatcher {self.name!r}{'' if self.enabled else ', nobody listens'}>"
+        return f"<Dispatcher {self.name!r}{'' if self.enabled else ', no handlers'}>"
 
     @property
     def event_handlers(self) -> MutableSequence[BaseEventHandler]:
-        """The event handlers added here; may be changed in place."""
+        """The event handlers added here, as a list that can be changed in place."""
         return self._event_handlers
 
     @event_handlers.setter
@@ -165,7 +166,7 @@ class Dispatcher:
 
     @property
     def span_handlers(self) -> MutableSequence[BaseSpanHandler[Any]]:
-        """The span handlers added here; may be changed in place."""
+        """The span handlers added here, as a list that can be changed in place."""
         return self._span_handlers
 
     @span_handlers.setter
@@ -175,7 +176,7 @@ class Dispatcher:
 
     @property
     def propagate(self) -> bool:
-        """Whether the parents' handlers hear what is reported here."""
+        """Return whether events and spans are also reported to the handlers of the parents."""
         return self._propagate
 
     @propagate.setter
@@ -185,37 +186,37 @@ class Dispatcher:
 
     @property
     def parent(self) -> "Dispatcher | None":
-        """The nearest existing dispatcher above by dotted name, at last the root; None for the root itself."""
+        """The nearest dispatcher above by dotted name, then the root; None for the root itself."""
         return None if self.manager is None else self.manager.parent_of(self)
 
     @property
     def parent_name(self) -> str:
-        """Name of :attr:`parent`, empty for the root."""
+        """The name of :attr:`parent`, empty for the root."""
         parent = self.parent
         return "" if parent is None else parent.name
 
     @property
     def root(self) -> "Dispatcher":
-        """The top of the tree."""
+        """The root of the tree."""
         return self if self.manager is None else self.manager.root
 
     @property
     def root_name(self) -> str:
-        """Name of :attr:`root`."""
+        """The name of :attr:`root`."""
         return self.root.name
 
     @property
     def log_name(self) -> str:
-        """Name for log lines: the parent's and its own."""
+        """The name for log lines: the parent's name, then its own."""
         parent = self.parent
         return self.name if parent is None else f"{parent.name}.{self.name}"
 
     def add_event_handler(self, handler: BaseEventHandler) -> None:
-        """Let ``handler`` hear the events reported here and below."""
+        """Report the events of this dispatcher and of its children to ``handler``."""
         self._event_handlers.append(handler)
 
     def add_span_handler(self, handler: BaseSpanHandler[Any]) -> None:
-        """Let ``handler`` hear of the spans opened here and below."""
+        """Report the spans of this dispatcher and of its children to ``handler``."""
         self._span_handlers.append(handler)
 
     def _changed(self) -> None:
@@ -231,9 +232,9 @@ class Dispatcher:
             here = here.parent if here.propagate else None
 
     def refresh(self) -> None:
-        """Recompute who listens; called whenever handlers, ``propagate`` or the tree change."""
+        """Collect the handlers again, after a change of handlers, ``propagate`` or the tree."""
         heard_by = list(self._with_ancestors())
-        # The chains are replaced whole, never edited: a thread that is reporting keeps the one it started with.
+        # The tuples are replaced, never edited: a thread that is reporting keeps the tuple it started with.
         self._event_chain = tuple(
             handler for one in heard_by for handler in one.event_handlers if type(handler) is not NullEventHandler
         )
@@ -245,7 +246,7 @@ class Dispatcher:
         self.tells_arguments = any(getattr(handler, "hears_arguments", True) for handler in self._span_chain)
 
     def event(self, event: BaseEvent, **kwargs: Any) -> None:
-        """Report ``event``; ``kwargs`` are handed to the handlers.
+        """Report ``event``; ``kwargs`` are passed to the handlers.
 
         Example:
             >>> get_dispatcher(__name__).event(MyEvent(what="it"))
@@ -258,22 +259,22 @@ class Dispatcher:
                 handler.handle(event, **kwargs)
 
     def get_dispatch_event(self) -> Callable[..., None]:
-        """:meth:`event` itself. Deprecated, as it does nothing else: call :meth:`event`."""
+        """Return :meth:`event`. Deprecated: call :meth:`event` instead."""
         text = "Dispatcher.get_dispatch_event() is deprecated, use event()"
         warn_user(text, DeprecationWarning)
         return self.event
 
     async def aevent(self, event: BaseEvent, **kwargs: Any) -> None:
-        """Report ``event`` to the handlers' ``ahandle``, all at once, and wait for them."""
+        """Report ``event`` to ``ahandle`` of all handlers concurrently, and wait for them."""
         if not self._event_chain:
             return
         event.tags.update(active_instrument_tags.get())
 
-        async def tell(handler: BaseEventHandler) -> None:
+        async def report(handler: BaseEventHandler) -> None:
             with _Boundary(handler, "ahandle"):
                 await handler.ahandle(event, **kwargs)
 
-        await asyncio.gather(*(tell(handler) for handler in self._event_chain))
+        await asyncio.gather(*(report(handler) for handler in self._event_chain))
 
     def span_enter(
         self,
@@ -284,7 +285,7 @@ class Dispatcher:
         tags: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Tell the span handlers that span ``id_`` has begun; see :meth:`open_span` for the short form."""
+        """Report the start of span ``id_`` to the span handlers; see :meth:`open_span` for the short form."""
         for handler in self._span_chain:
             with _Boundary(handler, "span_enter"):
                 handler.span_enter(
@@ -294,7 +295,7 @@ class Dispatcher:
     def span_exit(
         self, id_: str, bound_args: inspect.BoundArguments, instance: Any = None, result: Any = None, **kwargs: Any
     ) -> None:
-        """Tell the span handlers that span ``id_`` has ended with ``result``."""
+        """Report the end of span ``id_`` with ``result`` to the span handlers."""
         for handler in self._span_chain:
             with _Boundary(handler, "span_exit"):
                 handler.span_exit(id_=id_, bound_args=bound_args, instance=instance, result=result, **kwargs)
@@ -307,7 +308,7 @@ class Dispatcher:
         err: BaseException | None = None,
         **kwargs: Any,
     ) -> None:
-        """Tell the span handlers that span ``id_`` has failed with ``err``."""
+        """Report the failure of span ``id_`` with ``err`` to the span handlers."""
         for handler in self._span_chain:
             with _Boundary(handler, "span_drop"):
                 handler.span_drop(id_=id_, bound_args=bound_args, instance=instance, err=err, **kwargs)
@@ -321,14 +322,14 @@ class Dispatcher:
         tags: dict[str, Any] | None = None,
         parent_id: str | EllipsisType | None = ...,
     ) -> str:
-        """Begin a span without a function around it. The caller makes it the active one, if it is to have children.
+        """Open a span. It becomes the parent of other spans only if the caller sets ``active_span_id``.
 
         Args:
-            name: What is being done; the id is ``"<name>-<token>"``.
-            instance: The object that does it.
-            bound_args: What it was called with.
-            tags: Tags of this span, beside those in force.
-            parent_id: The enclosing span; the active one when left out, none for None.
+                name: The name of the work; the id is ``"<name>-<token>"``.
+                instance: The object that does the work.
+                bound_args: The arguments of the work.
+                tags: Tags of this span, added to the active tags.
+                parent_id: The enclosing span. The default is the active span; None makes a root.
 
         Returns:
             The id, for :meth:`close_span` or :meth:`fail_span`.
@@ -348,7 +349,7 @@ class Dispatcher:
         return span_id
 
     def tag_span(self, span_id: str, tags: Mapping[str, Any]) -> None:
-        """Add tags to a span that is open: what is known only when the work is done."""
+        """Add tags to an open span."""
         for handler in self._span_chain:
             span = handler.open_spans.get(span_id)
             if span is not None:
@@ -357,7 +358,7 @@ class Dispatcher:
     def close_span(
         self, span_id: str, result: Any = None, instance: Any = None, bound_args: inspect.BoundArguments | None = None
     ) -> None:
-        """End the span that :meth:`open_span` began."""
+        """Close a span that :meth:`open_span` opened."""
         self.span_exit(id_=span_id, bound_args=bound_args or NO_ARGUMENTS, instance=instance, result=result)
 
     def fail_span(
@@ -367,17 +368,17 @@ class Dispatcher:
         instance: Any = None,
         bound_args: inspect.BoundArguments | None = None,
     ) -> None:
-        """End the span that :meth:`open_span` began with an error: a SpanDropEvent, then the drop."""
+        """Close a span with an error: report a SpanDropEvent, then drop the span."""
         if self._event_chain:
             self.event(SpanDropEvent(span_id=span_id, err_str=str(err)))
         self.span_drop(id_=span_id, bound_args=bound_args or NO_ARGUMENTS, instance=instance, err=err)
 
     def span(self, func: _F) -> _F:
-        """Decorator: every call of ``func`` is a span. For sync and async functions, generators and async generators.
+        """Decorate ``func`` so that every call is a span: functions and generators, both sync and async.
 
-        The span of a generator lasts from its first item to its end, and encloses the generator's code only, not its
-        consumer's. A function that returns an ``asyncio.Future`` is over when the future is done. Applying it twice
-        changes nothing. With nobody listening a call costs one truth test more.
+        The span of a generator lasts from its first item to its end, and contains the code of the generator only, not
+        the code of its consumer. A function that returns an ``asyncio.Future`` ends with the future. Decorating twice
+        has no effect. Without handlers a call costs one truth test.
 
         Example:
             >>> @get_dispatcher(__name__).span
@@ -386,7 +387,7 @@ class Dispatcher:
         return trace(self, func)
 
     def capture_propagation_context(self) -> dict[str, Any]:
-        """What another process needs to go on with this trace: the handlers' own data, the active span, the tags."""
+        """Return the data with which another process continues this trace."""
         captured: dict[str, Any] = {}
         for handler in self._span_chain:
             with _Boundary(handler, "capture_propagation_context"):
@@ -400,7 +401,7 @@ class Dispatcher:
         return captured
 
     def restore_propagation_context(self, context: dict[str, Any]) -> None:
-        """Take up, in the running context, what :meth:`capture_propagation_context` gave."""
+        """Continue the trace of :meth:`capture_propagation_context` in the running context."""
         for handler in self._span_chain:
             with _Boundary(handler, "restore_propagation_context"):
                 handler.restore_propagation_context(context)
@@ -410,7 +411,7 @@ class Dispatcher:
             active_instrument_tags.set(dict(context[_TAGS_KEY]))
 
     def shutdown(self) -> None:
-        """Drop every span still open in the handlers that are heard from here, and close those handlers."""
+        """Drop every open span of the handlers, and close the handlers."""
         err = RuntimeError("dispatcher shutdown")
         for handler in self._span_chain:
             with _Boundary(handler, "shutdown"):
@@ -423,7 +424,7 @@ class Manager:
     """The tree of dispatchers by name.
 
     Args:
-        root: Stands above all others.
+        root: The dispatcher above all others.
     """
 
     def __init__(self, root: Dispatcher) -> None:
@@ -433,7 +434,7 @@ class Manager:
         root.manager = self
 
     def parent_of(self, dispatcher: Dispatcher) -> Dispatcher | None:
-        """The nearest existing dispatcher above ``dispatcher``."""
+        """Return the nearest existing dispatcher above ``dispatcher``."""
         if dispatcher is self.root:
             return None
         name = dispatcher.name
@@ -444,20 +445,20 @@ class Manager:
         return self.root
 
     def add_dispatcher(self, dispatcher: Dispatcher) -> None:
-        """Put ``dispatcher`` into the tree, unless its name is taken."""
+        """Add ``dispatcher`` to the tree, unless its name is taken."""
         with self._lock:
             if dispatcher.name in self.dispatchers:
                 return
             dispatcher.manager = self
             self.dispatchers[dispatcher.name] = dispatcher
             dispatcher.refresh()
-            # A dispatcher may come later than those below it; they now have a nearer parent.
+            # A dispatcher may be created after its children, which now have a nearer parent.
             for name, other in self.dispatchers.items():
                 if name.startswith(f"{dispatcher.name}."):
                     other.refresh()
 
     def get(self, name: str) -> Dispatcher:
-        """The dispatcher called ``name``, made if need be."""
+        """Return the dispatcher with the name ``name``; create it if needed."""
         found = self.dispatchers.get(name)
         if found is None:
             with self._lock:
@@ -466,7 +467,7 @@ class Manager:
         return found
 
     def refresh(self) -> None:
-        """Recompute who listens everywhere."""
+        """Collect the handlers of all dispatchers again."""
         with self._lock:
             for dispatcher in self.dispatchers.values():
                 dispatcher.refresh()
@@ -479,7 +480,7 @@ root_manager = Manager(root_dispatcher)
 
 
 def get_dispatcher(name: str = "root") -> Dispatcher:
-    """The dispatcher called ``name``, always the same one; without a name the root, which hears all.
+    """Return the dispatcher with the name ``name``, always the same object; the root when there is no name.
 
     Args:
         name: Dotted, usually ``__name__``.
@@ -492,7 +493,7 @@ def get_dispatcher(name: str = "root") -> Dispatcher:
 
 
 class DispatcherSpanMixin:
-    """Subclasses' versions of abstract and of already traced methods are traced too, without being decorated."""
+    """Trace the methods of subclasses that override an abstract or a traced method."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -1,23 +1,21 @@
-"""Loggers whose records show neither secrets nor control characters."""
+"""Loggers that redact secrets and control characters in their records."""
 
 import logging
 import re
 
 from typing_extensions import override
 
-from batonflow.lazy import at_first_use
+from batonflow.instrumentation.redaction import redacted
 
 __all__ = ["clean", "fit_to_show", "logger_named", "plain"]
 
-redacted = at_first_use("batonflow.instrumentation.redaction", "redacted")
-
-# Control characters but tab and newline; those that turn the direction of writing; and separators of lines that no
-# terminal shows.
+# Control characters except tab and newline, characters that change the writing direction, and invisible line
+# separators.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 def plain(text: str) -> str:
-    r"""``text`` with control characters shown by their codes; lines and tabs stay.
+    r"""Return ``text`` with control characters as escapes; newlines and tabs stay.
 
     Example:
         >>> print(plain("\x1b[31mred"))
@@ -27,12 +25,12 @@ def plain(text: str) -> str:
 
 
 def fit_to_show(text: str) -> str:
-    """``plain`` text without what ``redacted`` takes for a secret."""
+    """Return ``text`` without secrets and control characters."""
     return plain(redacted(text))
 
 
 def logger_named(name: str) -> logging.Logger:
-    """The logger of a name, whose records are fit to show.
+    """Return the logger with the name ``name``, with redacted records.
 
     Args:
         name: As for ``logging.getLogger``.
@@ -43,24 +41,24 @@ def logger_named(name: str) -> logging.Logger:
 
 
 def clean(logger: logging.Logger) -> None:
-    """Make the records of a logger fit to show."""
+    """Add the redacting filter to a logger, once."""
     if not any(isinstance(one, _FitToShow) for one in logger.filters):
         logger.addFilter(_FitToShow())
 
 
 class _FitToShow(logging.Filter):
-    """Changes records before any handler has them; those that are fit to show stay as they are."""
+    """Redact a record before any handler receives it."""
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        if (shown := fit_to_show(text)) != text:
-            record.msg, record.args = shown, None
+        if (safe_text := fit_to_show(text)) != text:
+            record.msg, record.args = safe_text, None
         if record.exc_info and record.exc_info[0] is not None:
             text = _formatter.formatException(record.exc_info)
-            if (shown := fit_to_show(text)) != text:
-                # The exception itself would show again what is left out here.
-                record.exc_info, record.exc_text = None, shown
+            if (safe_text := fit_to_show(text)) != text:
+                # The exception itself would show the secrets again.
+                record.exc_info, record.exc_text = None, safe_text
         return True
 
 

@@ -1,4 +1,4 @@
-"""Keeping secrets out of what is shown and written down."""
+"""Redaction of secrets in logs, traces and records."""
 
 import re
 from collections import deque
@@ -14,13 +14,13 @@ from pydantic_core import to_jsonable_python
 __all__ = ["CYCLE", "REDACTED", "TOO_DEEP", "never_show", "redacted", "without_secrets"]
 
 REDACTED = "[redacted]"
-"""Stands for what looks like a secret."""
+"""Replaces a secret."""
 
 CYCLE = "[cycle]"
-"""Stands for data inside of itself."""
+"""Replaces data that contain themselves."""
 
 TOO_DEEP = "[deep]"
-"""Stands for what lies in more than two hundred others."""
+"""Replaces data at more than two hundred levels of nesting."""
 
 _NAMES = re.compile(
     r"(?:^|[_\-.\s])(?:(?:api|private|secret|access|signing|encryption)[_-]?keys?|secrets?|pass(?:word|phrase|code)s?"
@@ -28,34 +28,34 @@ _NAMES = re.compile(
     re.IGNORECASE,
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-# Keys of vendors, bearer tokens, JSON web tokens, passwords in addresses, and blocks of private keys.
+# Vendor keys, bearer tokens, JSON web tokens, passwords in URLs, and private keys.
 _VALUES = re.compile(
     r"\b(?:sk|pk|rk)-[A-Za-z0-9_\-]{16,}|\b(?:gh[pousr]|github_pat|xox[abprs])[_-][A-Za-z0-9_\-]{16,}|\bAKIA[0-9A-Z]{16}\b"
     r"|\bAIza[0-9A-Za-z_\-]{30,}|(?<=Bearer )[A-Za-z0-9._~+/\-]{12,}=*|\beyJ[\w\-]{8,}\.[\w\-]{8,}\.[\w\-]*"
     r"|(?<=://)[^\s/:@]+:[^\s/@]+(?=@)|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     re.DOTALL,
 )
-# In every text that has such a value there are the characters on the left, and one of the marks beside them: to look
-# for them takes a fraction of the time.
+# A text with such a secret contains the characters on the left and one of the marks beside them. Looking for these
+# takes a fraction of the time of the pattern.
 _MARKS = (
     ("-", ("k-", "-----BEGIN ")), ("gh", ("ghp", "gho", "ghu", "ghs", "ghr")), ("_", ("github_pat",)),
     ("xox", ("xox",)), ("A", ("AKIA", "AIza")), ("B", ("Bearer ",)), (".", ("eyJ",)), ("@", ("://",)),
 )  # fmt: skip
 
 _SHORTEST = len("://a:b@")
-"""Characters of the shortest text that such a value may stand in."""
+"""The length of the shortest text that can contain a secret."""
 
 
 def redacted(value: Any) -> Any:
-    """``value`` as data of JSON, with what looks like a secret replaced.
+    """Return ``value`` as JSON data with its secrets replaced.
 
-    That is: pydantic's secrets, whatever is no number under names such as ``api_key``, ``passwords`` or
-    ``access_token``, texts in the form of a key or token, and what ``never_show`` was told; also in the fields of
-    models and dataclasses. It is a net with holes: nothing else finds a secret that looks like any other text.
+    Secrets are: pydantic's secret types; any value except a number under a name such as ``api_key``, ``passwords`` or
+    ``access_token``; texts in the form of a key or token; and the texts given to ``never_show``. The fields of models
+    and dataclasses are searched too. A secret that looks like any other text is not found.
 
     Args:
-        value: Anything; what has no form in JSON becomes its ``repr``, or the name of its class where that fails, and
-            what contains itself or has hundreds of levels ends with a mark.
+        value: Any object. An object without a JSON form becomes its ``repr``, or the name of its class if that fails.
+            Cycles and very deep data are replaced by a mark.
 
     Example:
         >>> redacted({"user": "ann", "api_key": "sk-1234"})
@@ -68,7 +68,7 @@ def redacted(value: Any) -> Any:
 
 
 def without_secrets(data: dict[str, Any]) -> dict[str, Any]:
-    """Data of JSON without the entries that have a secret in them, at any depth: what may be read again as it is.
+    """Return JSON data without the entries that contain a secret, at any depth.
 
     Args:
         data: Values by name.
@@ -80,35 +80,35 @@ def without_secrets(data: dict[str, Any]) -> dict[str, Any]:
     return _whole(redacted(data), data)
 
 
-def _whole(shown: Any, given: Any) -> Any:
-    """What ``redacted`` gave, without what it has replaced."""
-    if isinstance(shown, dict):
+def _whole(redacted_value: Any, original: Any) -> Any:
+    """Return redacted data without the values that were replaced."""
+    if isinstance(redacted_value, dict):
         entries, before = (
-            cast("dict[Any, Any]", shown),
-            cast("dict[Any, Any]", given if isinstance(given, dict) else {}),
+            cast("dict[Any, Any]", redacted_value),
+            cast("dict[Any, Any]", original if isinstance(original, dict) else {}),
         )
         pairs = [(name, one, before.get(name)) for name, one in entries.items()]
         return {name: _whole(one, was) for name, one, was in pairs if not _is_replaced(one, was)}
-    if isinstance(shown, list):
-        items = cast("list[Any]", shown)
-        were = list(cast("list[Any]", given)) if isinstance(given, list | tuple) else [None] * len(items)
+    if isinstance(redacted_value, list):
+        items = cast("list[Any]", redacted_value)
+        were = list(cast("list[Any]", original)) if isinstance(original, list | tuple) else [None] * len(items)
         return [_whole(one, was) for one, was in zip(items, were, strict=True) if not _is_replaced(one, was)]
-    return shown
+    return redacted_value
 
 
-def _is_replaced(shown: Any, given: Any) -> bool:
-    return isinstance(shown, str) and REDACTED in shown and shown != given
+def _is_replaced(redacted_value: Any, original: Any) -> bool:
+    return isinstance(redacted_value, str) and REDACTED in redacted_value and redacted_value != original
 
 
 _DEEP = 24
-"""Levels of data beyond which it is looked for whether they contain themselves."""
+"""Levels of nesting above which cycles are looked for."""
 
 
 def _of_json(value: Any, levels: int) -> Any:
-    """The same for data of JSON, as nearly everything is already: there may be much of it.
+    """Redact JSON data without looking for cycles, because most values are JSON data already.
 
     Raises:
-        RecursionError: There are more levels than these, so perhaps no end of them.
+        RecursionError: The data are nested deeper, or may contain themselves.
     """
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is str:
@@ -117,7 +117,7 @@ def _of_json(value: Any, levels: int) -> Any:
         raise RecursionError
     if kind is dict:
         names = tuple(value)
-        # Dicts in one place have the same names: messages, for one.
+        # Dicts of one kind, such as messages, have the same names, so the result is cached.
         secret = (_secrets_among if len(names) <= _FEW else _secrets_among.__wrapped__)(names)
         if secret is None:
             return _redacted(value, set())
@@ -142,14 +142,14 @@ _FEW = 32
 
 @lru_cache(maxsize=1024)
 def _secrets_among(names: tuple[Any, ...]) -> frozenset[str] | None:
-    """Which names of a dict are those of secrets; None when there are others than texts among them."""
+    """Return the names of a dict that name secrets; None when some name is not a text."""
     if any(type(name) is not str for name in names):
         return None
     return frozenset(filter(_names_a_secret, names))
 
 
 def _redacted(value: Any, around: set[int]) -> Any:
-    """``value`` inside of what has the ids ``around``."""
+    """Redact ``value``, which is inside the objects with the ids ``around``."""
     kind = cast("type[Any]", type(value))
     if kind is str:
         return _text(value)
@@ -165,15 +165,15 @@ def _redacted(value: Any, around: set[int]) -> Any:
     around.add(here)
     try:
         return _of_parts(value, around)
-    except Exception:  # noqa: BLE001 - whatever its own methods raise; what it would say of itself may have secrets in it
+    except Exception:  # noqa: BLE001 - any error of its own methods; the message could contain a secret
         return f"<{kind.__name__}>"
     finally:
         around.discard(here)
 
 
 _DEEPEST = 200
-# Of every class of dicts what lies in it, and not what it makes beside when it is asked.
-_items: Any = getattr(dict, "items")  # noqa: B009 - its type is that of a dict of nothing known
+# The items that a dict contains. A subclass may override items() to compute others.
+_items: Any = getattr(dict, "items")  # noqa: B009 - dict.items would have an unknown type
 
 
 def _of_parts(value: Any, around: set[int]) -> Any:
@@ -184,17 +184,17 @@ def _of_parts(value: Any, around: set[int]) -> Any:
         return [_redacted(one, around) for one in cast("Iterable[Any]", value)]
     try:
         plain = to_jsonable_python(value, fallback=repr)
-    except ValueError:  # bytes that are no text
+    except ValueError:  # bytes that are not UTF-8
         plain = repr(value)
     return _text(plain) if isinstance(plain, str) else plain
 
 
 def never_show(secret: str) -> None:
-    """Let ``redacted`` find a secret that the program uses, whatever it looks like.
+    """Add a secret of the program to the texts that ``redacted`` replaces.
 
     Args:
-        secret: Kept until the process ends. What is shorter than sixteen characters may stand in any text by chance, as
-            may the words that servers without keys take for one: it is left to the other rules.
+        secret: Kept until the process ends. Texts with fewer than sixteen characters are ignored, because they may
+            occur in any text by chance.
     """
     if len(secret) >= _SHORTEST_KNOWN:
         _known.add(secret)
@@ -217,19 +217,19 @@ def _text(text: str) -> str:
 
 
 def _named_parts(value: Any) -> Iterable[tuple[Any, Any]] | None:
-    """The parts of what has parts with names, None of anything else."""
+    """Return the names and values of an object with named parts, None for any other object."""
     if isinstance(value, BaseModel):
         names = (*type(value).model_fields, *(value.model_extra or {}))
     elif is_dataclass(value) and not isinstance(value, type):
         names = tuple(field.name for field in fields(value))
     else:
         return cast("Mapping[Any, Any]", value).items() if isinstance(value, Mapping) else None
-    # What was never set is left out.
+    # Fields that were never set are left out.
     return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
 
 
 def _is_secret(name: Any, value: Any) -> bool:
-    # A number of tokens is none.
+    # A count of tokens is not a secret.
     return isinstance(name, str) and _names_a_secret(name) and not isinstance(value, Number | None)
 
 

@@ -1,26 +1,28 @@
-"""What ``@dispatcher.span`` puts around a function."""
+"""The wrapper that ``@dispatcher.span`` puts around a function, and the arguments of spans."""
 
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextvars import Token
 from typing import Any, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from batonflow.instrumentation.context import active_span_id, undo
 
-__all__ = ["DISPATCHER_SPAN_DECORATED_ATTR", "NO_ARGUMENTS", "trace"]
+__all__ = ["DISPATCHER_SPAN_DECORATED_ATTR", "NO_ARGUMENTS", "bound", "named", "signature_of", "trace"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 DISPATCHER_SPAN_DECORATED_ATTR = "__dispatcher_span_decorated__"
 
 NO_ARGUMENTS = inspect.signature(lambda: None).bind()
-"""What handlers get as arguments for a span that is not a call."""
+"""The arguments of a span that is not a call."""
 
 
 class SpanOpener(Protocol):
-    """What is needed of a Dispatcher here."""
+    """The methods of a Dispatcher that this module uses."""
 
     @property
     def enabled(self) -> bool: ...
@@ -43,27 +45,27 @@ class SpanOpener(Protocol):
 
 
 class _Plan:
-    """What is known of a function when it is decorated: its name, its signature, and whose method it is."""
+    """The facts about a function at decoration: name, signature and owner."""
 
     def __init__(self, func: Callable[..., Any]) -> None:
         self.func = func
         self.owner: Any = getattr(func, "__self__", None)
         self.signature = inspect.signature(func)
         parameters = list(self.signature.parameters.values())
-        # A function in a class body does not know its class yet; the name of its first parameter tells that it has one.
+        # A function in a class body does not know its class yet, but the name of its first parameter shows a method.
         self.is_method = self.owner is None and bool(parameters) and parameters[0].name in {"self", "cls"}
         if self.is_method:
             self.signature = self.signature.replace(parameters=parameters[1:])
 
     def describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Any, inspect.BoundArguments]:
-        """Span name, instance and bound arguments of one call."""
+        """Return the span name, the instance and the bound arguments of a call."""
         instance = self.owner
         if self.is_method and args:
             instance, args = args[0], args[1:]
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError:
-            # Wrong arguments: the call itself raises the better message, and the span records it.
+            # The arguments are wrong. The call itself raises the better message, and the span records it.
             bound = NO_ARGUMENTS
         if instance is None:
             return self.func.__qualname__, None, bound
@@ -82,7 +84,7 @@ class _OpenSpan:
         self.id = dispatcher.open_span(name, instance=self.instance, bound_args=self.bound_args)
 
     def activate(self) -> Token[str | None]:
-        """Make it the parent of what the running code opens, until ``undo`` is given the token."""
+        """Make the span the active one, until ``undo`` receives the token."""
         return active_span_id.set(self.id)
 
     def close(self, result: Any = None) -> None:
@@ -92,7 +94,7 @@ class _OpenSpan:
         self.dispatcher.fail_span(self.id, err, self.instance, self.bound_args)
 
     def settle(self, future: "asyncio.Future[Any]") -> None:
-        """Close or drop when the future a traced function returned is done."""
+        """Close or drop the span when the returned future is done."""
         err = asyncio.CancelledError() if future.cancelled() else future.exception()
         if err is None:
             self.close(future.result())
@@ -101,7 +103,7 @@ class _OpenSpan:
 
 
 def trace(dispatcher: SpanOpener, func: _F) -> _F:
-    """Return ``func`` with a span of ``dispatcher`` around every call; ``func`` itself if it has one already."""
+    """Return ``func`` with a span of ``dispatcher`` around every call; ``func`` itself if it is traced already."""
     if hasattr(func, DISPATCHER_SPAN_DECORATED_ATTR):
         return func
     plan = _Plan(func)
@@ -171,7 +173,7 @@ def _around_generator(dispatcher: SpanOpener, plan: _Plan) -> Callable[..., Any]
             resume: Callable[[Any], Any] = generator.send
             try:
                 while True:
-                    # Active only while the generator's own code runs: what its consumer opens is not below this span.
+                    # Active only while the generator's own code runs: spans of its consumer are not its children.
                     token = span.activate()
                     try:
                         item = resume(given)
@@ -233,3 +235,70 @@ def _around_async_generator(dispatcher: SpanOpener, plan: _Plan) -> Callable[...
             raise
 
     return call
+
+
+# Reading a signature takes longer than the rest of a span. The key is the function, as bound methods are temporary.
+_signatures: WeakKeyDictionary[Callable[..., Any], inspect.Signature] = WeakKeyDictionary()
+
+
+def signature_of(method: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of ``method`` as its callers see it; it is cached.
+
+    Args:
+        method: A function, or a bound method, then without ``self``.
+
+    Raises:
+        TypeError: It is not callable.
+        ValueError: It has no signature, as some functions written in C.
+
+    Example:
+        >>> signature_of(tool.acall)
+        <Signature (*args: Any, **kwargs: Any) -> ToolOutput>
+    """
+    function = getattr(method, "__func__", method)
+    try:
+        found = _signatures.get(function)
+    except TypeError:  # the function is not hashable
+        return inspect.signature(method)
+    if found is None:
+        found = _signatures[function] = inspect.signature(method)
+    return found
+
+
+def bound(method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
+    """Return the arguments of a call by the names of the parameters; empty when they do not fit.
+
+    Args:
+        method: The function, or a bound method, then without ``self``.
+        *args: The positional arguments.
+        **kwargs: The keyword arguments.
+
+    Example:
+        >>> bound(tool.acall, place="Brest").arguments
+        {'kwargs': {'place': 'Brest'}}
+    """
+    try:
+        return signature_of(method).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        # The call itself raises the better message.
+        return NO_ARGUMENTS
+
+
+def named(method: Callable[..., Any], arguments: Mapping[str, Any]) -> inspect.BoundArguments:
+    """Return arguments of ``method`` that are given by name, including positional-only ones.
+
+    Args:
+        method: The function, or a bound method, then without ``self``.
+        arguments: The arguments by name; names without a parameter are ignored.
+
+    Example:
+        >>> named(flow.go, {"ev": StartEvent()}).arguments
+        {'ev': StartEvent()}
+    """
+    try:
+        signature = signature_of(method)
+    except (TypeError, ValueError):
+        return NO_ARGUMENTS
+    found = inspect.BoundArguments(signature, OrderedDict())
+    found.arguments.update({name: arguments[name] for name in signature.parameters if name in arguments})
+    return found

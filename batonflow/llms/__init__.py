@@ -1,6 +1,6 @@
 """Language models: messages, the base class, adapters for vendors, and models for tests.
 
-Adapters import their vendor's SDK when they are first used, and are loaded themselves when first named here.
+Adapters, and the SDKs of their vendors, are loaded at first use.
 """
 
 from importlib import import_module
@@ -64,21 +64,23 @@ from batonflow.llms.tool_protocol import ToolSelection, ToolSpec
 from batonflow.llms.usage import Usage, UsageTotals, price, track_usage
 
 if TYPE_CHECKING:
+    from batonflow.llms import fetching as fetching
+    from batonflow.llms import predict_and_call as predict_and_call
+    from batonflow.llms import structured as structured
     from batonflow.llms.anthropic import Anthropic
     from batonflow.llms.compatible import DeepSeek, Ollama, OpenAILike
     from batonflow.llms.fallback import FallbackLLM
     from batonflow.llms.fetching import FetchError, FetchPolicy
+    from batonflow.llms.json_text import PartialModel
     from batonflow.llms.limits import RateLimitedLLM, RateLimits
     from batonflow.llms.mock import MockFunctionCallingLLM, MockLLM
     from batonflow.llms.openai import OpenAI
     from batonflow.llms.openai_responses import OpenAIResponses
-    from batonflow.llms.partial import PartialModel
     from batonflow.llms.predict_and_call import AgentChatResponse
     from batonflow.llms.prompts import BasePromptTemplate, ChatPromptTemplate, PromptTemplate
-    from batonflow.llms.registry import llm_from
     from batonflow.llms.replay import RecordingLLM, ReplayLLM
     from batonflow.llms.scripted import Faults, ScriptedLLM, tool_call
-    from batonflow.llms.settings import Settings
+    from batonflow.llms.settings import Settings, llm_from
     from batonflow.llms.structured_llm import StructuredLLM
 
 __all__ = [
@@ -181,7 +183,7 @@ _LAZY = {
     "OpenAI": "openai",
     "OpenAILike": "compatible",
     "OpenAIResponses": "openai_responses",
-    "PartialModel": "partial",
+    "PartialModel": "json_text",
     "PromptTemplate": "prompts",
     "RateLimitedLLM": "limits",
     "RateLimits": "limits",
@@ -190,23 +192,26 @@ _LAZY = {
     "ScriptedLLM": "scripted",
     "Settings": "settings",
     "StructuredLLM": "structured_llm",
-    "llm_from": "registry",
+    "llm_from": "settings",
     "tool_call": "scripted",
 }
 
+_MODULES = frozenset({"fetching", "predict_and_call", "structured"})
+
 _NOT_OFFERED = {
     "BaseLLM": "LLM is the base of every model here. Derive from it, and name it in annotations",
-    "resolve_llm": 'a model is made of its name by llm_from, and agents take the name itself: llm="openai:gpt-5.6"',
+    "resolve_llm": 'use llm_from to make a model from its name; agents also take the name itself: llm="openai:gpt-5.6"',
 }
 
 
 def __getattr__(name: str) -> Any:
     if name in _NOT_OFFERED:
         raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=f"{__name__}.{name}")
-    home = _LAZY.get(name)
+    home = name if name in _MODULES else _LAZY.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{home}"), name)
+    module = import_module(f"{__name__}.{home}")
+    found = module if name in _MODULES else getattr(module, name)
     globals()[name] = found
     return found
 

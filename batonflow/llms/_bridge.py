@@ -2,12 +2,15 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
 from batonflow.bridge import BackgroundLoop, background_loop, is_background_thread, wait_for_outcome
+from batonflow.threads import in_thread, start_in_thread
 
-__all__ = ["iterate_sync", "run_sync"]
+__all__ = ["closed_after", "iterate_in_thread", "iterate_sync", "run_sync"]
 
 _T = TypeVar("_T")
 
@@ -24,7 +27,7 @@ def iterate_sync(items: AsyncIterator[_T]) -> Generator[_T, None, None]:
     async def advance() -> Any:
         return await anext(items, end)
 
-    # An asynchronous generator belongs to the loop of its first item, wherever the later ones are asked for.
+    # An asynchronous generator belongs to the loop of its first item, so all items are fetched on this loop.
     home = background_loop()
     try:
         while (item := wait_for_outcome(advance(), home)) is not end:
@@ -37,11 +40,49 @@ def iterate_sync(items: AsyncIterator[_T]) -> Generator[_T, None, None]:
 
 def _close(aclose: Callable[[], Coroutine[Any, Any, None]], home: BackgroundLoop) -> None:
     if sys.is_finalizing():
-        # At the end of the program the loop's thread no longer runs, and waiting for it would never end.
+        # At the end of the program the thread of the loop no longer runs, and waiting for it would block forever.
         return
     if is_background_thread():
-        # A forgotten generator is closed wherever the collector of cycles happens to run; here waiting could be for
-        # this very thread.
+        # The garbage collector may close an abandoned generator in the thread of this loop. Waiting here would be a
+        # deadlock.
         asyncio.run_coroutine_threadsafe(aclose(), home.loop)
         return
     wait_for_outcome(aclose(), home)
+
+
+@asynccontextmanager
+async def closed_after(items: AsyncIterator[_T]) -> AsyncGenerator[AsyncIterator[_T], None]:
+    """Close ``items`` at the end of the block, so that its connection is closed at once.
+
+    An override of a streaming method may return an iterator without ``aclose``.
+    """
+    try:
+        yield items
+    finally:
+        close = getattr(items, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def iterate_in_thread(items: Iterator[_T]) -> AsyncGenerator[_T, None]:
+    """Yield the items of a blocking iterator, each fetched in a thread."""
+    end, busy = object(), threading.Lock()
+
+    def advance() -> Any:
+        with busy:
+            return next(items, end)
+
+    def close() -> None:
+        if isinstance(items, Generator):
+            with busy:
+                items.close()
+
+    try:
+        while (item := await in_thread(advance)) is not end:
+            yield cast("_T", item)
+    finally:
+        if busy.locked():
+            # The consumer was cancelled, but the fetching thread cannot be. It closes the iterator when it returns.
+            start_in_thread(close)
+        else:
+            close()

@@ -1,4 +1,4 @@
-"""The responses that the events of a stream add up to."""
+"""The responses that the events of a stream are folded into."""
 
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable
@@ -19,21 +19,21 @@ from batonflow.llms.usage import record_usage
 
 __all__ = ["Answer", "fold", "incomplete"]
 
-# Arguments up to this many characters are tried at every piece that may be their last.
+# Arguments of up to this length are parsed at every delta that may be the last.
 _SHORT = 512
-# How often balanced braces may have been no end before they are taken for a matter of the strings inside.
+# The number of failed parses at balanced braces before unbalanced braces inside strings are assumed.
 _TRUST = 8
-# Answers are shorter than that, by characters, parts and pieces of calls.
+# The limit of characters, parts and deltas of an answer.
 _BITS = 40
 
 
 def incomplete(shown: bool, vendor: str | None, model: str | None) -> IncompleteResponseError:
-    """The error for an answer that ends without its terminal mark.
+    """Return the error for a response that ends without its terminal mark.
 
     Args:
-        shown: Whether a part of it has been seen, so that asking again would show it twice.
-        vendor: Who broke off.
-        model: Which model.
+        shown: Whether a part of the response was yielded, so that a retry would repeat it.
+        vendor: The vendor.
+        model: The model.
     """
     state = "half way" if shown else "before it began"
     return IncompleteResponseError(
@@ -53,7 +53,7 @@ class _Text:
         self.write = self._buffer.write
 
     def first(self, length: int) -> str:
-        """The first ``length`` characters."""
+        """Return the first ``length`` characters."""
         text = self._buffer.getvalue()
         return text if length == len(text) else text[:length]
 
@@ -65,7 +65,7 @@ class _Call:
     """A tool call that is arriving.
 
     Args:
-        index: Which one.
+        index: The position of the call.
     """
 
     __slots__ = (
@@ -85,12 +85,12 @@ class _Call:
         self._size = 0
         self._tried = 0
         self._misled = 0
-        # After which event there were how many pieces, under which id and name. Each event from there on brings one
-        # piece, up to the next entry: nothing need be kept for every one.
+        # Entries of event number, count of deltas, id and name. Each event after an entry adds one delta up to the next
+        # entry, so no state is kept for single events.
         self._states: list[tuple[int, int, str | None, str]] = []
 
     def goes_on(self, number: int) -> None:
-        """What comes behind event ``number`` is of this call."""
+        """Count the deltas after event ``number`` for this call."""
         self._states.append((number, len(self._pieces), self.id, self.name))
 
     def add(self, event: ToolCallDelta, number: int) -> None:
@@ -100,14 +100,14 @@ class _Call:
             self._size += len(piece)
             self._opened += piece.count("{") - piece.count("}")
         self.extra = event.extra or self.extra
-        # Names come with the first piece; servers that repeat them in every piece must not make "addadd".
+        # The name comes with the first delta. Some servers repeat it in every delta, which must not make "addadd".
         if not piece or (event.id and not self.id) or (event.name and not self.name):
             self.id = self.id or event.id
             self.name = self.name or event.name or ""
             self.goes_on(number)
 
-    def begun(self, number: int) -> ToolCallBlock:
-        """The call as far as it had come after event ``number``."""
+    def block_at(self, number: int) -> ToolCallBlock:
+        """Return the call as it was after event ``number``."""
         at = bisect_right(self._states, number, key=_number_of)
         since, count, call_id, name = self._states[at - 1]
         most = self._states[at][1] if at < len(self._states) else len(self._pieces)
@@ -115,16 +115,16 @@ class _Call:
         return ToolCallBlock.made(call_id, name, text)
 
     def _may_be_whole(self) -> bool:
-        # Parsing at every piece would take time with the square of the length. An object ends with a brace, and nearly
-        # always its braces are balanced; where strings hold odd ones, try each time it has grown by an eighth.
+        # Parsing at every delta would take quadratic time. The end of an object is a brace, and its braces are nearly
+        # always balanced. Where strings contain unbalanced braces, parse each time the text has grown by an eighth.
         if not self._pieces or not self._pieces[-1].rstrip().endswith("}"):
             return False
         balanced = self._opened == 0 and self._misled < _TRUST
         return balanced or self._size < _SHORT or self._size * 8 > self._tried * 9
 
     def settle(self, number: int, final: bool) -> None:
-        """Make the block once the arguments are whole; at the end of the answer make it in any case."""
-        # A name that comes late belongs to it too.
+        """Make the block once the arguments are complete; at the end of the response make it in any case."""
+        # A name that comes late belongs to the call too.
         if self.block is not None or not (final or (self.name and self._may_be_whole())):
             return
         text = "".join(self._pieces)
@@ -139,26 +139,26 @@ class _Call:
 
 
 class Answer:
-    """The answer so far. Blocks keep the order in which they began.
+    """The answer so far, with its blocks in the order of their first deltas.
 
-    It only grows, so that what it was after any event can be told later from a few numbers.
+    It only grows, so a few numbers are enough to rebuild its state after any event.
     """
 
     __slots__ = ("_arriving", "_calls", "_last", "_number", "_parts", "settled_late")
 
     def __init__(self) -> None:
         self._parts: list[_Text | ContentBlock | _Call] = []
-        # Made when first needed, as an answer is kept for as long as somebody holds a piece of it.
+        # Created at first use, because every kept chunk of a response keeps the answer alive.
         self._calls: dict[int, _Call] | None = None
         self._arriving: _Call | None = None
         self._number = 0
-        # Whether its end made calls whole, which nobody can have seen before.
+        # Whether the end of the stream completed calls that no chunk has shown.
         self.settled_late = False
-        # The last part, where it is a text.
+        # The last block, if it is a text.
         self._last: _Text | None = None
 
     def text(self, event: TextDelta) -> None:
-        """A piece of text has arrived."""
+        """Add a text delta."""
         last = self._last
         if last is None or last.part != event.part:
             last = self._last = _Text(event.part)
@@ -166,12 +166,12 @@ class Answer:
         last.length += last.write(event.text)
 
     def block(self, block: ContentBlock) -> None:
-        """A block has arrived whole."""
+        """Add a complete block."""
         self._last = None
         self._parts.append(block)
 
     def call(self, event: ToolCallDelta) -> None:
-        """A piece of a call has arrived."""
+        """Add a delta of a tool call."""
         self._number += 1
         call = self._arriving
         if call is None or call.index != event.index:
@@ -180,20 +180,20 @@ class Answer:
         call.settle(self._number, final=False)
 
     def _turn_to(self, index: int) -> _Call:
-        """The call of which a piece has arrived, when the last one was another's."""
+        """Return the call of a delta when it differs from the call of the previous delta."""
         if self._calls is None:
             self._calls = {}
         call = self._calls.get(index)
         if call is None:
-            # That it begins does not say that those before it are whole: some servers write several at a time.
+            # A new call does not complete the calls before it, because some servers interleave calls.
             call = self._calls[index] = _Call(index)
             self._last = None
             self._parts.append(call)
         call.goes_on(self._number - 1)
         return call
 
-    def shown(self, event: StreamEvent) -> ChatResponse | None:
-        """Take an event that is not the last one; gives the answer so far where the event shows something of it."""
+    def add(self, event: StreamEvent) -> ChatResponse | None:
+        """Add an event before the last one; return the answer so far if it has changed visibly."""
         delta = ""
         additional: dict[str, Any] = {}
         match event:
@@ -210,17 +210,17 @@ class Answer:
                     return None
             case _:
                 raise TypeError(
-                    f"a model's _stream gave {event!r:.100}, which is no event of a stream: give TextDelta, "
+                    f"{event!r:.100} is not a stream event: a model's _stream must yield TextDelta, "
                     "ThinkingDelta, ToolCallDelta, BlockDone or Finish of batonflow.llms.stream"
                 )
         return ChatResponse.piece(self, delta, event.raw, additional, self.mark())
 
     def finished(self, event: Finish, model: str | None) -> ChatResponse:
-        """The whole answer; what it took is counted where :func:`batonflow.llms.track_usage` is at work.
+        """Return the whole response, and count its usage for :func:`batonflow.llms.track_usage`.
 
         Args:
             event: The terminal mark.
-            model: The model's name, for answers that do not say it.
+            model: The name of the model, for responses without a name.
         """
         self.settle()
         if event.usage is not None:
@@ -236,15 +236,15 @@ class Answer:
             "vendor": event.vendor,
             "request_id": event.request_id,
         }
-        # Not left until somebody asks, as somebody always does.
+        # The message is built at once, because the last response is always read.
         values["message"] = message = self.whole()
         message.additional_kwargs.update(event.message_kwargs)
         values["_mark"] = self.mark()
         return ChatResponse.partial(self, values, ALL_FIELDS)
 
     def settle(self) -> None:
-        """All calls so far are whole."""
-        # Later than everything so far, or answers read late would show calls that had not been whole then.
+        """Complete all calls so far."""
+        # A number larger than all so far, or chunks that are read late would show calls as complete too early.
         self._number += 1
         for call in (self._calls or {}).values():
             if call.block is None:
@@ -252,35 +252,35 @@ class Answer:
                 call.settle(self._number, final=True)
 
     def has_content(self) -> bool:
-        """Whether anything has arrived."""
+        """Return whether the answer has any content."""
         return bool(self._parts)
 
     def number_of_calls(self) -> int:
-        """How many calls have begun."""
+        """The number of calls in the answer."""
         return len(self._calls or ()) + sum(isinstance(part, ToolCallBlock) for part in self._parts)
 
     def mark(self) -> int:
-        """Tells :meth:`at` what the answer is now, however much comes later."""
-        # One number, as there is one for every piece for as long as somebody holds the piece.
+        """Return a mark with which :meth:`at` rebuilds the present answer later."""
+        # The mark is one number, because every kept chunk holds one.
         last = self._last
         return (self._number << _BITS | len(self._parts)) << _BITS | (0 if last is None else last.length)
 
     def at(self, mark: int) -> ChatMessage:
-        """The message as it was when :meth:`mark` gave ``mark``."""
+        """Return the message as it was when :meth:`mark` returned ``mark``."""
         rest, length = divmod(mark, 1 << _BITS)
         number, count = divmod(rest, 1 << _BITS)
         return self._message(count, length, number)
 
     def __call__(self, mark: int) -> dict[str, Any]:
-        """What is left to make of a :class:`ChatResponse`."""
+        """Return the fields of a :class:`ChatResponse` that are still to be made."""
         return {"message": self.at(mark)}
 
     def whole(self) -> ChatMessage:
-        """The message of everything so far."""
+        """Return the message with everything so far."""
         return self.at(self.mark())
 
     def _message(self, count: int, length: int, number: int) -> ChatMessage:
-        """The message that the first ``count`` parts make, of the last one ``length`` characters."""
+        """Return the message of the first ``count`` parts, with ``length`` characters of the last part."""
         blocks: list[ContentBlock] = []
         additional: dict[str, Any] = {}
         parts, calls = self._parts[:count], list[ToolCallBlock | Callable[[], ToolCallBlock]]()
@@ -290,8 +290,8 @@ class Answer:
                 blocks.append(assembled(TextBlock, {"block_type": "text", "text": text}))
             elif isinstance(part, _Call):
                 if part.block is None or part.settled_at > number:
-                    # Not made for every piece of it, which would take time with the square of their number.
-                    calls.append(partial(part.begun, number))
+                    # A dict for each call of each chunk would take quadratic time.
+                    calls.append(partial(part.block_at, number))
                     continue
                 calls.append(part.block)
                 blocks.append(part.block)
@@ -301,7 +301,7 @@ class Answer:
                 blocks.append(part)
         if calls:
             additional = KwargsWithCalls(additional, calls)
-        # The pieces are of our own making and need no second validation.
+        # The blocks come from this module and need no validation.
         return assembled(
             ChatMessage, {"role": MessageRole.ASSISTANT, "additional_kwargs": additional, "blocks": blocks}
         )
@@ -310,12 +310,12 @@ class Answer:
 async def fold(
     events: AsyncGenerator[StreamEvent, None], *, vendor: str | None = None, model: str | None = None
 ) -> AsyncGenerator[ChatResponse, None]:
-    """The responses that ``events`` add up to, one per event that shows something, the last one with usage and reason.
+    """Fold events into responses: one for each visible event; the last one has usage and stop reason.
 
     Args:
-        events: What an adapter produces.
-        vendor: For errors.
-        model: For errors, and for answers that do not name their model.
+        events: The events of an adapter.
+        vendor: The vendor, for errors.
+        model: The model, for errors and for responses that do not name it.
 
     Raises:
         IncompleteResponseError: The events end without :class:`Finish`.
@@ -326,10 +326,10 @@ async def fold(
             if isinstance(event, Finish):
                 yield answer.finished(event, model)
                 return
-            response = answer.shown(event)
+            response = answer.add(event)
             if response is not None:
                 yield response
     finally:
-        # As aclosing would, at a third of its price.
+        # aclosing() would do the same at three times the cost.
         await events.aclose()
     raise incomplete(answer.has_content(), vendor, model)

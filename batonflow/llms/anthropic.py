@@ -1,4 +1,4 @@
-"""Anthropic's messages."""
+"""Anthropic's Messages API."""
 
 import json
 import os
@@ -48,19 +48,19 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class Anthropic(SDKModel):
-    """A model of Anthropic's.
+    """A model of Anthropic.
 
     Args:
         model: The model's name.
-        max_tokens: How much it writes at most; the API insists on a number.
-        thinking: How it thinks: ``{"type": "adaptive"}``, or ``{"type": "enabled", "budget_tokens": 2048}``.
-        effort: How much it takes upon itself: ``low`` to ``max``.
-        built_in_tools: Tools that run at the vendor: ``[{"type": "web_search_20250305", "name": "web_search"}]``.
-        data: What every model over an SDK takes (see ``SDKModel``). ``betas`` among the ``additional_kwargs``, or the
-            options of a call, selects the beta endpoint.
+        max_tokens: The maximum of output tokens, which the API requires.
+        thinking: The mode of thinking: ``{"type": "adaptive"}``, or ``{"type": "enabled", "budget_tokens": 2048}``.
+        effort: The effort of the model: ``low`` to ``max``.
+        built_in_tools: Tools that the vendor runs: ``[{"type": "web_search_20250305", "name": "web_search"}]``.
+        data: Options of every SDK model (see ``SDKModel``). ``betas`` in ``additional_kwargs``, or in the options of a
+            call, selects the beta endpoint.
 
     Raises:
-        MissingKeyError: Neither ``api_key`` nor ``ANTHROPIC_API_KEY`` nor ``ANTHROPIC_AUTH_TOKEN``.
+        MissingKeyError: Neither ``api_key`` nor ``ANTHROPIC_API_KEY`` nor ``ANTHROPIC_AUTH_TOKEN`` is set.
 
     Example:
         >>> llm = Anthropic("claude-sonnet-5", thinking={"type": "adaptive"})
@@ -83,12 +83,12 @@ class Anthropic(SDKModel):
 
     @property
     def native_output_schema(self) -> bool:
-        """Yes."""
+        """Always True."""
         return True
 
     def _make_client(self, sdk: Any, options: dict[str, Any]) -> Any:
         if not os.environ.get("ANTHROPIC_API_KEY") and options["api_key"] == os.environ.get("ANTHROPIC_AUTH_TOKEN"):
-            # The SDK keeps tokens and keys apart.
+            # The SDK takes tokens and keys as separate arguments.
             options["auth_token"] = options.pop("api_key")
         return sdk.AsyncAnthropic(**options)
 
@@ -159,19 +159,19 @@ def _tool_choice(request: ChatRequest) -> dict[str, Any] | None:
 
 
 class _Counts:
-    """Token counts, which arrive in two parts and leave out of the input what came from the cache."""
+    """Token counts, which arrive in two events; their input does not include the cache."""
 
     def __init__(self) -> None:
         self._input = self._output = self._read = self._written = self._thought = 0
-        self._told = False
+        self._has_counts = False
 
     def add(self, usage: Any) -> None:
-        # Servers that imitate Anthropic's leave them out where they have nothing new to tell.
+        # Compatible servers leave out counts that have not changed.
         if usage is None:
             return
-        self._told = True
+        self._has_counts = True
         self._input = usage.input_tokens or self._input
-        # What is told at the beginning is no more than a guess; the end may well be nothing.
+        # The count at the start is an estimate; the final count may be zero.
         self._output = self._output if usage.output_tokens is None else usage.output_tokens
         self._read = usage.cache_read_input_tokens or self._read
         self._written = usage.cache_creation_input_tokens or self._written
@@ -179,7 +179,7 @@ class _Counts:
         self._thought = getattr(details, "thinking_tokens", None) or self._thought
 
     def usage(self) -> Usage | None:
-        if not self._told:
+        if not self._has_counts:
             return None
         return Usage(
             input_tokens=self._input + self._read + self._written,
@@ -200,7 +200,7 @@ async def _events(stream: Any) -> AsyncGenerator[StreamEvent, None]:
 
 
 class _Reader:
-    """Reads events, one after the other."""
+    """Reads the events of a stream in order."""
 
     def __init__(self) -> None:
         self._counts = _Counts()
@@ -213,7 +213,7 @@ class _Reader:
         self._citations: list[CitationBlock] = []
 
     def events(self, event: Any) -> list[StreamEvent]:
-        """What ``event`` says."""
+        """Return the stream events of an event."""
         match event.type:
             case "message_start":
                 self._model = event.message.model
@@ -229,12 +229,12 @@ class _Reader:
             case "message_stop":
                 return self._ending(event)
             case _:
-                # Kinds that are new since this was written carry nothing an answer needs.
+                # Unknown kinds of events carry nothing that a response needs.
                 pass
         return []
 
     def whole(self, message: Any) -> list[StreamEvent]:
-        """The events that an answer in one piece stands for."""
+        """Return the events of a whole response."""
         self._model = message.model
         events: list[StreamEvent] = []
         for number, block in enumerate(message.content):
@@ -252,16 +252,16 @@ class _Reader:
         self._end(message, message.usage)
         return [*events, *self._ending(message)]
 
-    def _end(self, told: Any, usage: Any) -> None:
-        """Note why the answer ends and what it took."""
-        self._reason = told.stop_reason or self._reason
-        details = getattr(told, "stop_details", None)
+    def _end(self, message: Any, usage: Any) -> None:
+        """Store the stop reason and the token counts."""
+        self._reason = message.stop_reason or self._reason
+        details = getattr(message, "stop_details", None)
         if details is not None:
             self._details = {"stop_details": details.model_dump(mode="json")}
         self._counts.add(usage)
 
     def _ending(self, event: Any) -> list[StreamEvent]:
-        # Citations come after the text, which they would otherwise cut in the middle of a sentence.
+        # Citations are added after the text, so that they do not split a sentence.
         cited: list[StreamEvent] = [BlockDone(block=block, raw=event) for block in self._citations]
         finish = Finish(
             reason=_REASONS.get(self._reason, self._reason),
@@ -325,10 +325,10 @@ class _Reader:
 
 
 class _Thought:
-    """A thought, while it arrives."""
+    """A thought that is arriving."""
 
     def __init__(self, begin: str, information: dict[str, Any]) -> None:
-        # Put together once: adding piece to piece would take time with the square of the length.
+        # Joined once, because joining at every delta would take quadratic time.
         self.pieces = [begin]
         self.information = information
 
@@ -337,14 +337,14 @@ class _Thought:
 
 
 class _Native:
-    """A block that only the vendor understands, while it arrives."""
+    """A vendor's own block that is arriving."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self._data = data
         self.pieces: list[str] = []
 
     def block(self) -> NativeBlock | None:
-        """The block; None when the answer was cut off in the middle of it, for the vendor would not take it back."""
+        """Return the block; None when it is incomplete, because the vendor would refuse it."""
         text = "".join(self.pieces)
         if text:
             given = parse_arguments(text)
@@ -355,21 +355,21 @@ class _Native:
 
 
 def _citation(citation: Any) -> CitationBlock:
-    said = citation.model_dump(mode="json", exclude_none=True)
-    title = said.get("document_title") or said.get("title") or ""
+    data = citation.model_dump(mode="json", exclude_none=True)
+    title = data.get("document_title") or data.get("title") or ""
     return CitationBlock(
-        cited_content=TextBlock(text=said.get("cited_text", "")),
-        source=said.get("url") or said.get("source") or title,
+        cited_content=TextBlock(text=data.get("cited_text", "")),
+        source=data.get("url") or data.get("source") or title,
         title=title,
-        additional_location_info={name: value for name, value in said.items() if isinstance(value, int)},
+        additional_location_info={name: value for name, value in data.items() if isinstance(value, int)},
     )
 
 
 def anthropic_messages(messages: Sequence[ChatMessage]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """A conversation in the form of Anthropic's messages: the system's blocks, and the rest in alternating roles.
+    """Return a conversation in the form of Anthropic's API: the system blocks, and messages in alternating roles.
 
-    What the system says later stays where it is, as the user's: not every model takes a system message there, and
-    among the blocks of the beginning it would come before what it is about, and change the prefix that is cached.
+    Later system messages stay in their place as user messages. Not every model takes a system message there, and moving
+    them to the system blocks would change their context and the cached prefix.
     """
     system: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
@@ -394,19 +394,19 @@ def anthropic_messages(messages: Sequence[ChatMessage]) -> tuple[list[dict[str, 
             if content:
                 turns.append({"role": role, "content": content})
             continue
-        # The results of parallel calls must come in one message, and before everything else in it.
-        told = turns[-1]["content"]
-        place = _leading_results(told) if message.role in _RESULT else len(told)
-        told[place:place] = content
+        # The results of parallel calls must come first in one message.
+        last_content = turns[-1]["content"]
+        place = _leading_results(last_content) if message.role in _RESULT else len(last_content)
+        last_content[place:place] = content
     blocks = [*system, *(one for turn in turns for one in turn["content"])]
     marked = [block for block in _inside(blocks) if _MARK in block]
-    for block in marked[:-_MOST_MARKS]:  # Anthropic takes no more, and the last ones cover the most
+    for block in marked[:-_MOST_MARKS]:  # the API limits the marks, and the last ones cover the longest prefix
         del block[_MARK]
     return system, turns
 
 
 def _inside(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The blocks, each behind those that it consists of, as results of tools do."""
+    """Yield the blocks in the order for tool results, contained blocks first."""
     for block in blocks:
         if isinstance(block.get("content"), list):
             yield from _inside(block["content"])
@@ -418,10 +418,10 @@ def _leading_results(content: Sequence[Mapping[str, Any]]) -> int:
 
 
 class _CallIds:
-    """Gives every call of a request a name of its own, in the letters that the API takes.
+    """Unique names for the calls of a request, in the characters that the API accepts.
 
-    Other vendors number the calls of each answer anew. A name follows from the calls before alone, so that a
-    conversation that grows keeps the names it had, and the vendor finds them in its cache.
+    Other vendors number the calls of each response from the start. A name depends only on the calls before it, so that
+    the names in a growing conversation stay the same and the cache applies.
     """
 
     def __init__(self) -> None:
@@ -430,7 +430,7 @@ class _CallIds:
         self._newest: dict[str, str] = {}
 
     def of_call(self, call_id: str) -> str:
-        """The name of a call."""
+        """Return a new name for a call."""
         clean = name = _clean_id(call_id)
         while name in self._used:
             number = self._tried[clean] = self._tried.get(clean, 1) + 1
@@ -440,18 +440,18 @@ class _CallIds:
         return name
 
     def of_result(self, call_id: str) -> str:
-        """The name of the newest call with that id."""
+        """Return the name of the newest call with this id."""
         return self._newest.get(call_id) or _clean_id(call_id)
 
 
 def _with_calls(message: ChatMessage, ids: _CallIds) -> list[Any]:
-    """The blocks of an assistant's message that it can have said, with calls kept in the older way as blocks too."""
+    """Return the blocks that an assistant message can contain, with calls in the older form as blocks."""
     made = tool_call_blocks(message)
     for call in made:
         call.tool_call_id = ids.of_call(call.tool_call_id or "")
     calls = iter(made)
-    said = [block for block in message.blocks if not isinstance(block, MediaBlock | CitableBlock)]
-    blocks = [next(calls) if isinstance(block, ToolCallBlock) else block for block in said]
+    allowed = [block for block in message.blocks if not isinstance(block, MediaBlock | CitableBlock)]
+    blocks = [next(calls) if isinstance(block, ToolCallBlock) else block for block in allowed]
     return [*blocks, *calls]
 
 
@@ -463,7 +463,7 @@ def _tool_result(message: ChatMessage, ids: _CallIds) -> dict[str, Any]:
         "tool_use_id": ids.of_result(message.additional_kwargs.get("tool_call_id") or ""),
         "content": content,
     }
-    # Failures are told in words: the API refuses the mark beside anything else, and beside nothing.
+    # The API refuses is_error beside other content than text and without content, so errors are text.
     if message.additional_kwargs.get("is_error") and content and all(one["type"] == "text" for one in content):
         result["is_error"] = True
     return result
@@ -476,7 +476,7 @@ def _clean_id(call_id: str | None) -> str:
 def _append(content: list[dict[str, Any]], blocks: Sequence[Any]) -> None:
     for block in blocks:
         if isinstance(block, CachePoint):
-            # Thoughts take no mark; it goes on what stands before them.
+            # Thoughts cannot carry the mark, so it moves to the block before them.
             marked = next((one for one in reversed(content) if one["type"] not in _UNMARKED), None)
             if marked is not None:
                 marked[_MARK] = block.cache_control.model_dump()
@@ -502,7 +502,7 @@ def _block(block: Any) -> dict[str, Any] | None:
         case ThinkingBlock():
             return _thought(block)
         case ToolCallBlock():
-            # The API wants an object; text that was none is shown to the model as what it was.
+            # The API requires an object, so other arguments are wrapped in one that shows them.
             given = block.tool_kwargs
             return {
                 "type": "tool_use",
@@ -511,7 +511,7 @@ def _block(block: Any) -> dict[str, Any] | None:
                 "input": given if isinstance(given, dict) else {"invalid_json": given},
             }
         case NativeBlock() if block.vendor == "anthropic":
-            # A copy: a cache point may mark it, and the message is the caller's.
+            # A copy, because a cache point may add a mark, and the message belongs to the caller.
             return dict(block.data)
         case AudioBlock() | VideoBlock():
             raise unsupported(block, "Anthropic's messages")
@@ -520,7 +520,7 @@ def _block(block: Any) -> dict[str, Any] | None:
 
 
 def _thought(block: ThinkingBlock) -> dict[str, Any] | None:
-    """A thought as it came. Those of other vendors have no signature and cannot go back."""
+    """Return a thought unchanged; None for thoughts of other vendors, which have no signature."""
     information = block.additional_information
     if "data" in information:
         return {"type": "redacted_thinking", "data": information["data"]}
@@ -530,7 +530,7 @@ def _thought(block: ThinkingBlock) -> dict[str, Any] | None:
 
 
 def _source(block: ImageBlock | DocumentBlock) -> dict[str, Any]:
-    """Where the data of a picture or document is: at an address the API can fetch, or here."""
+    """Return the source of an image or document: a URL that the API fetches, or the data."""
     if block.url is not None and block.url.startswith(("http://", "https://")):
         return {"type": "url", "url": block.url}
     head, _, data = block.inline_url().partition(",")

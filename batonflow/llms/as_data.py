@@ -1,4 +1,4 @@
-"""Models as data: what they were made with, without what is secret, and made anew from it."""
+"""Models as data: their settings without secrets, and models made from such data."""
 
 import json
 import re
@@ -13,11 +13,11 @@ __all__ = ["AsData"]
 _ADDRESS = re.compile(r"https?://\S+\?\S*")
 _MAY_BE_KEY = re.compile(r"key|token|secret|sig|pass|pwd|auth|cred|jwt|(?<![a-z])code(?![a-z])", re.IGNORECASE)
 
-# Inside of the class, dict is the method.
+# Inside the class, ``dict`` is the method.
 _Data = dict[str, Any]
 
 _CLASS = "class_name"
-# Parts of the program, not settings.
+# Objects of the program, which are not settings.
 _PARTS = frozenset(
     {
         "callback_manager",
@@ -31,7 +31,7 @@ _PARTS = frozenset(
 
 
 def _without_keys(value: Any) -> Any:
-    """An address without the entries of its query that may be keys, as proxies take them."""
+    """Return a URL without query parameters that may be keys."""
     if not (isinstance(value, str) and _ADDRESS.fullmatch(value)):
         return value
     base, _, query = value.partition("?")
@@ -40,22 +40,22 @@ def _without_keys(value: Any) -> Any:
 
 
 class AsData(BaseModel):
-    """The members by which a component of LlamaIndex is written down and read again.
+    """The methods with which a component of LlamaIndex is serialized and restored.
 
-    Left out are secrets, as far as they are known by their type or their name (``api_key``) or look like one, functions
-    and the parts of a model that are objects of the program.
+    The data leave out secrets (by type, by a name such as ``api_key``, or by form), functions, and parts of a model
+    that are objects of the program.
     """
 
     @classmethod
     def class_name(cls) -> str:
-        """The name of the class."""
+        """Return the name of the class."""
         return cls.__name__
 
     def dict(self, **kwargs: Any) -> _Data:  # pyright: ignore[reportIncompatibleMethodOverride] - not deprecated here
-        """The settings as JSON-able data, with ``class_name``.
+        """Return the settings as JSON data, with ``class_name``.
 
         Args:
-            **kwargs: Those of ``model_dump``, such as ``exclude``.
+            **kwargs: Options of ``model_dump``, such as ``exclude``.
 
         Example:
             >>> MockLLM(max_tokens=4).dict()["max_tokens"]
@@ -72,45 +72,45 @@ class AsData(BaseModel):
         return {**without_secrets(settings), _CLASS: self.class_name()}
 
     def to_dict(self, **kwargs: Any) -> _Data:
-        """The same as ``dict``."""
+        """Return the data of ``dict``."""
         return self.dict(**kwargs)
 
     def json(self, **kwargs: Any) -> str:  # pyright: ignore[reportIncompatibleMethodOverride] - not deprecated here
-        """The same as ``to_json``."""
+        """Return the text of ``to_json``."""
         return self.to_json(**kwargs)
 
     def to_json(self, **kwargs: Any) -> str:
-        """The data of ``to_dict`` as text.
+        """Return the data of ``to_dict`` as JSON text.
 
         Args:
-            **kwargs: Those of ``model_dump``.
+            **kwargs: Options of ``model_dump``.
         """
         return json.dumps(self.to_dict(**kwargs))
 
     @classmethod
     def from_dict(cls, data: _Data, **kwargs: Any) -> Self:
-        """A model of this class with the settings of ``to_dict``.
+        """Make a model of this class from the data of ``to_dict``.
 
         Args:
-            data: The settings; the class that is named in them is not looked at.
-            **kwargs: Settings that go before, and those that are not written: ``api_key=...``.
+            data: The settings; the ``class_name`` in them is ignored.
+            **kwargs: Settings that replace or complete the data, such as ``api_key``.
 
         Raises:
             ValidationError: The data do not fit; models of vendors raise LLMConfigurationError.
-            TypeError: The model holds other models, which cannot be made of data.
+            TypeError: The model contains other models, which cannot be made from data.
         """
         given = {name: value for name, value in {**data, **kwargs}.items() if name != _CLASS}
         return cls(**given)
 
     @classmethod
     def from_json(cls, data_str: str, **kwargs: Any) -> Self:
-        """A model of this class with the settings of ``to_json``.
+        """Make a model of this class from the text of ``to_json``.
 
         Args:
             data_str: The text.
             **kwargs: As for ``from_dict``.
 
         Raises:
-            ValueError: The text is no JSON, or the data do not fit.
+            ValueError: The text is not JSON, or the data do not fit.
         """
         return cls.from_dict(json.loads(data_str), **kwargs)

@@ -1,24 +1,24 @@
-"""LLM: what every model is, and how its many methods derive from the one an implementation writes.
+"""The base class of models, and the derivation of its many methods from one implemented method.
 
-An adapter writes ``_stream(request)``, an asynchronous generator of stream events. A model written for LlamaIndex
-writes one of the methods of the public family instead. Whatever is written, all of these then work: ``chat``,
-``achat``, ``stream_chat``, ``astream_chat``, ``complete``, ``acomplete``, ``stream_complete``, ``astream_complete``.
+An adapter implements ``_stream(request)``, an asynchronous generator of stream events. A model written for LlamaIndex
+implements one of the public methods instead. All other methods derive from it: ``chat``, ``achat``, ``stream_chat``,
+``astream_chat``, ``complete``, ``acomplete``, ``stream_complete``, ``astream_complete``.
 """
 
 import json
-import threading
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
+from types import MethodType
 from typing import Any, ClassVar, TypeVar, cast
 
-from batonflow.llms._bridge import iterate_sync, run_sync
+from batonflow.llms._bridge import closed_after, iterate_in_thread, iterate_sync, run_sync
 from batonflow.llms.answer import fold
 from batonflow.llms.blocks import TextBlock, ToolCallBlock
-from batonflow.llms.closing import closed_after
+from batonflow.llms.call_tracing import CHAT, COMPLETION, is_traced, open_untraced, trace_responses, traced_method
+from batonflow.llms.call_tracing import dispatcher as _dispatcher
 from batonflow.llms.errors import LLMError
-from batonflow.llms.gates import Gate, Settle, gates
 from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.messages import (
     ChatMessage,
@@ -32,24 +32,25 @@ from batonflow.llms.messages import (
     MessageRole,
     messages_to_prompt,
 )
-from batonflow.llms.native import generated, is_own
-from batonflow.llms.predicting import Predicting, Watch
+from batonflow.llms.predicting import Predicting
 from batonflow.llms.stream import (
     BlockDone,
     ChatRequest,
     Finish,
+    Gate,
+    Settle,
     StreamEvent,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
+    Watch,
+    checked_stream,
+    current_gates,
 )
-from batonflow.llms.telling import CHAT, COMPLETION, is_told, silently, told
-from batonflow.llms.telling import dispatcher as _dispatcher
 from batonflow.llms.tool_protocol import tool_selections, tool_specs
-from batonflow.llms.tracing import traced
-from batonflow.threads import in_thread, start_in_thread
+from batonflow.threads import in_thread
 
-__all__ = ["LLM", "CustomLLM"]
+__all__ = ["LLM", "CustomLLM", "is_same_method"]
 
 
 _T = TypeVar("_T")
@@ -62,9 +63,9 @@ _WITH_TOOLS = ("astream_chat_with_tools", "achat_with_tools", "stream_chat_with_
 
 
 def _defines(cls: type[Any], names: Iterable[str]) -> bool:
-    # A method may also be shadowed by a field, as test doubles do.
-    own, fields = vars(cls), vars(cls).get("__annotations__", {})
-    return any(name in own or name in fields for name in names)
+    # A field may also shadow a method, as in test doubles.
+    attributes, fields = vars(cls), vars(cls).get("__annotations__", {})
+    return any(name in attributes or name in fields for name in names)
 
 
 def _lineage(cls: type["LLM"]) -> list[type["LLM"]]:
@@ -72,10 +73,10 @@ def _lineage(cls: type["LLM"]) -> list[type["LLM"]]:
 
 
 def _origin(cls: type["LLM"], method: str, family: Sequence[str], other_family: Sequence[str]) -> str | None:
-    """Which of ``family`` the base's version of ``method`` derives from in ``cls``; None for the other family.
+    """Return the method of ``family`` that the base's ``method`` derives from; None for the other family.
 
-    When a subclass overrides ``method`` itself, the base's version is reached through ``super()`` only; it then derives
-    from what the classes above that override offer, or the two would call each other for ever.
+    A subclass that overrides ``method`` reaches the base's version through ``super()`` only. The base's version then
+    derives from the classes above that override, because otherwise the two would call each other forever.
     """
     lineage = _lineage(cls)
     overriding = [number for number, one in enumerate(lineage) if _defines(one, [method])]
@@ -92,38 +93,20 @@ def _origin(cls: type["LLM"], method: str, family: Sequence[str], other_family: 
     return None
 
 
-async def _in_thread(items: Iterator[_T]) -> AsyncGenerator[_T, None]:
-    """The items of a blocking iterator, each fetched in a thread."""
-    end, busy = object(), threading.Lock()
-
-    def advance() -> Any:
-        with busy:
-            return next(items, end)
-
-    def close() -> None:
-        if isinstance(items, Generator):
-            with busy:
-                items.close()
-
-    try:
-        while (item := await in_thread(advance)) is not end:
-            yield cast("_T", item)
-    finally:
-        if busy.locked():
-            # Whoever reads was cancelled, the thread that fetches cannot be: the iterator is closed once it is back.
-            start_in_thread(close)
-        else:
-            close()
+def is_same_method(method: Any, function: Any) -> bool:
+    """Return whether a bound method is exactly ``function``, neither overridden nor wrapped."""
+    # A wrapper may copy the attributes of the method it wraps, so the type is compared too.
+    return type(method) is MethodType and method.__func__ is function
 
 
 async def _final(items: AsyncGenerator[_T, None]) -> _T | None:
-    """The last of ``items``, None when there is none."""
+    """Return the last item, None when there are no items."""
     last: _T | None = None
     try:
         async for item in items:
             last = item
     except LLMError as err:
-        # What came before has been shown to nobody: the whole answer was to be handed out at once.
+        # Nothing was yielded yet, so a retry repeats nothing.
         err.shown = False
         raise
     return last
@@ -139,13 +122,11 @@ def _final_sync(items: Iterator[_T]) -> _T | None:
 class LLM(Predicting):
     """A language model.
 
-    Subclasses provide :attr:`metadata` and one of ``_stream``, ``astream_chat``, ``achat``, ``stream_chat``, ``chat``,
-    ``astream_complete``, ``acomplete``, ``stream_complete``, ``complete``; the rest derives from the first of these
-    that is there. A subclass that provides none is refused with a TypeError when it is defined.
+    Subclasses implement :attr:`metadata` and one of ``_stream``, ``astream_chat``, ``achat``, ``stream_chat``,
+    ``chat``, ``astream_complete``, ``acomplete``, ``stream_complete``, ``complete``. The other methods derive from the
+    first of these that is implemented. The definition of a subclass without any of them raises a TypeError.
 
-    Prompts, structured answers and single calls of tools are in :class:`~batonflow.llms.predicting.Predicting`:
-    ``predict``, ``structured_predict``, ``predict_and_call``, their asynchronous and streaming forms,
-    ``as_structured_llm``, and the fields they look at.
+    Prompts, structured output and single tool calls are in :class:`~batonflow.llms.predicting.Predicting`.
 
     Args:
         callback_manager: Accepted and kept; use instrumentation instead.
@@ -189,24 +170,24 @@ class LLM(Predicting):
     @property
     @abstractmethod
     def metadata(self) -> LLMMetadata:
-        """What is known of the model."""
+        """The properties of the model."""
 
     def to_payload(self) -> dict[str, Any]:
-        """What traces show of this model; never a key."""
+        """Return the description of the model in traces, without keys."""
         return {"class_name": self.class_name(), **self.metadata.model_dump(mode="json")}
 
     async def aclose(self) -> None:
-        """Give back connections; a model that is used again opens new ones."""
+        """Close the connections; the model opens new ones when it is used again."""
 
     def close(self) -> None:
-        """Give back the connections that synchronous calls have opened."""
+        """Close the connections of synchronous calls."""
         run_sync(self.aclose())
 
     async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
-        """Answer ``request``: an asynchronous generator of stream events, ending with ``Finish``.
+        """Yield the stream events of the response to ``request``, ending with ``Finish``.
 
-        Adapters write this. For models that write another method it is made from that one, so that a wrapper around a
-        model needs nothing but this method of it.
+        Adapters implement this method. For other models it derives from the method they implement, so that a wrapper
+        around a model needs this method only.
         """
         options: dict[str, Any] = dict(request.options)
         for name in ("tool_choice", "output_schema"):
@@ -224,8 +205,8 @@ class LLM(Predicting):
             )
         else:
             opened = partial(self.astream_chat, request.messages, **options)
-        # Whoever asks for the stream tells of the call.
-        responses = await (silently(self, CHAT, opened) if _dispatcher.enabled else opened())
+        # The caller of _stream reports the call.
+        responses = await (open_untraced(self, CHAT, opened) if _dispatcher.enabled else opened())
         written, last = "", ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT))
         async with closed_after(responses):
             async for last in responses:
@@ -255,13 +236,13 @@ class LLM(Predicting):
 
     @property
     def native_output_schema(self) -> bool:
-        """Whether ``_stream`` heeds ``request.output_schema``: the vendor holds the answer to a JSON schema."""
+        """Return whether ``_stream`` uses ``request.output_schema``: the vendor enforces a JSON schema."""
         return False
 
     @property
     def takes_stream_option(self) -> bool:
-        """Whether ``stream=False`` may be among the options of ``achat``: models of other making may not know it."""
-        return self._origins["achat"] == _NATIVE and is_own(self.achat, _ACHAT)
+        """Return whether ``achat`` accepts ``stream=False``; models of other authors may not know the option."""
+        return self._origins["achat"] == _NATIVE and is_same_method(self.achat, _ACHAT)
 
     def _no_way(self, method: str) -> LLMError:
         return LLMError(f"{type(self).__name__} cannot {method}: it defines no method that {method} could derive from")
@@ -280,7 +261,7 @@ class LLM(Predicting):
 
     @property
     def _watchable_stream(self) -> bool:
-        return self._origins["astream_chat"] == _NATIVE and is_own(self.astream_chat, _ASTREAM)
+        return self._origins["astream_chat"] == _NATIVE and is_same_method(self.astream_chat, _ASTREAM)
 
     def _watched_chat(
         self, messages: Sequence[ChatMessage], kwargs: dict[str, Any], watch: Watch
@@ -294,32 +275,32 @@ class LLM(Predicting):
         watch: Watch | None = None,
         asked: str = "astream_chat",
     ) -> ChatResponseAsyncGen:
-        """The responses that the adapter's stream adds up to, with a span and events around them if anyone listens."""
+        """Return the responses of the adapter's stream, traced if there are handlers."""
         name = self.metadata.model_name
         request = self._request(messages, kwargs)
-        events = generated(self._stream(request), type(self).__name__)
+        events = checked_stream(self._stream(request), type(self).__name__)
         if watch is not None:
             events = _watched(events, watch)
         responses = fold(events, vendor=self.class_name(), model=name)
-        if gates():
-            responses = _gated(responses, [(gate, self, request) for gate in gates()])
-        # Every generator in between costs as much per piece as the rest of what is done with it.
-        return traced(responses, self, name, request, kwargs, asked) if _dispatcher.enabled else responses
+        if current_gates():
+            responses = _gated(responses, [(gate, self, request) for gate in current_gates()])
+        # Each generator in this chain costs as much per chunk as the rest of the work.
+        return trace_responses(responses, self, name, request, kwargs, asked) if _dispatcher.enabled else responses
 
-    def _tells(self, method: str) -> bool:
-        """Whether the base's version of ``method`` is to tell handlers of the call; asked when there are any."""
-        # What comes straight from the stream is told of there, with the span that it has.
-        return self._origins[method] != _NATIVE and not is_told(self, CHAT if method in _CHAT else COMPLETION)
+    def _traces_call(self, method: str) -> bool:
+        """Return whether the base's version of ``method`` reports the call to handlers."""
+        # A call that goes straight to the stream is reported there, with its span.
+        return self._origins[method] != _NATIVE and not is_traced(self, CHAT if method in _CHAT else COMPLETION)
 
     async def _achunks(self, asked: str, messages: Sequence[ChatMessage], kwargs: Any) -> ChatResponseAsyncGen:
-        """The answer in pieces, by whatever the base's ``asked`` derives from."""
+        """Yield the response in chunks, from the method that the base's ``asked`` derives from."""
         match self._origins[asked]:
             case "_stream":
                 source = self._native(messages, kwargs, None, asked)
             case "astream_chat":
                 source = await self.astream_chat(messages, **kwargs)
             case "stream_chat":
-                source = _in_thread(self.stream_chat(messages, **kwargs))
+                source = iterate_in_thread(self.stream_chat(messages, **kwargs))
             case "achat":
                 yield _whole(await self.achat(messages, **kwargs))
                 return
@@ -339,7 +320,7 @@ class LLM(Predicting):
                 yield response
 
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """Send a conversation and wait for the whole answer.
+        """Send a conversation and return the whole response.
 
         Args:
             messages: The conversation.
@@ -352,25 +333,25 @@ class LLM(Predicting):
             >>> response = await llm.achat([ChatMessage("Hello")])
             >>> print(response.message.content)
         """
-        if _dispatcher.enabled and self._tells("achat"):
-            return await _TOLD["achat"](self, messages, **kwargs)
+        if _dispatcher.enabled and self._traces_call("achat"):
+            return await _TRACED["achat"](self, messages, **kwargs)
         if self._origins["achat"] is None and self._completes:
             return self._from_completion(await self.acomplete(self._prompt(messages), formatted=True, **kwargs))
         return _last(await _final(self._achunks("achat", messages, kwargs)))
 
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
-        """Send a conversation; the answer comes in pieces. Await the call, then iterate.
+        """Send a conversation and stream the response. Await the call, then iterate.
 
         Args:
             messages: The conversation.
             **kwargs: ``tools``, ``tool_choice``, ``parallel_tool_calls``, and the vendor's own options.
 
         Returns:
-            A generator of responses: each holds the answer so far and, in ``delta``, what is new. What goes wrong with
-            the model is raised while iterating.
+                TypeError: ``messages`` is not a list of messages, or an item of ``tools`` is not a tool.
+                raised during the iteration.
 
         Raises:
-            TypeError: ``messages`` is no list of messages, or something in ``tools`` is no tool.
+            TypeError: ``messages`` is not a list of messages, or an item of ``tools`` is not a tool.
 
         Example:
             >>> async for response in await llm.astream_chat([ChatMessage("Hello")]):
@@ -378,14 +359,14 @@ class LLM(Predicting):
         """
         if self._origins["astream_chat"] == _NATIVE:
             return self._native(messages, kwargs)
-        if _dispatcher.enabled and self._tells("astream_chat"):
-            return await _TOLD["astream_chat"](self, messages, **kwargs)
+        if _dispatcher.enabled and self._traces_call("astream_chat"):
+            return await _TRACED["astream_chat"](self, messages, **kwargs)
         return self._achunks("astream_chat", messages, kwargs)
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """The same as :meth:`achat` for synchronous code."""
-        if _dispatcher.enabled and self._tells("chat"):
-            return _TOLD["chat"](self, messages, **kwargs)
+        """The synchronous form of :meth:`achat`."""
+        if _dispatcher.enabled and self._traces_call("chat"):
+            return _TRACED["chat"](self, messages, **kwargs)
         origin = self._origins["chat"]
         if origin == "stream_chat":
             return _last(_final_sync(self.stream_chat(messages, **kwargs)))
@@ -394,9 +375,9 @@ class LLM(Predicting):
         return _last(run_sync(_final(self._achunks("chat", messages, kwargs))))
 
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
-        """The same as :meth:`astream_chat` for synchronous code; the call returns the generator at once."""
-        if _dispatcher.enabled and self._tells("stream_chat"):
-            yield from _TOLD["stream_chat"](self, messages, **kwargs)
+        """The synchronous form of :meth:`astream_chat`; the call returns the generator at once."""
+        if _dispatcher.enabled and self._traces_call("stream_chat"):
+            yield from _TRACED["stream_chat"](self, messages, **kwargs)
             return
         origin = self._origins["stream_chat"]
         if origin == "chat":
@@ -408,35 +389,37 @@ class LLM(Predicting):
             yield from iterate_sync(self._achunks("stream_chat", messages, kwargs))
 
     async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """Complete a prompt; a chat model answers it as the user's message.
+        """Complete a prompt. A chat model answers it as the user's message.
 
         Args:
             prompt: The text.
             formatted: Whether ``completion_to_prompt`` has been applied already.
             **kwargs: The vendor's own options.
         """
-        if _dispatcher.enabled and self._tells("acomplete"):
-            return await _TOLD["acomplete"](self, prompt, formatted, **kwargs)
+        if _dispatcher.enabled and self._traces_call("acomplete"):
+            return await _TRACED["acomplete"](self, prompt, formatted, **kwargs)
         match self._origins["acomplete"]:
             case "complete":
                 return await in_thread(self.complete, prompt, formatted, **kwargs)
             case "astream_complete":
                 return _completed(await _final(await self.astream_complete(prompt, formatted, **kwargs)))
             case "stream_complete":
-                return _completed(await _final(_in_thread(self.stream_complete(prompt, formatted, **kwargs))))
+                return _completed(await _final(iterate_in_thread(self.stream_complete(prompt, formatted, **kwargs))))
             case _:
                 return _to_completion(await self.achat([ChatMessage(prompt)], **kwargs))
 
     async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseAsyncGen:
-        """Complete a prompt in pieces. Await the call, then iterate."""
-        if _dispatcher.enabled and self._tells("astream_complete"):
-            return await _TOLD["astream_complete"](self, prompt, formatted, **kwargs)
+        """Complete a prompt and stream the completion. Await the call, then iterate."""
+        if _dispatcher.enabled and self._traces_call("astream_complete"):
+            return await _TRACED["astream_complete"](self, prompt, formatted, **kwargs)
         return self._acompletions(prompt, formatted, kwargs)
 
     async def _acompletions(self, prompt: str, formatted: bool, kwargs: Any) -> CompletionResponseAsyncGen:
         match self._origins["astream_complete"]:
             case "stream_complete":
-                async with aclosing(_in_thread(self.stream_complete(prompt, formatted, **kwargs))) as completions:
+                async with aclosing(
+                    iterate_in_thread(self.stream_complete(prompt, formatted, **kwargs))
+                ) as completions:
                     async for completion in completions:
                         yield completion
             case "acomplete":
@@ -450,9 +433,9 @@ class LLM(Predicting):
                         yield _to_completion(response)
 
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """The same as :meth:`acomplete` for synchronous code."""
-        if _dispatcher.enabled and self._tells("complete"):
-            return _TOLD["complete"](self, prompt, formatted, **kwargs)
+        """The synchronous form of :meth:`acomplete`."""
+        if _dispatcher.enabled and self._traces_call("complete"):
+            return _TRACED["complete"](self, prompt, formatted, **kwargs)
         match self._origins["complete"]:
             case "stream_complete":
                 return _completed(_final_sync(self.stream_complete(prompt, formatted, **kwargs)))
@@ -464,9 +447,9 @@ class LLM(Predicting):
                 return _to_completion(self.chat([ChatMessage(prompt)], **kwargs))
 
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
-        """The same as :meth:`astream_complete` for synchronous code; the call returns the generator at once."""
-        if _dispatcher.enabled and self._tells("stream_complete"):
-            yield from _TOLD["stream_complete"](self, prompt, formatted, **kwargs)
+        """The synchronous form of :meth:`astream_complete`; the call returns the generator at once."""
+        if _dispatcher.enabled and self._traces_call("stream_complete"):
+            yield from _TRACED["stream_complete"](self, prompt, formatted, **kwargs)
             return
         match self._origins["stream_complete"]:
             case "complete":
@@ -482,10 +465,10 @@ class LLM(Predicting):
 
 _ASTREAM, _ACHAT = LLM.astream_chat, LLM.achat
 
-# The methods themselves stay as they are, so that a call costs nobody who does not listen more than a test.
-_TOLD: dict[str, Any] = {
-    **{name: told(CHAT, getattr(LLM, name)) for name in _CHAT},
-    **{name: told(COMPLETION, getattr(LLM, name)) for name in _WHOLE_COMPLETION},
+# The methods of the class stay as they are, so that a call without handlers costs one test.
+_TRACED: dict[str, Any] = {
+    **{name: traced_method(CHAT, getattr(LLM, name)) for name in _CHAT},
+    **{name: traced_method(COMPLETION, getattr(LLM, name)) for name in _WHOLE_COMPLETION},
 }
 
 
@@ -499,7 +482,7 @@ async def _watched(events: AsyncGenerator[StreamEvent, None], watch: Watch) -> A
 async def _gated(
     responses: ChatResponseAsyncGen, before: Sequence[tuple[Gate, LLM, ChatRequest]]
 ) -> ChatResponseAsyncGen:
-    """The responses, once every gate has let the request pass."""
+    """Yield the responses after every gate has admitted the request."""
     settling: list[Settle] = []
     last: ChatResponse | None = None
     try:
@@ -514,7 +497,7 @@ async def _gated(
 
 
 def _ending(last: ChatResponse, written: str) -> Iterator[StreamEvent]:
-    """The events that a model's last response adds to the text that its deltas had."""
+    """Yield the events that the last response adds to the deltas before it."""
     content = last.message.content or ""
     rest = content.removeprefix(written) if content.startswith(written) else ""
     if rest:
@@ -539,16 +522,16 @@ def _ending(last: ChatResponse, written: str) -> Iterator[StreamEvent]:
 
 
 def _without(kwargs: dict[str, Any], name: str) -> dict[str, Any]:
-    """Extras but for one that other events tell."""
+    """Return a copy without ``name``, which other events carry."""
     return {key: value for key, value in kwargs.items() if key != name}
 
 
 def _conversation(messages: Any) -> list[ChatMessage]:
-    """``messages`` as a list of their own; a mistake is told here, where it is not yet an adapter's riddle."""
+    """Return ``messages`` as a new list; raise TypeError for other types."""
     if isinstance(messages, str | ChatMessage):
         raise TypeError(f"messages is a list of ChatMessage, not a {type(messages).__name__}: write [ChatMessage(...)]")
     conversation = list(cast("Iterable[Any]", messages))
-    # Nearly always, and a long conversation is looked at every time.
+    # The usual case first, because a long conversation is checked at every call.
     if list(map(type, conversation)).count(ChatMessage) == len(conversation):
         return conversation
     for number, one in enumerate(conversation):
@@ -560,7 +543,7 @@ def _conversation(messages: Any) -> list[ChatMessage]:
 
 
 def _whole(response: ChatResponse) -> ChatResponse:
-    """An answer that came at once, as the only piece of a stream."""
+    """Return a whole response as the only chunk of a stream."""
     if response.delta is not None:
         return response
     return response.model_copy(update={"delta": response.message.content or ""})
@@ -568,7 +551,7 @@ def _whole(response: ChatResponse) -> ChatResponse:
 
 def _last(response: ChatResponse | None) -> ChatResponse:
     if response is None:
-        # A model that streams nothing has said nothing.
+        # An empty stream is an empty message.
         return ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT))
     return response.model_copy(update={"delta": None})
 
@@ -592,4 +575,4 @@ def _completed(completion: CompletionResponse | None) -> CompletionResponse:
 
 
 class CustomLLM(LLM):
-    """A model of one's own that completes: subclasses write ``metadata``, ``complete`` and ``stream_complete``."""
+    """A base for models that complete: subclasses implement ``metadata``, ``complete`` and ``stream_complete``."""

@@ -1,6 +1,6 @@
-"""Content blocks: the pieces a message consists of.
+"""Content blocks: the parts of a message.
 
-Binary data is kept base64-encoded, whatever it was given as, so that messages can be written as JSON at any time.
+Binary data are kept base64-encoded, so that messages can be serialized as JSON at any time.
 """
 
 import base64
@@ -13,6 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator, model_validator
 
+from batonflow import llms
 from batonflow.lazy import at_first_use
 from batonflow.llms.lazy_fields import assembled
 from batonflow.workflow_core.served_input import is_reading_input
@@ -33,12 +34,11 @@ __all__ = [
     "ThinkingBlock",
     "ToolCallBlock",
     "VideoBlock",
+    "expand_citable",
     "in_words",
-    "opened",
 ]
 
-# Most messages hold no addresses.
-_fetch = at_first_use("batonflow.llms.fetching", "fetch")
+# Most messages contain no URLs, so the module is loaded at first use.
 guess_type = at_first_use("mimetypes", "guess_type")
 
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
@@ -56,7 +56,7 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
 
 
 def _sniff(data: bytes) -> str | None:
-    """The MIME type that the first bytes tell."""
+    """Return the MIME type shown by the first bytes."""
     for signature, kind in _SIGNATURES:
         if data.startswith(signature):
             return kind
@@ -68,7 +68,7 @@ def _sniff(data: bytes) -> str | None:
 
 
 def _decode(data: bytes) -> bytes | None:
-    """The bytes behind base64 text, None for what is not base64."""
+    """Return the bytes of base64 text, None when the text is not base64."""
     try:
         return base64.b64decode(data, validate=True)
     except binascii.Error:
@@ -83,7 +83,7 @@ def _to_base64(value: Any) -> Any:
     if not isinstance(value, bytes | bytearray):
         return value
     data = bytes(value)
-    # Blocks are read back from JSON with their data already encoded, and users may hand over either form.
+    # Data read from JSON are encoded already, and callers may pass either form.
     return data if _decode(data) is not None else base64.b64encode(data)
 
 
@@ -103,7 +103,7 @@ def _download(url: str) -> bytes:
         return base64.b64decode(body) if head.endswith(";base64") else unquote_to_bytes(body)
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"cannot fetch {url.partition(':')[0]!r} addresses; only http, https and data")
-    return _fetch(url).data
+    return llms.fetching.fetch(url).data
 
 
 def _resolve(data: bytes | None, path: Path | None, url: str | None, as_base64: bool) -> BytesIO:
@@ -119,7 +119,7 @@ def _resolve(data: bytes | None, path: Path | None, url: str | None, as_base64: 
 
 
 def _mimetype(data: bytes | None, path: Path | None, url: str | None) -> str | None:
-    """What kind of data this is, as far as it can be told without fetching it."""
+    """Return the MIME type of the data, without fetching them."""
     if data is not None:
         return _sniff(base64.b64decode(data[:64]))
     if path is not None:
@@ -130,7 +130,7 @@ def _mimetype(data: bytes | None, path: Path | None, url: str | None) -> str | N
 
 
 class BaseContentBlock(BaseModel):
-    """What all blocks have in common."""
+    """The base class of blocks."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -143,7 +143,7 @@ class TextBlock(BaseContentBlock):
 
 
 class MediaBlock(BaseContentBlock):
-    """What blocks with data have in common: the data lie in the block, in a file or at an address."""
+    """The base class of blocks with binary data: in the block, in a file or at a URL."""
 
     path: Path | None = None
     url: Url | None = None
@@ -162,20 +162,20 @@ class MediaBlock(BaseContentBlock):
         raise NotImplementedError
 
     def inline_url(self) -> str:
-        """The data as a ``data:`` address, read or fetched if need be."""
+        """Return the data as a ``data:`` URL; a file is read, a URL is fetched."""
         encoded = _resolve(self._data(), self.path, self.url, as_base64=True).read().decode()
         return f"data:{self._kind() or 'application/octet-stream'};base64,{encoded}"
 
 
 class ImageBlock(MediaBlock):
-    """A picture.
+    """An image.
 
     Args:
-        image: Its bytes, as they are or base64-encoded.
-        path: Or the file.
-        url: Or the address.
-        image_mimetype: Found out from the data when left out.
-        detail: ``"low"``, ``"high"`` or ``"auto"``, for models that know it.
+        image: The bytes, plain or base64-encoded.
+        path: A file instead.
+        url: A URL instead.
+        image_mimetype: Detected from the data by default.
+        detail: ``"low"``, ``"high"`` or ``"auto"``, for models with this option.
     """
 
     block_type: Literal["image"] = "image"
@@ -196,18 +196,18 @@ class ImageBlock(MediaBlock):
         return self.image_mimetype
 
     def resolve_image(self, as_base64: bool = False) -> BytesIO:
-        """The picture's bytes, read from the file or the address if need be; ValueError when there is none."""
+        """Return the bytes of the image, from the file or URL if needed; ValueError when there are no data."""
         return _resolve(self.image, self.path, self.url, as_base64)
 
 
 class AudioBlock(MediaBlock):
-    """Sound.
+    """An audio recording.
 
     Args:
-        audio: Its bytes, as they are or base64-encoded.
-        path: Or the file.
-        url: Or the address.
-        format: ``"mp3"``, ``"wav"``; found out from the data when left out.
+        audio: The bytes, plain or base64-encoded.
+        path: A file instead.
+        url: A URL instead.
+        format: ``"mp3"``, ``"wav"``; detected from the data by default.
     """
 
     block_type: Literal["audio"] = "audio"
@@ -230,20 +230,20 @@ class AudioBlock(MediaBlock):
         return None if self.format is None else f"audio/{self.format}"
 
     def resolve_audio(self, as_base64: bool = False) -> BytesIO:
-        """The sound's bytes, read from the file or the address if need be; ValueError when there is none."""
+        """Return the bytes of the audio, from the file or URL if needed; ValueError when there are no data."""
         return _resolve(self.audio, self.path, self.url, as_base64)
 
 
 class VideoBlock(MediaBlock):
-    """A film.
+    """A video.
 
     Args:
-        video: Its bytes, as they are or base64-encoded.
-        path: Or the file.
-        url: Or the address.
-        video_mimetype: Found out from the data when left out.
-        detail: For models that know it.
-        fps: Pictures a second the model should look at.
+        video: The bytes, plain or base64-encoded.
+        path: A file instead.
+        url: A URL instead.
+        video_mimetype: Detected from the data by default.
+        detail: For models with this option.
+        fps: Frames per second for the model to look at.
     """
 
     block_type: Literal["video"] = "video"
@@ -265,19 +265,19 @@ class VideoBlock(MediaBlock):
         return self.video_mimetype
 
     def resolve_video(self, as_base64: bool = False) -> BytesIO:
-        """The film's bytes, read from the file or the address if need be; ValueError when there is none."""
+        """Return the bytes of the video, from the file or URL if needed; ValueError when there are no data."""
         return _resolve(self.video, self.path, self.url, as_base64)
 
 
 class DocumentBlock(MediaBlock):
-    """A document, a PDF for instance.
+    """A document, for example a PDF.
 
     Args:
-        data: Its bytes, as they are or base64-encoded.
-        path: Or the file.
-        url: Or the address.
-        title: Its name; the file's name when left out.
-        document_mimetype: Found out from the data when left out.
+        data: The bytes, plain or base64-encoded.
+        path: A file instead.
+        url: A URL instead.
+        title: The title; by default the name of the file.
+        document_mimetype: Detected from the data by default.
     """
 
     block_type: Literal["document"] = "document"
@@ -300,26 +300,26 @@ class DocumentBlock(MediaBlock):
         return self.document_mimetype
 
     def resolve_document(self) -> BytesIO:
-        """The document's bytes, read from the file or the address if need be; ValueError when there is none."""
+        """Return the bytes of the document, from the file or URL if needed; ValueError when there are no data."""
         return _resolve(self.data, self.path, self.url, as_base64=False)
 
 
 class CacheControl(BaseContentBlock):
-    """How long a vendor should keep what stands before a cache point."""
+    """The lifetime of a cache entry at the vendor."""
 
     type: str = "ephemeral"
     ttl: str = "5m"
 
 
 class CachePoint(BaseContentBlock):
-    """Asks the vendor to cache the conversation up to here."""
+    """A mark up to which the vendor caches the conversation."""
 
     block_type: Literal["cache"] = "cache"
     cache_control: CacheControl = Field(default_factory=CacheControl)
 
 
 class CitableBlock(BaseContentBlock):
-    """Content the model may cite."""
+    """Content that the model may cite."""
 
     block_type: Literal["citable"] = "citable"
     title: str
@@ -333,7 +333,7 @@ class CitableBlock(BaseContentBlock):
 
 
 class CitationBlock(BaseContentBlock):
-    """What a model cited, and from where."""
+    """A citation of a model, with its source."""
 
     block_type: Literal["citation"] = "citation"
     cited_content: Annotated[TextBlock | ImageBlock, Field(discriminator="block_type")]
@@ -353,13 +353,13 @@ class CitationBlock(BaseContentBlock):
 
 
 class ThinkingBlock(BaseContentBlock):
-    """What a model thought before it answered.
+    """A thought of a model before its answer.
 
     Args:
-        content: The thoughts, empty or None when the vendor hides them.
-        num_tokens: How many tokens they took.
-        additional_information: What the vendor wants back with them: ``signature`` (Anthropic), ``data`` (Anthropic,
-            thoughts that are withheld), ``encrypted_content`` and ``id`` (OpenAI's Responses).
+        content: The text, empty or None when the vendor hides it.
+        num_tokens: The number of tokens.
+        additional_information: Data that the vendor wants back: ``signature`` (Anthropic), ``data`` (Anthropic, hidden
+            thoughts), ``encrypted_content`` and ``id`` (OpenAI's Responses).
     """
 
     block_type: Literal["thinking"] = "thinking"
@@ -369,7 +369,7 @@ class ThinkingBlock(BaseContentBlock):
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it carries a vendor's seal, which no other vendor can read."""
+        """Return whether it has a signature or encryption that no other vendor can read."""
         return not _SEALS.isdisjoint(self.additional_information)
 
 
@@ -377,12 +377,12 @@ _SEALS = frozenset({"signature", "encrypted_content", "data"})
 
 
 class ToolCallBlock(BaseContentBlock):
-    """A model's wish to call a tool.
+    """A call to a tool that a model asks for.
 
     Args:
         tool_call_id: The vendor's id of the call.
-        tool_name: Which tool.
-        tool_kwargs: Its arguments; the text as it came when it is not a JSON object.
+        tool_name: The name of the tool.
+        tool_kwargs: The arguments; the original text when it is not a JSON object.
     """
 
     block_type: Literal["tool_call"] = "tool_call"
@@ -392,7 +392,7 @@ class ToolCallBlock(BaseContentBlock):
 
     @staticmethod
     def made(tool_call_id: str | None, tool_name: str, tool_kwargs: dict[str, Any] | str) -> "ToolCallBlock":
-        """A call of values that fit, unvalidated; a dict is kept."""
+        """Return a call of valid values without validation; a dict is not copied."""
         return assembled(
             ToolCallBlock,
             {
@@ -405,13 +405,13 @@ class ToolCallBlock(BaseContentBlock):
 
 
 class NativeBlock(BaseContentBlock):
-    """A part of an answer that only its vendor understands: a search the vendor ran, a compacted conversation.
+    """A part of a response that only its vendor understands, such as a search that the vendor ran.
 
-    It goes back to that vendor as it came, and is left out for others.
+    It is sent back to that vendor unchanged, and left out for others.
 
     Args:
-        vendor: Whose it is.
-        data: The vendor's own form.
+        vendor: The vendor.
+        data: The part in the vendor's form.
     """
 
     block_type: Literal["native"] = "native"
@@ -436,19 +436,19 @@ ContentBlock = Annotated[
 """Any block."""
 
 
-def opened(blocks: Iterable[Any]) -> list[Any]:
-    """The blocks, with what citable ones hold in their place, for vendors that know no such blocks."""
+def expand_citable(blocks: Iterable[Any]) -> list[Any]:
+    """Return the blocks with citable blocks replaced by their content, for vendors without them."""
     return [part for block in blocks for part in (block.content if isinstance(block, CitableBlock) else [block])]
 
 
 def in_words(blocks: Iterable[Any]) -> str:
-    r"""What text can say of blocks: the texts in them, a line each, and of what cannot be read that it is there.
+    r"""Return blocks as text: a line for each text, and a placeholder for other blocks.
 
     Example:
         >>> in_words([TextBlock(text="The tides:"), ImageBlock(url="https://x.test/tides.png")])
         'The tides:\n[picture, image/png, https://x.test/tides.png]'
     """
-    return "\n".join(said for said in map(_words, opened(blocks)) if said is not None)
+    return "\n".join(said for said in map(_words, expand_citable(blocks)) if said is not None)
 
 
 def _words(block: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Calls of tools in the form of OpenAI's chat completions, in which programs of LlamaIndex ask for them."""
+"""Tool calls in the form of OpenAI's chat completions, which programs for LlamaIndex read."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
@@ -12,13 +12,13 @@ from batonflow.llms.sendable import json_data
 __all__ = ["CALLS", "KwargsWithCalls", "OlderFunction", "OlderToolCall", "arguments_text"]
 
 CALLS = "tool_calls"
-"""Where the ``additional_kwargs`` of a message have its calls."""
+"""The key of the calls in the ``additional_kwargs`` of a message."""
 
 
 def arguments_text(block: ToolCallBlock) -> str:
-    """The arguments of a call as JSON text, written as models write it.
+    """Return the arguments of a call as JSON text, formatted as models write it.
 
-    Text that is no JSON object goes back as the model wrote it, or it could not see its mistake.
+    Text that is not a JSON object is returned unchanged, so that the model can see its mistake.
     """
     given = block.tool_kwargs
     if isinstance(given, str):
@@ -26,7 +26,7 @@ def arguments_text(block: ToolCallBlock) -> str:
     try:
         return _as_models_write(given)
     except ValueError:
-        # A number that was too large for a float, or a word that Python takes for one.
+        # A number too large for a float, or a name that only Python reads as a number.
         return _as_models_write(json_data(given))
 
 
@@ -35,7 +35,7 @@ def _as_models_write(given: dict[str, Any]) -> str:
 
 
 class OlderFunction(BaseModel):
-    """Name and arguments of a call in the form of OpenAI's chat completions."""
+    """The name and arguments of a call in the form of OpenAI's chat completions."""
 
     name: str
     arguments: str
@@ -50,15 +50,15 @@ class OlderToolCall(BaseModel):
 
 
 class KwargsWithCalls(dict[str, Any]):
-    """The ``additional_kwargs`` of an answer that calls tools.
+    """The ``additional_kwargs`` of a response with tool calls.
 
-    Programs of LlamaIndex that go on by themselves ask there for ``"tool_calls"``, as its OpenAI models put them there
-    beside the blocks. Here they are made when somebody asks: by that name, or for all keys, as ``{**kwargs}`` does.
-    The blocks tell of them already, so no dump, no comparison, no size and no request knows of them.
+    LlamaIndex's OpenAI models put the calls there under ``"tool_calls"``, besides the blocks, and programs read them.
+    Here they are made on demand: by this key, or for all keys, as in ``{**kwargs}``. Dumps, comparisons, sizes and
+    requests leave them out, because the blocks contain them.
 
     Args:
-        kept: What is in them beside.
-        calls: Of the answer; those that have only begun as what makes them. None when they were taken out.
+        kept: The other entries.
+        calls: The calls of the response, or a function that makes them. None after they were removed.
     """
 
     __slots__ = ("_calls",)
@@ -70,18 +70,18 @@ class KwargsWithCalls(dict[str, Any]):
         self._calls = calls
 
     def entries(self) -> dict[str, Any]:
-        """What is in them beside the calls."""
+        """The entries besides the calls."""
         return dict(super().items())
 
     def beside(self, blocks: Iterable[Any]) -> dict[str, Any]:
-        """What a message of ``blocks`` keeps of them: without a block that calls, calls are not what it says."""
+        """Return the entries for a message of ``blocks``; calls are dropped when no block is a call."""
         return self.copy() if any(isinstance(block, ToolCallBlock) for block in blocks) else self.entries()
 
     def _blocks(self) -> list[ToolCallBlock]:
         return [call if isinstance(call, ToolCallBlock) else call() for call in self._calls or ()]
 
     def _has_more(self) -> bool:
-        """Whether there are calls that nobody has put there."""
+        """Return whether there are calls that are not set as an entry."""
         return self._calls is not None and not super().__contains__(CALLS)
 
     def __contains__(self, key: object) -> bool:
@@ -98,7 +98,7 @@ class KwargsWithCalls(dict[str, Any]):
             for call in self._blocks()
         ]
 
-    # Python asks for these two where a class has an __iter__ of its own: dict(kwargs) and {**kwargs} have the calls.
+    # dict(kwargs) and {**kwargs} use these two methods when a class defines __iter__.
 
     def __iter__(self) -> Iterator[str]:
         yield from super().__iter__()
@@ -106,12 +106,12 @@ class KwargsWithCalls(dict[str, Any]):
             yield CALLS
 
     def keys(self) -> Any:
-        """As of every dict."""
+        """As in a dict."""
         return KeysView(self)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """As of every dict."""
-        return self[key] if key in self else default  # noqa: SIM401 - this is what get does here
+        """As in a dict."""
+        return self[key] if key in self else default  # noqa: SIM401 - SIM401 would call this method again
 
     def __setitem__(self, key: str, value: Any) -> None:
         if key == CALLS:
@@ -119,7 +119,7 @@ class KwargsWithCalls(dict[str, Any]):
         super().__setitem__(key, value)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """As of every dict."""
+        """As in a dict."""
         return self[key] if key in self else super().setdefault(key, default)
 
     def __delitem__(self, key: str) -> None:
@@ -130,7 +130,7 @@ class KwargsWithCalls(dict[str, Any]):
             super().__delitem__(key)
 
     def pop(self, key: str, *default: Any) -> Any:
-        """As of every dict."""
+        """As in a dict."""
         if key not in self:
             return super().pop(key, *default)
         value = self[key]
@@ -138,12 +138,12 @@ class KwargsWithCalls(dict[str, Any]):
         return value
 
     def clear(self) -> None:
-        """As of every dict."""
+        """As in a dict."""
         self._calls = None
         super().clear()
 
     def copy(self) -> "KwargsWithCalls":
-        """As of every dict."""
+        """As in a dict."""
         return KwargsWithCalls(self.entries(), self._calls)
 
     def __or__(self, other: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Answers of OpenAI's chat completions, and of the servers that speak the same protocol in their own ways."""
+"""Responses of OpenAI's chat completions, and of compatible servers with their variations."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from batonflow.llms.blocks import ThinkingBlock
-from batonflow.llms.openai_sdk import counted
+from batonflow.llms.openai_sdk import usage_from_counts
 from batonflow.llms.stream import BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import ToolSpec, parse_arguments
 from batonflow.llms.usage import Usage
@@ -15,19 +15,19 @@ from batonflow.llms.usage import Usage
 __all__ = ["EXTRAS_FROM", "REASONING", "REASONING_FROM", "ChatReader", "failed_tool_use"]
 
 EXTRAS_FROM = "tool_call_extras_from"
-"""Among the additional_kwargs of a message: the vendor that wants the extras of its calls back."""
+"""The key in additional_kwargs for the vendor that wants the extra data of its calls back."""
 
 REASONING, REASONING_FROM = "reasoning_details", "reasoning_details_from"
-"""Among the additional_kwargs of a message: thoughts in the form that a router wants back, and its name."""
+"""The keys in additional_kwargs for thoughts in the form of routers, and for the name of the router."""
 
 _NOTHING: dict[str, Any] = {}
 _REASONS = {"function_call": "tool_calls", "": "stop"}
-# With these a server says that it broke off.
+# Stop reasons with which a server reports a broken response.
 _BROKEN_OFF = ("insufficient_system_resource", "error", "network_error")
 
 
 class _Calls:
-    """Which call a piece belongs to: some servers leave out the index, or number every call 0."""
+    """Assigns deltas to calls; some servers leave out the index, or use index 0 for every call."""
 
     def __init__(self) -> None:
         self._begun: list[_Begun] = []
@@ -37,7 +37,7 @@ class _Calls:
         return bool(self._begun)
 
     def slot(self, call: Any) -> int:
-        """Position of the call that this piece belongs to."""
+        """Return the position of the call that a delta belongs to."""
         name, text = (call.function.name, call.function.arguments) if call.function is not None else (None, None)
         known = self._slots.get(call.index)
         if known is not None and name and not self._begun[known].named_again(call.id, name, call.index):
@@ -50,7 +50,7 @@ class _Calls:
 
 
 class _Begun:
-    """A call of which a piece has come."""
+    """A call that has started."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -58,13 +58,13 @@ class _Begun:
         self._name: str | None = None
 
     def add(self, call_id: str | None, name: str | None, text: str | None) -> None:
-        """A piece of it. Id and name come with the first as a rule, but with a later one from some servers."""
+        """Add a delta. Id and name usually come with the first delta, but some servers send them later."""
         self._id = self._id or call_id
         self._name = self._name or name
         self._pieces.append(text or "")
 
     def named_again(self, call_id: str | None, name: str, index: int | None) -> bool:
-        """Tell whether a name under a number in use is this call's, in a server that repeats it with every piece."""
+        """Return whether a name at a used index repeats the name of the same call."""
         if self._name and name != self._name:
             return False
         if call_id and self._id:
@@ -73,8 +73,8 @@ class _Begun:
             return True
         if index is None:
             return False
-        # Where neither number nor id tells them apart, a call that is whole has no more pieces. Only what ends like an
-        # object can be whole.
+        # When neither index nor id tells calls apart, a complete call receives no more deltas. Only arguments that end
+        # like an object can be complete.
         last = next((piece for piece in reversed(self._pieces) if piece.strip()), None)
         if last is None or not last.rstrip().endswith("}"):
             return True
@@ -82,7 +82,7 @@ class _Begun:
 
 
 class ChatReader:
-    """Reads the chunks of an answer, one after the other, or an answer in one piece."""
+    """Reads the chunks of a stream in order, or a whole response."""
 
     def __init__(self, vendor: str) -> None:
         self._vendor = vendor
@@ -97,12 +97,12 @@ class ChatReader:
         self._unmarked = self._ends_empty = False
 
     def events(self, chunk: Any) -> list[StreamEvent]:
-        """What ``chunk`` says."""
+        """Return the events of a chunk."""
         self.model = chunk.model or self.model
         if chunk.usage is not None:
             self._count(chunk.usage)
-        # After the last choice comes a chunk with token counts and no choice at all. Of several answers to one request
-        # only the first is read.
+        # A chunk with token counts and without choices follows the last choice. Of several choices only the first is
+        # read.
         for choice in [one for one in chunk.choices or () if not one.index][:1]:
             events = [] if choice.delta is None else self._delta(choice.delta, chunk)
             self._note_reason(choice.finish_reason, bool(events))
@@ -110,19 +110,22 @@ class ChatReader:
         return []
 
     def _note_reason(self, reason: str | None, has_content: bool) -> None:
-        """Note why the answer ends; an empty reason is a mark where pieces before it had none at all."""
+        """Store the stop reason; an empty reason counts when the chunks before had no reason field."""
         self.reason = reason or self.reason
         self._unmarked = self._unmarked or (reason is None and has_content)
         self._ends_empty = reason == "" and (self._unmarked or not has_content)
 
-    def _count(self, told: Any) -> None:
-        if told is not None:
-            self.usage = counted(
-                told.prompt_tokens, told.completion_tokens, told.prompt_tokens_details, told.completion_tokens_details
+    def _count(self, usage: Any) -> None:
+        if usage is not None:
+            self.usage = usage_from_counts(
+                usage.prompt_tokens,
+                usage.completion_tokens,
+                usage.prompt_tokens_details,
+                usage.completion_tokens_details,
             )
 
     def whole(self, completion: Any) -> list[StreamEvent]:
-        """The events that an answer in one piece stands for; without ``Finish`` when the server broke off."""
+        """Return the events of a whole response; without ``Finish`` when the server broke off."""
         self.model = completion.model
         self._count(completion.usage)
         choice = next((one for one in completion.choices or () if not one.index), None)
@@ -139,7 +142,7 @@ class ChatReader:
 
     def _delta(self, delta: Any, chunk: Any, calls: Sequence[Any] | None = None) -> list[StreamEvent]:
         events: list[StreamEvent] = []
-        # Asked of the dict, not of the object: an attribute that is not there costs more than all the rest.
+        # Looked up in the dict, because a missing attribute of the object costs more than all the rest.
         more, whole = delta.model_extra or _NOTHING, calls is not None
         thought, content = more.get("reasoning_content") or more.get("reasoning"), delta.content
         if content.__class__ is list:
@@ -178,17 +181,17 @@ class ChatReader:
         return events
 
     def _thought(self, chunk: Any) -> BlockDone:
-        # Nothing else tells later whose thoughts these are, and they may go back to nobody else.
+        # The vendor is stored with the thoughts, because they may be sent back to this vendor only.
         block = ThinkingBlock(content="".join(self._thoughts), additional_information={"vendor": self._vendor})
         self._thoughts.clear()
         return BlockDone(block=block, raw=chunk)
 
     def ending(self, chunk: Any, *, done: bool = False) -> list[StreamEvent]:
-        """The last events; none when the answer is not whole.
+        """Return the last events; empty when the response is incomplete.
 
         Args:
-            chunk: The last one.
-            done: Whether ``[DONE]`` came behind it, which some servers send in place of a reason.
+            chunk: The last chunk.
+            done: Whether ``[DONE]`` followed, which some servers send instead of a stop reason.
         """
         reason = self.reason
         if reason is None and chunk is not None and (done or self._ends_empty):
@@ -198,7 +201,7 @@ class ChatReader:
         events: list[StreamEvent] = [self._thought(chunk)] if self._thoughts else []
         reason = _REASONS.get(reason, reason)
         if reason == "stop":
-            # What servers say about an answer that consists of calls, or of a refusal.
+            # The reasons that servers send for responses with calls or with a refusal.
             reason = "tool_calls" if self._calls else "refusal" if self._refused else "stop"
         kept = self._kept
         if self._details:
@@ -207,7 +210,7 @@ class ChatReader:
 
 
 class _ReasoningDetails:
-    """Thoughts in the form of routers, whose pieces are joined as they arrive; signed ones are kept as they are."""
+    """Thoughts in the form of routers: deltas are joined, signed thoughts are kept unchanged."""
 
     _TEXTS = ("text", "summary")
 
@@ -219,29 +222,29 @@ class _ReasoningDetails:
         return bool(self._items)
 
     def add(self, details: Any) -> str:
-        """Take the details of a piece; gives the text that they show."""
-        shown: list[str] = []
+        """Add the details of a chunk; return their visible text."""
+        texts: list[str] = []
         for detail in cast("list[Any]", details) if isinstance(details, list) else []:
             if not isinstance(detail, dict):
                 continue
             item = cast("dict[str, Any]", detail)
             name = next((one for one in self._TEXTS if isinstance(item.get(one), str)), None)
             text = "" if name is None else item[name]
-            shown.append(text)
+            texts.append(text)
             last = self._items[-1] if self._items else None
             if last is not None and name is not None and _same_thought(last, item):
                 self._pieces[-1].append(text)
                 last.update({key: value for key, value in item.items() if value is not None and key != name})
             elif last is not None and "data" not in item and name is None and _same_thought(last, item):
-                # The signature of a thought comes behind its text.
+                # The signature of a thought follows its text.
                 last.update({key: value for key, value in item.items() if value is not None})
             else:
                 self._items.append({**item})
                 self._pieces.append([text])
-        return "".join(shown)
+        return "".join(texts)
 
     def joined(self) -> list[dict[str, Any]]:
-        """All of them, texts in one piece."""
+        """Return all details, with joined texts."""
         made: list[dict[str, Any]] = []
         for item, pieces in zip(self._items, self._pieces, strict=True):
             name = next((one for one in self._TEXTS if isinstance(item.get(one), str)), None)
@@ -250,68 +253,68 @@ class _ReasoningDetails:
 
 
 def _same_thought(last: dict[str, Any], item: dict[str, Any]) -> bool:
-    """Tell whether two details are pieces of one."""
+    """Return whether two details are deltas of one thought."""
     if last.get("type") != item.get("type") or "data" in last:
         return False
-    # A signature ends a thought; a number or an id tells thoughts apart where there is one.
+    # A signature ends a thought; otherwise an index or an id tells thoughts apart.
     ids = last.get("id"), item.get("id")
     told_apart = None not in ids and ids[0] != ids[1]
     return last.get("index") == item.get("index") and not told_apart
 
 
 def _parts_of(content: Sequence[Any]) -> tuple[str, str]:
-    """Thought and text of content that comes as a list of parts, as Mistral sends it."""
+    """Return thought and text of content that is a list of parts, as Mistral sends it."""
     thought, text = list[str](), list[str]()
     for part in content:
-        told = cast("dict[str, Any]", part) if isinstance(part, dict) else _NOTHING
-        inner = told.get("thinking")
-        if told.get("type") == "thinking" and inner is not None:
+        fields = cast("dict[str, Any]", part) if isinstance(part, dict) else _NOTHING
+        inner = fields.get("thinking")
+        if fields.get("type") == "thinking" and inner is not None:
             thought.append(inner if isinstance(inner, str) else _parts_of(inner)[1])
-        elif isinstance(told.get("text"), str):
-            text.append(told["text"])
-        elif not told:
+        elif isinstance(fields.get("text"), str):
+            text.append(fields["text"])
+        elif not fields:
             raise TypeError("a part of an answer's content is not an object")
     return "".join(thought), "".join(text)
 
 
 def _in_older_form(function: Any) -> Sequence[Any]:
-    """The pieces of a call from servers that know only one for an answer, without number and id."""
+    """Return the call of a server that sends one call without index and id."""
     if not (function.name or function.arguments):
         return ()
     return (SimpleNamespace(index=0, id=None, function=function, model_extra=None),)
 
 
 def _extra(call: Any) -> dict[str, Any] | None:
-    """What a server adds to a call and wants back with it."""
+    """Return the extra data of a call that the server wants back."""
     extra = (call.model_extra or _NOTHING).get("extra_content")
     return None if extra is None else {"extra_content": extra}
 
 
-# --- calls that a server could not read -------------------------------------------------------------------------------
+# --- calls that a server could not parse ------------------------------------------------------------------------------
 
 _NAMED = re.compile(r"<function[=(]\s*\"?(?P<name>[\w.-]+)\"?\)?\s*>?(?P<arguments>.*?)(?:</function>|\Z)", re.DOTALL)
 _TAGS = re.compile(r"</?tool_call>|```\w*")
-# Where a call stands that no list of calls can have so many before.
+# An index above that of any real call.
 _BEHIND_ALL = 10_000
 
 
 def failed_tool_use(body: Any, tools: Sequence[ToolSpec]) -> Sequence[StreamEvent]:
-    """The call that a server could not read in its model's words, as Groq's ``tool_use_failed`` tells it.
+    """Return the events for a call that the server could not parse, as in Groq's ``tool_use_failed``.
 
-    An agent answers the call, so that the model sees its mistake. Text in which no call can be found is text.
+    An agent answers the call with an error, so that the model sees its mistake. Text without a call stays text.
 
     Args:
-        body: The error's body.
-        tools: The tools that were offered.
+        body: The error body.
+        tools: The tools of the request.
 
     Returns:
-        The events, ``Finish`` last; nothing for other errors.
+        The events, ``Finish`` last; empty for other errors.
     """
-    told = cast("dict[str, Any]", body) if isinstance(body, dict) else _NOTHING
-    inner = told.get("error")
-    told = cast("dict[str, Any]", inner) if isinstance(inner, dict) else told
-    written = told.get("failed_generation")
-    if told.get("code") != "tool_use_failed" or not isinstance(written, str) or not written.strip():
+    error = cast("dict[str, Any]", body) if isinstance(body, dict) else _NOTHING
+    inner = error.get("error")
+    error = cast("dict[str, Any]", inner) if isinstance(inner, dict) else error
+    written = error.get("failed_generation")
+    if error.get("code") != "tool_use_failed" or not isinstance(written, str) or not written.strip():
         return ()
     calls = list(_calls_in(written, tools))
     if not calls:
@@ -324,7 +327,7 @@ def failed_tool_use(body: Any, tools: Sequence[ToolSpec]) -> Sequence[StreamEven
 
 
 def _calls_in(written: str, tools: Sequence[ToolSpec]) -> Iterable[tuple[str, str]]:
-    """Name and arguments of the calls that a model wrote as text."""
+    """Return name and arguments of the calls that a model wrote as text."""
     named = [(found["name"], found["arguments"].strip()) for found in _NAMED.finditer(written)]
     if named:
         return named

@@ -10,19 +10,19 @@ __all__ = ["DeepSeek", "Ollama", "OpenAILike"]
 
 
 class OpenAILike(OpenAI):
-    """A model behind a server that speaks OpenAI's chat protocol: Ollama, vLLM, OpenRouter and others.
+    """A model of a server with OpenAI's chat protocol: Ollama, vLLM, OpenRouter and others.
 
     Args:
-        model: The model's name, as the server has it.
-        base_url: The server's address, usually ending in ``/v1``; ``OPENAI_BASE_URL`` when left out.
-        api_key: Any text, or nothing, for a server that wants none; ``OPENAI_API_KEY`` when left out.
+        model: The model's name on the server.
+        base_url: The server's URL, usually ending in ``/v1``; by default ``OPENAI_BASE_URL``.
+        api_key: Any text, or nothing, for a server without keys; by default ``OPENAI_API_KEY``.
         is_function_calling_model: Whether the model takes tools.
-        json_schema: Whether the server can hold an answer to a JSON schema.
-        strict_tools: Whether it can hold tool calls to the tools' schemas.
-        max_tokens_field: How it calls the limit of the answer.
-        reasoning_field: Under which name it wants the model's thoughts back; None when it does not.
-        include_usage: Whether to ask for token counts; some servers do not know the option.
-        data: What every model over an SDK takes (see ``SDKModel``).
+        json_schema: Whether the server enforces a JSON schema for answers.
+        strict_tools: Whether the server enforces the schemas of tools.
+        max_tokens_field: The server's name for the limit of the response.
+        reasoning_field: The field in which the server wants thoughts back; None when it does not.
+        include_usage: Whether to request token counts; some servers do not know the option.
+        data: Options of every SDK model (see ``SDKModel``).
 
     Raises:
         LLMConfigurationError: No ``base_url``.
@@ -48,7 +48,7 @@ class OpenAILike(OpenAI):
 
     @property
     def official(self) -> bool:
-        """Never OpenAI's own."""
+        """Always False."""
         return False
 
 
@@ -56,8 +56,8 @@ class Ollama(OpenAILike):
     """A model that Ollama serves.
 
     Args:
-        model: The model's name, tag included.
-        base_url: Ollama's address; from ``OLLAMA_HOST`` when left out, else this machine.
+        model: The model's name, with its tag.
+        base_url: Ollama's URL; by default from ``OLLAMA_HOST``, or this machine.
         data: See ``OpenAILike``.
 
     Example:
@@ -77,12 +77,12 @@ class Ollama(OpenAILike):
 
 
 def _ollama_address(host: str) -> str:
-    """The address that ``OLLAMA_HOST`` stands for: a host, with or without scheme and port."""
+    """Return the URL for ``OLLAMA_HOST``: a host, with or without scheme and port."""
     address = host.strip().rstrip("/") or "127.0.0.1"
     if "://" not in address:
         address = f"http://{address}"
     scheme, _, rest = address.partition("://")
-    # Where a server listens on every address, a client cannot go there.
+    # A server may listen on all addresses, but a client cannot connect to this address.
     rest = rest.replace("0.0.0.0", "127.0.0.1", 1)  # noqa: S104 - replaced, not bound
     if ":" not in rest.rpartition("]")[2]:
         rest += {"http": ":11434"}.get(scheme, "")
@@ -90,7 +90,7 @@ def _ollama_address(host: str) -> str:
 
 
 class DeepSeek(OpenAI):
-    """A model of DeepSeek's. Its thoughts go back with the conversation, as the vendor asks once tools are used.
+    """A model of DeepSeek. Its thoughts are sent back, as the vendor requires after tool calls.
 
     Args:
         model: The model's name.
@@ -118,5 +118,5 @@ class DeepSeek(OpenAI):
 
     @property
     def official(self) -> bool:
-        """Never OpenAI's own."""
+        """Always False."""
         return False

@@ -1,33 +1,33 @@
-"""Every error of the model layer.
+"""The errors of the model layer.
 
 ::
 
-    LLMError (BatonflowError)                something went wrong between us and a model
-    ├── LLMConfigurationError (ValueError)   an unknown model string, a setting that cannot be
+        LLMError (BatonflowError)                a call to a model failed
+        ├── LLMConfigurationError (ValueError)   an unknown model string, an invalid setting
     ├── MissingDependencyError (ImportError) the vendor's SDK is not installed
-    ├── LLMConnectionError (ConnectionError) no answer, or the connection broke                   retryable
-    │   └── LLMTimeoutError (TimeoutError)   ... in time                                          retryable
-    ├── IncompleteResponseError              the answer ended before its terminal mark            retryable
-    ├── InvalidResponseError                 an answer that is not one of the vendor's            retryable
+        ├── LLMConnectionError (ConnectionError) no connection, or the connection broke               retryable
+        │   └── LLMTimeoutError (TimeoutError)   ... no response in time                              retryable
+        ├── IncompleteResponseError              the response ended before its terminal mark          retryable
+        ├── InvalidResponseError                 the response is not one of the vendor's API          retryable
     ├── LLMRequestError                      the vendor refuses the request (4xx)
     │   ├── AuthenticationError              ... the key (401, 403)
-    │   │   └── MissingKeyError              ... there is none (LLMConfigurationError too)
+        │   │   └── MissingKeyError              ... no key (LLMConfigurationError too)
     │   ├── ModelNotFoundError               ... the model's name (404)
     │   ├── ContextLengthError               ... the length of the conversation
-    │   ├── ContentFilterError               ... what it is about
-    │   └── FetchError                       an address in a message was not fetched (llms.fetching)
+        │   ├── ContentFilterError               ... the content of the conversation
+        │   └── FetchError                       a URL in a message was not fetched (llms.fetching)
     ├── RateLimitError                       too many requests (429)                              retryable
     ├── LLMServerError                       the vendor failed (5xx)                              retryable
-    │   └── OverloadedError                  ... has too much to do (503, 529)                    retryable
-    ├── NoToolCallError (ValueError)         a tool call was demanded and none came
-    ├── ToolCallError (ValueError)           more calls came than were allowed, or one failed
+        │   └── OverloadedError                  ... is overloaded (503, 529)                         retryable
+        ├── NoToolCallError (ValueError)         a required tool call is missing
+        ├── ToolCallError (ValueError)           too many tool calls, or a failed one
     ├── StructuredOutputError (ValueError)   the answer does not fit the schema
-    │   └── RefusalError                     the model declines to answer in that form
-    ├── ReplayMissError (LookupError)        a recording does not hold the request
-    └── ScriptExhaustedError                 a ScriptedLLM was asked more often than its script allows
+        │   └── RefusalError                     the model refuses to answer
+        ├── ReplayMissError (LookupError)        a recording does not contain the request
+        └── ScriptExhaustedError                 a ScriptedLLM received more requests than turns
 
-A request that failed retryably may succeed when it is sent again; once a part of its answer has been shown
-(``error.shown``), sending it again would show that part twice, and ``error.retryable`` is false.
+A retryable request may succeed when it is sent again. When a part of its response was already yielded
+(``error.shown``), a retry would yield this part twice, so ``error.retryable`` is false.
 
 The vendor's own exception is kept as ``__cause__``.
 """
@@ -64,16 +64,16 @@ __all__ = [
 
 
 class LLMError(BatonflowError):
-    """Something went wrong between us and a model.
+    """A call to a model failed.
 
     Args:
-        message: What, in words.
-        status_code: Of the HTTP answer, None when there was none.
+        message: The description of the failure.
+        status_code: The HTTP status of the response, None without a response.
         request_id: The vendor's id of the request, for its support.
-        retry_after: Seconds the vendor asks to wait.
-        vendor: Who was asked, ``"openai"`` for instance.
-        model: The model that was asked.
-        shown: Whether a part of the answer had been handed out before.
+        retry_after: Seconds to wait before a retry, as the vendor asks.
+        vendor: The vendor, for example ``"openai"``.
+        model: The name of the model.
+        shown: Whether a part of the response was already yielded.
     """
 
     _passing: ClassVar[bool] = False
@@ -104,16 +104,16 @@ class LLMError(BatonflowError):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request may succeed when it is sent again, with nothing shown twice."""
+        """Return whether a retry of the request may succeed without yielding a part of the response twice."""
         return self._passing and not self.shown
 
 
 class LLMConfigurationError(LLMError, ValueError):
-    """A model cannot be set up like this: an unknown model string, a setting that cannot be."""
+    """The configuration of a model is invalid."""
 
 
 class MissingDependencyError(LLMError, ImportError):
-    """A vendor's SDK is not installed; the message says what to install."""
+    """A vendor's SDK is not installed; the message has the command that installs it."""
 
 
 class LLMConnectionError(LLMError, ConnectionError):
@@ -123,23 +123,23 @@ class LLMConnectionError(LLMError, ConnectionError):
 
 
 class LLMTimeoutError(LLMConnectionError, TimeoutError):
-    """The vendor did not answer in time."""
+    """The vendor did not respond in time."""
 
 
 class IncompleteResponseError(LLMError):
-    """The answer ended without the mark that says it is whole."""
+    """The response ended without its terminal mark."""
 
     _passing = True
 
 
 class InvalidResponseError(LLMError):
-    """What came back is not an answer of this vendor's API: a proxy's error page, broken JSON."""
+    """The response is not one of this vendor's API, for example the error page of a proxy or broken JSON."""
 
     _passing = True
 
 
 class LLMRequestError(LLMError):
-    """The vendor refuses the request; asking again will not help."""
+    """The vendor refuses the request; a retry will not help."""
 
 
 class AuthenticationError(LLMRequestError):
@@ -147,7 +147,7 @@ class AuthenticationError(LLMRequestError):
 
 
 class MissingKeyError(AuthenticationError, LLMConfigurationError):
-    """There is no key; the message names the environment variable."""
+    """The key is missing; the message names the environment variable."""
 
 
 class ModelNotFoundError(LLMRequestError):
@@ -159,47 +159,47 @@ class ContextLengthError(LLMRequestError):
 
 
 class ContentFilterError(LLMRequestError):
-    """The vendor does not let the model see this conversation."""
+    """The vendor's content filter blocks the conversation."""
 
 
 class RateLimitError(LLMError):
-    """Too many requests or tokens; ``retry_after`` says how long to wait when the vendor does."""
+    """Too many requests or tokens; ``retry_after`` has the seconds to wait when the vendor sends them."""
 
     _passing = True
 
 
 class LLMServerError(LLMError):
-    """The vendor failed."""
+    """The vendor failed to process the request."""
 
     _passing = True
 
 
 class OverloadedError(LLMServerError):
-    """The vendor has too much to do."""
+    """The vendor is overloaded."""
 
 
 class NoToolCallError(LLMError, ValueError):
-    """A tool call was demanded and the model answered in words; the message holds them."""
+    """A tool call was required, and the model answered with text; the message contains the text."""
 
 
 class ToolCallError(LLMError, ValueError):
-    """More calls came than were allowed, or a call failed and that was to be an error."""
+    """The response has more tool calls than allowed, or a call failed that had to succeed."""
 
 
 class StructuredOutputError(LLMError, ValueError):
-    """The model's answer does not fit the schema that was asked for."""
+    """The answer does not fit the requested schema."""
 
 
 class RefusalError(StructuredOutputError):
-    """The model declines to answer in the form that was asked for; the message holds its words."""
+    """The model refuses to answer in the requested form; the message contains its text."""
 
 
 class ReplayMissError(LLMError, LookupError):
-    """A recording does not hold this request; the message says what differs from the nearest one."""
+    """A recording does not contain the request; the message shows the difference to the nearest one."""
 
 
 class ScriptExhaustedError(LLMError):
-    """A ScriptedLLM was asked more often than its script has turns."""
+    """A ScriptedLLM received more requests than its script has turns."""
 
 
 _CONTEXT = ("context_length", "context window", "context length", "prompt is too long", "maximum context")
@@ -207,7 +207,7 @@ _FILTER = ("content_filter", "content_policy", "content management policy", "con
 
 
 def error_for_status(status: int, text: str) -> type[LLMError]:
-    """The class of error for an HTTP status; ``text`` is the body, read for what a status alone does not tell."""
+    """Return the error class for an HTTP status; ``text`` is the body, which tells similar statuses apart."""
     known: dict[int, type[LLMError]] = {
         401: AuthenticationError,
         403: AuthenticationError,

@@ -1,4 +1,4 @@
-"""FallbackLLM: when one model cannot answer, the next one does."""
+"""FallbackLLM: a list of models, each of which takes over when the one before fails."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -11,10 +11,9 @@ from batonflow.instrumentation.logs import logger_named
 from batonflow.llms.answer import incomplete
 from batonflow.llms.base import LLM
 from batonflow.llms.errors import LLMConfigurationError, LLMError
-from batonflow.llms.function_calling import FunctionCallingLLM
+from batonflow.llms.function_calling import FunctionCallingLLM, label
 from batonflow.llms.messages import LLMMetadata
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
-from batonflow.llms.wrapping import label
 
 __all__ = ["FallbackLLM"]
 
@@ -26,21 +25,22 @@ def _passing(error: LLMError) -> bool:
 
 
 class FallbackLLM(FunctionCallingLLM):
-    """Asks the first of several models, and the next one when it fails in a way that is not the request's fault.
+    """Send a request to the first of several models, and to the next one if the vendor fails.
 
-    That is: no connection, too many requests, a failure of the vendor's, an answer that breaks off. It switches only
-    while nothing of the answer has been shown. ``response.model`` and ``response.vendor`` say who answered,
-    ``response.additional_kwargs["answered_by"]`` too, and ``["switched_from"]`` why the others did not.
+    The default is to switch after connection errors, rate limits, server errors and incomplete responses, and only
+    before any part of the response was yielded. ``response.model``, ``response.vendor`` and
+    ``response.additional_kwargs["answered_by"]`` name the model that answered; ``["switched_from"]`` has the errors of
+    the others.
 
-    Give the members few retries of their own (``max_retries=0`` or 1): each of them is tried before the switch.
+    Give the members few retries of their own (``max_retries=0`` or 1), because each is retried before the switch.
 
     Args:
         llms: The models, best first.
-        switch_on: Whether to switch after an error; when left out, after those that are ``retryable``.
+        switch_on: Returns whether to switch after an error; the default is ``error.retryable``.
 
     Raises:
-        LLMConfigurationError: No models.
-        LLMError: The last model's, with the others' errors as notes.
+            LLMConfigurationError: ``llms`` is empty.
+            LLMError: The error of the last model, with the errors of the others as notes.
 
     Example:
         >>> llm = FallbackLLM([OpenAI("gpt-5.6", max_retries=0), Anthropic("claude-sonnet-5")])
@@ -58,7 +58,7 @@ class FallbackLLM(FunctionCallingLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        """Of the first model, with what holds for all of them."""
+        """The metadata of the first model, with the limits that hold for all models."""
         known = [llm.metadata for llm in self.llms]
         return known[0].model_copy(
             update={
@@ -70,11 +70,11 @@ class FallbackLLM(FunctionCallingLLM):
 
     @property
     def native_output_schema(self) -> bool:
-        """Whether all of them can."""
+        """Return whether all models enforce a JSON schema."""
         return all(llm.native_output_schema for llm in self.llms)
 
     async def aclose(self) -> None:
-        """Close all of them."""
+        """Close all models."""
         for llm in self.llms:
             await llm.aclose()
 
@@ -102,7 +102,7 @@ class FallbackLLM(FunctionCallingLLM):
 
 
 def _signed(finish: Finish, llm: LLM, failures: Sequence[LLMError]) -> Finish:
-    told: dict[str, Any] = {**finish.additional_kwargs, "answered_by": label(llm)}
+    extras: dict[str, Any] = {**finish.additional_kwargs, "answered_by": label(llm)}
     if failures:
-        told["switched_from"] = [str(failure) for failure in failures]
-    return replace(finish, additional_kwargs=told, model=finish.model or llm.metadata.model_name)
+        extras["switched_from"] = [str(failure) for failure in failures]
+    return replace(finish, additional_kwargs=extras, model=finish.model or llm.metadata.model_name)

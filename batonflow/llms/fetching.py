@@ -1,8 +1,8 @@
-"""The one way in which this process reads an address that a message or a model names.
+"""Downloads of URLs that messages or models name.
 
-Such an address may be chosen by an attacker. It is therefore read over http and https only, never from a private,
-loopback or link-local network, whatever its name resolves to and wherever it redirects, and within bounds of size and
-time. The connection goes to the very address that was checked.
+An attacker may choose such a URL. It is therefore fetched over http and https only, never from a private, loopback or
+link-local network, including after DNS resolution and redirects, and with limits of size and time. The connection
+goes to the IP address that was checked.
 """
 
 import io
@@ -27,33 +27,33 @@ __all__ = ["FetchError", "FetchPolicy", "Fetched", "afetch", "fetch", "fetching"
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _PIECE = 64 * 1024
-# Stays in a path and a query as it is; all else is written in percent signs.
+# These characters stay unchanged in a path and a query; all others are percent-encoded.
 _STAYS = "!$%&'()*+,/:;=?@[]~"
 _PORTS = {"http": 80, "https": 443}
-# Addresses that look public and are services of a cloud's own machines.
+# Addresses that look public but are metadata services of cloud machines.
 _INTERNAL = frozenset({ipaddress.ip_address("168.63.129.16")})
-# Networks of IPv6 that stand for addresses of IPv4, which then have to be public themselves.
+# IPv6 networks that embed IPv4 addresses, which have to be public too.
 _TRANSLATED = (ipaddress.IPv6Network("64:ff9b::/96"),)
-# Networks that lead to addresses of IPv4 by rules of a network's own, and retired relays.
+# Networks that lead to IPv4 addresses by local rules, and retired relays.
 _LOCAL = (ipaddress.ip_network("64:ff9b:1::/48"), ipaddress.ip_network("192.88.99.0/24"))
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class FetchError(LLMRequestError):
-    """An address was not fetched; the message says why and what to do."""
+    """A URL was not fetched; the message has the reason and the remedy."""
 
 
 class FetchPolicy(BaseModel):
-    """What may be fetched.
+    """The rules for fetching URLs.
 
     Args:
-        served: Whether addresses in messages that came over a server are fetched too.
-        private_addresses: Whether private, loopback and link-local addresses are fetched: for tests, and for networks
-            that whoever writes the messages may read.
-        max_bytes: Bytes that a body may have.
-        seconds: Seconds that a fetch may take in all, redirects included.
-        max_redirects: Redirects that are followed.
+        served: Whether to fetch URLs in messages that came over a server.
+        private_addresses: Whether to fetch private, loopback and link-local addresses: for tests, and for networks that
+            every author of messages may read.
+        max_bytes: The maximum size of a body.
+        seconds: The time limit of a fetch, redirects included.
+        max_redirects: The maximum number of redirects.
 
     Example:
         >>> llm = OpenAI("gpt-5.6", fetch_urls=FetchPolicy(max_bytes=5_000_000, seconds=10))
@@ -74,11 +74,11 @@ _policy: ContextVar[FetchPolicy | None] = ContextVar("batonflow_fetching", defau
 
 @contextmanager
 def fetching(policy: FetchPolicy | bool | None) -> Generator[None]:
-    """Let a policy hold for what is fetched inside the block.
+    """Apply a policy to the fetches inside the block.
 
     Args:
-        policy: The policy; True fetches for messages that came over a server too, False fetches nothing, and None
-            leaves the policy around the block.
+        policy: The policy. True also fetches for messages that came over a server, False fetches nothing, and None
+            keeps the policy around the block.
 
     Example:
         >>> with fetching(FetchPolicy(served=True, max_bytes=1_000_000)):
@@ -96,7 +96,7 @@ def fetching(policy: FetchPolicy | bool | None) -> Generator[None]:
 
 
 class Fetched(NamedTuple):
-    """What an address gave: the body, its media type (empty when the server does not say), the last address."""
+    """A downloaded body, its media type (empty when the server does not send it), and the last URL."""
 
     data: bytes
     content_type: str
@@ -104,40 +104,40 @@ class Fetched(NamedTuple):
 
 
 def fetch(url: str, policy: FetchPolicy | None = None) -> Fetched:
-    """Read an address that is not to be trusted.
+    """Fetch a URL that is not trusted.
 
-    Proxies of the environment are not used, as they would connect to an address of their own choice.
+    Proxies of the environment are not used, because they would resolve the host themselves.
 
     Args:
-        url: The address, of http or https.
-        policy: What may be fetched; that of :func:`fetching` around the call when left out.
+        url: An http or https URL.
+        policy: The rules; by default the policy of :func:`fetching` around the call.
 
     Raises:
-        FetchError: It may not be fetched, or it gives nothing.
+        FetchError: The URL may not be fetched, or fetching failed.
 
     Example:
         >>> page = fetch("https://example.org/tides.csv")
         >>> print(page.content_type, len(page.data))
     """
     chosen = policy or _policy.get()
-    shown = _shown(url)
+    shown_url = _safe(url)
     if chosen is None:
-        raise FetchError(f"{shown} was not fetched: fetching is off; give the data themselves")
+        raise FetchError(f"{shown_url} was not fetched: fetching is off; give the data themselves")
     if input_is_served() and not chosen.served:
         raise FetchError(
-            f"{shown} was not fetched: in runs that a server begins, a client may have chosen the address; give the "
+            f"{shown_url} was not fetched: in a run that a server started, a client may have chosen the URL; give the "
             "data themselves, or allow it with fetch_urls=True on the model"
         )
     return _Fetch(chosen).follow(url)
 
 
 async def afetch(url: str, policy: FetchPolicy | None = None) -> Fetched:
-    """The same as :func:`fetch` without stopping the event loop."""
+    """Fetch a URL as :func:`fetch` does, without blocking the event loop."""
     return await in_thread(fetch, url, policy)
 
 
-def _shown(url: str) -> str:
-    """An address without what may open a door: user, password, and what stands behind the question mark."""
+def _safe(url: str) -> str:
+    """Return a URL without user, password and query, which may contain secrets."""
     head = url.partition("?")[0].partition("#")[0]
     scheme, found, rest = head.partition("://")
     host, slash, path = rest.partition("/")
@@ -145,7 +145,7 @@ def _shown(url: str) -> str:
 
 
 class _Fetch:
-    """One fetch with its redirects."""
+    """A fetch with its redirects."""
 
     def __init__(self, policy: FetchPolicy) -> None:
         self._policy = policy
@@ -157,20 +157,20 @@ class _Fetch:
             try:
                 found = self._asked(url)
             except TimeoutError:
-                raise FetchError(f"cannot fetch {_shown(url)}: it took more than {self._policy.seconds:g} s") from None
+                raise FetchError(f"cannot fetch {_safe(url)}: it took more than {self._policy.seconds:g} s") from None
             except (OSError, ValueError, self._http.HTTPException) as err:
-                # Not the words of an address: they may hold what opens a door.
-                raise FetchError(f"cannot fetch {_shown(url)}: {err or type(err).__name__}") from None
+                # The URL itself is left out, because it may contain secrets.
+                raise FetchError(f"cannot fetch {_safe(url)}: {err or type(err).__name__}") from None
             if isinstance(found, Fetched):
                 return found
             url = urljoin(url, found)
-        raise FetchError(f"cannot fetch {_shown(url)}: more than {self._policy.max_redirects} redirects")
+        raise FetchError(f"cannot fetch {_safe(url)}: more than {self._policy.max_redirects} redirects")
 
     def _asked(self, url: str) -> Fetched | str:
-        """The body behind an address, or the address that it redirects to."""
+        """Return the body of a URL, or the URL that it redirects to."""
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname:
-            raise FetchError(f"cannot fetch {_shown(url)}: only http and https addresses with a host are fetched")
+            raise FetchError(f"cannot fetch {_safe(url)}: only http and https addresses with a host are fetched")
         name = _in_ascii(parts.hostname)
         sock = self._connected(parts, name)
         with sock:
@@ -185,13 +185,13 @@ class _Fetch:
             if response.status in _REDIRECTS and response.headers.get("location"):
                 return _in_utf_8(response.headers["location"])
             if response.status != 200:
-                raise FetchError(f"cannot fetch {_shown(url)}: HTTP status {response.status}; give the data themselves")
+                raise FetchError(f"cannot fetch {_safe(url)}: HTTP status {response.status}; give the data themselves")
             kind = response.headers.get("content-type", "").partition(";")[0].strip()
             return Fetched(self._body(response, url), kind, url)
 
     def _body(self, response: Any, url: str) -> bytes:
         limit = self._policy.max_bytes
-        too_long = FetchError(f"cannot fetch {_shown(url)}: it has more than {limit:,} bytes")
+        too_long = FetchError(f"cannot fetch {_safe(url)}: it has more than {limit:,} bytes")
         if response.length is not None and response.length > limit:
             raise too_long
         data = io.BytesIO()
@@ -201,7 +201,7 @@ class _Fetch:
                 raise too_long
         if response.length:
             raise FetchError(
-                f"cannot fetch {_shown(url)}: the answer ended {response.length:,} bytes too early; try again"
+                f"cannot fetch {_safe(url)}: the answer ended {response.length:,} bytes too early; try again"
             )
         return data.getvalue()
 
@@ -212,7 +212,7 @@ class _Fetch:
         return left
 
     def _connected(self, parts: SplitResult, name: str) -> Any:
-        """A connection to the host, at an address of it that was checked."""
+        """Return a connection to a checked IP address of the host."""
         family, kind, protocol, _, place = self._checked(parts, name)[0]
         sock = socket.socket(family, kind, protocol)
         try:
@@ -228,24 +228,24 @@ class _Fetch:
         return sock
 
     def _checked(self, parts: SplitResult, name: str) -> list[Any]:
-        """Where the host is. Every address that its name stands for has to be public."""
+        """Resolve the host; every address of its name has to be public."""
         port = parts.port if parts.port is not None else _PORTS[parts.scheme]
-        # In a thread, as the system looks names up for as long as it likes.
+        # In a thread, because a DNS lookup may take long.
         looking = start_in_thread(partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM))
         found = looking.result(self._left())
         for *_, place in found:
             if not self._policy.private_addresses and not _is_public(str(place[0])):
                 said = place[0] if place[0] == name else f"{name} is {place[0]}, which"
-                shown = _shown(parts.geturl())
-                raise FetchError(f"{shown} was not fetched: {said} is not a public address; give the data themselves")
+                url = _safe(parts.geturl())
+                raise FetchError(f"{url} was not fetched: {said} is not a public address; give the data themselves")
         return found
 
 
 def _in_ascii(host: str) -> str:
-    """The name of a host as name servers know it.
+    """Return the name of a host in the form of name servers.
 
     Raises:
-        ValueError: It cannot be the name of a host.
+        ValueError: It is not a valid host name.
     """
     try:
         return host if host.isascii() else host.encode("idna").decode("ascii")
@@ -254,7 +254,7 @@ def _in_ascii(host: str) -> str:
 
 
 def _in_utf_8(header: str) -> str:
-    """The text of a header, which is read as Latin-1."""
+    """Return the text of a header, which is decoded as Latin-1."""
     try:
         return header.encode("latin-1").decode()
     except UnicodeError:
@@ -262,7 +262,7 @@ def _in_utf_8(header: str) -> str:
 
 
 def _is_public(written: str) -> bool:
-    """Tell whether an address lies in the public internet, also one that stands for another address."""
+    """Return whether an address is public, including an address embedded in it."""
     address: _Address = ipaddress.ip_address(written.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         inner = _inner(address)
@@ -275,7 +275,7 @@ def _is_public(written: str) -> bool:
 
 
 def _inner(address: ipaddress.IPv6Address) -> _Address | None:
-    """The IPv4 address that an IPv6 address stands for."""
+    """Return the IPv4 address embedded in an IPv6 address."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address.sixtofour is not None:
@@ -288,7 +288,7 @@ def _inner(address: ipaddress.IPv6Address) -> _Address | None:
 
 
 class _InTime:
-    """A connected socket as ``http.client`` uses one, each of whose reads and writes has the time that is left."""
+    """A connected socket for ``http.client`` with the remaining time as the timeout of each operation."""
 
     def __init__(self, sock: Any, left: Any) -> None:
         self._sock = sock
@@ -302,7 +302,7 @@ class _InTime:
         return io.BufferedReader(_Reading(self._sock, self._left))
 
     def close(self) -> None:
-        """The caller closes the socket."""
+        """Do nothing, as the caller closes the socket."""
 
 
 class _Reading(io.RawIOBase):

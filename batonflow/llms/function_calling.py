@@ -1,33 +1,30 @@
-"""Models that take tools."""
+"""Models that take tools, and models that wrap another model."""
 
 import inspect
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from batonflow.lazy import at_first_use
-from batonflow.llms.base import LLM
+from pydantic import SerializeAsAny
+
+from batonflow import llms
+from batonflow.llms.base import LLM, is_same_method
+from batonflow.llms.call_tracing import dispatcher as _dispatcher
 from batonflow.llms.errors import NoToolCallError
-from batonflow.llms.gates import gates
-from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, ChatResponseGen
-from batonflow.llms.native import generated, is_own
-from batonflow.llms.predicting import Watch
-from batonflow.llms.stream import StreamEvent
-from batonflow.llms.telling import dispatcher as _dispatcher
+from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, ChatResponseGen, LLMMetadata
+from batonflow.llms.stream import StreamEvent, Watch, checked_stream, current_gates
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.user_warnings import warn_user
 
 if TYPE_CHECKING:
     from batonflow.llms.predict_and_call import AgentChatResponse
 
-__all__ = ["FunctionCallingLLM"]
-
-called = at_first_use("batonflow.llms.predict_and_call", "called")
+__all__ = ["FunctionCallingLLM", "WrappedLLM", "label"]
 
 
 @lru_cache(maxsize=256)
 def _way_of_tool_required(function: Callable[..., Any]) -> str:
-    """How a ``_prepare_chat_with_tools`` takes ``tool_required``: ``always``, ``when asked`` or ``never``."""
+    """Return whether ``_prepare_chat_with_tools`` takes ``tool_required``: ``always``, ``when asked`` or ``never``."""
     parameters = inspect.signature(function).parameters
     named = parameters.get("tool_required")
     if named is not None and named.default is named.empty:
@@ -37,10 +34,10 @@ def _way_of_tool_required(function: Callable[..., Any]) -> str:
 
 
 class FunctionCallingLLM(LLM):
-    """A model that takes tools and answers with calls of them.
+    """A model that takes tools and answers with tool calls.
 
-    Adapters need nothing beyond ``_stream``: ``request.tools`` and ``request.tool_choice`` are there. A subclass that
-    wants to send tools its own way overrides ``_prepare_chat_with_tools``.
+    Adapters implement ``_stream`` only and read ``request.tools`` and ``request.tool_choice``. A subclass that sends
+    tools in another form overrides ``_prepare_chat_with_tools``.
     """
 
     def _prepare_chat_with_tools(
@@ -48,12 +45,12 @@ class FunctionCallingLLM(LLM):
         tools: Sequence[Any],
         user_msg: str | ChatMessage | None = None,
         chat_history: Sequence[ChatMessage] | None = None,
-        verbose: bool = False,  # noqa: ARG002 - part of the contract; adapters have nothing to print
+        verbose: bool = False,  # noqa: ARG002 - for compatibility
         allow_parallel_tool_calls: bool = False,
         tool_required: bool = False,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """The keyword arguments with which ``chat`` is to be called for a request with tools."""
+        """Return the keyword arguments of ``chat`` for a request with tools."""
         messages = list(chat_history or ())
         if user_msg is not None:
             messages.append(ChatMessage(user_msg) if isinstance(user_msg, str) else user_msg)
@@ -64,7 +61,7 @@ class FunctionCallingLLM(LLM):
             if tool_required:
                 prepared.setdefault("tool_choice", "required")
         else:
-            # Vendors refuse a choice among no tools.
+            # Vendors refuse a tool choice without tools.
             prepared.pop("tool_choice", None)
         return prepared
 
@@ -78,7 +75,7 @@ class FunctionCallingLLM(LLM):
         tool_required: bool,
         kwargs: dict[str, Any],
     ) -> dict[str, Any]:
-        """Call ``_prepare_chat_with_tools``, also one written before ``tool_required`` existed."""
+        """Call ``_prepare_chat_with_tools``, with or without its parameter ``tool_required``."""
         if type(self)._prepare_chat_with_tools is _PREPARE:
             return self._prepare_chat_with_tools(
                 tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, **kwargs
@@ -92,7 +89,7 @@ class FunctionCallingLLM(LLM):
         }
         function: Any = getattr(self._prepare_chat_with_tools, "__func__", self._prepare_chat_with_tools)
         way = _way_of_tool_required(function)
-        # Among the options of one that takes all of them, it would go on to its vendor.
+        # An override with **kwargs would pass it on to its vendor.
         if way == "always" or (way == "when asked" and tool_required):
             arguments["tool_required"] = tool_required
         elif tool_required:
@@ -112,15 +109,15 @@ class FunctionCallingLLM(LLM):
         tool_required: bool = False,
         **kwargs: Any,
     ) -> ChatResponse:
-        """Send a conversation with tools and wait for the whole answer.
+        """Send a conversation with tools and return the whole response.
 
         Args:
-            tools: What the model may call.
+            tools: The tools.
             user_msg: The next message, after ``chat_history``.
             chat_history: The conversation so far.
-            verbose: Kept for the contract.
-            allow_parallel_tool_calls: Whether several calls may come at once.
-            tool_required: Whether the answer must be a call.
+            verbose: Ignored.
+            allow_parallel_tool_calls: Whether the response may have several calls.
+            tool_required: Whether the response must be a call.
             **kwargs: ``tool_choice`` and the vendor's own options.
 
         Raises:
@@ -146,7 +143,7 @@ class FunctionCallingLLM(LLM):
         tool_required: bool = False,
         **kwargs: Any,
     ) -> ChatResponseAsyncGen:
-        """The same in pieces. Await the call, then iterate; a tool call shows as soon as its arguments are whole."""
+        """Stream the response of :meth:`achat_with_tools`. A tool call appears when its arguments are complete."""
         prepared = self._prepare(
             tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs
         )
@@ -162,28 +159,29 @@ class FunctionCallingLLM(LLM):
         tool_required: bool = False,
         **kwargs: Any,
     ) -> AsyncGenerator[StreamEvent, None] | None:
-        """What :meth:`astream_chat_with_tools` makes its responses of, for who can do without most of them.
+        """Return the events behind :meth:`astream_chat_with_tools`, for callers that need few responses.
 
         Returns:
-            The events of the stream; None when something stands between them and the responses, as a method of a
-            subclass, a trace or a limit does.
+            The events of the stream; None when a subclass, a trace or a limit has to see the responses.
         """
-        if _dispatcher.enabled or gates() or not self._takes_stream_with_tools:
+        if _dispatcher.enabled or current_gates() or not self._takes_stream_with_tools:
             return None
         prepared = dict(
             self._prepare(tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs)
         )
-        return generated(self._stream(self._request(prepared.pop("messages"), prepared)), type(self).__name__)
+        return checked_stream(self._stream(self._request(prepared.pop("messages"), prepared)), type(self).__name__)
 
     @property
     def takes_stream_option_with_tools(self) -> bool:
-        """Tell whether ``stream=False`` may be among the options of ``achat_with_tools``."""
-        own = is_own(self.achat_with_tools, _ACHAT_WITH_TOOLS) and type(self)._prepare_chat_with_tools is _PREPARE
-        return own and self.takes_stream_option
+        """Return whether ``achat_with_tools`` accepts ``stream=False``."""
+        is_unchanged = (
+            is_same_method(self.achat_with_tools, _ACHAT_WITH_TOOLS) and type(self)._prepare_chat_with_tools is _PREPARE
+        )
+        return is_unchanged and self.takes_stream_option
 
     @property
     def _takes_stream_with_tools(self) -> bool:
-        return self._watchable_stream and is_own(self.astream_chat_with_tools, _WITH_TOOLS)
+        return self._watchable_stream and is_same_method(self.astream_chat_with_tools, _WITH_TOOLS)
 
     def _watched_calls(
         self, messages: list[ChatMessage], options: dict[str, Any], watch: Watch
@@ -204,7 +202,7 @@ class FunctionCallingLLM(LLM):
         tool_required: bool = False,
         **kwargs: Any,
     ) -> ChatResponse:
-        """The same as :meth:`achat_with_tools` for synchronous code."""
+        """The synchronous form of :meth:`achat_with_tools`."""
         prepared = self._prepare(
             tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs
         )
@@ -221,7 +219,7 @@ class FunctionCallingLLM(LLM):
         tool_required: bool = False,
         **kwargs: Any,
     ) -> ChatResponseGen:
-        """The same as :meth:`astream_chat_with_tools` for synchronous code."""
+        """The synchronous form of :meth:`astream_chat_with_tools`."""
         prepared = self._prepare(
             tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs
         )
@@ -234,7 +232,7 @@ class FunctionCallingLLM(LLM):
         allow_parallel_tool_calls: bool = False,  # noqa: ARG002 - for subclasses
         **kwargs: Any,  # noqa: ARG002 - for subclasses
     ) -> ChatResponse:
-        """What is made of a whole answer to a request with tools; subclasses may leave calls out."""
+        """Return the response to a request with tools; subclasses may remove calls."""
         return response
 
     def get_tool_calls_from_response(
@@ -243,15 +241,15 @@ class FunctionCallingLLM(LLM):
         error_on_no_tool_call: bool = True,
         **kwargs: Any,  # noqa: ARG002 - part of the contract
     ) -> list[ToolSelection]:
-        """The calls an answer asks for.
+        """Return the tool calls of a response.
 
         Args:
-            response: The answer.
-            error_on_no_tool_call: Whether it is an error if there are none.
-            **kwargs: Kept for the contract.
+            response: The response.
+            error_on_no_tool_call: Whether to raise an error when there are no calls.
+            **kwargs: Ignored.
 
         Raises:
-            NoToolCallError: There are none; the message holds what the model said instead.
+            NoToolCallError: There are no calls; the message has the text of the response.
         """
         selections = tool_selections(response.message)
         if not selections and error_on_no_tool_call:
@@ -269,7 +267,7 @@ class FunctionCallingLLM(LLM):
         verbose: bool = False,
         **kwargs: Any,
     ) -> "AgentChatResponse":
-        """Let the model choose a tool, call it, and give back its output; see ``LLM.apredict_and_call``."""
+        """Let the model choose a tool, call it, and return its output; see ``LLM.apredict_and_call``."""
         if not self.metadata.is_function_calling_model:
             return await super().apredict_and_call(tools, user_msg, chat_history, verbose, **kwargs)
         parallel = kwargs.pop("allow_parallel_tool_calls", False)
@@ -284,9 +282,42 @@ class FunctionCallingLLM(LLM):
             **kwargs,
         )
         calls = self.get_tool_calls_from_response(response, error_on_no_tool_call=needs_call)
-        return await called(tools, response, calls, parallel, needs_success)
+        return await llms.predict_and_call.run_calls(tools, response, calls, parallel, needs_success)
 
 
 _PREPARE = FunctionCallingLLM._prepare_chat_with_tools  # pyright: ignore[reportPrivateUsage]
 _ACHAT_WITH_TOOLS = FunctionCallingLLM.achat_with_tools
 _WITH_TOOLS = FunctionCallingLLM.astream_chat_with_tools
+
+
+def label(llm: LLM) -> str:
+    """Return the class and the name of a model, to tell several models apart."""
+    return f"{llm.class_name()} {llm.metadata.model_name}"
+
+
+class WrappedLLM(FunctionCallingLLM):
+    """A wrapper around a model. Subclasses implement ``_stream`` and use ``self.llm._stream``.
+
+    Args:
+        llm: The wrapped model.
+    """
+
+    llm: SerializeAsAny[LLM]
+
+    def __init__(self, llm: LLM, **data: Any) -> None:
+        data["llm"] = llm
+        super().__init__(**data)
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """The metadata of the wrapped model."""
+        return self.llm.metadata
+
+    @property
+    def native_output_schema(self) -> bool:
+        """Return whether the wrapped model enforces a JSON schema."""
+        return self.llm.native_output_schema
+
+    async def aclose(self) -> None:
+        """Close the wrapped model."""
+        await self.llm.aclose()

@@ -1,7 +1,7 @@
-"""Names of what spans say about agents, models and tools: OpenTelemetry's conventions for generative AI.
+"""Attribute names of spans about agents, models and tools: OpenTelemetry's conventions for generative AI.
 
-The conventions have left the package ``opentelemetry-semantic-conventions`` and still change; so the names are written
-down here, and exporters need no table of their own.
+The package ``opentelemetry-semantic-conventions`` no longer has these conventions, and they still change. The names
+are therefore defined here, and exporters need no table of their own.
 """
 
 import os
@@ -9,7 +9,7 @@ import os
 __all__ = ["CAPTURE_CONTENT", "CONTENT", "captures_content", "unwant_content", "want_content"]
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.38.0"
-"""Of the conventions that these names are from."""
+"""The version of the conventions."""
 
 OPERATION = "gen_ai.operation.name"
 """``chat``, ``execute_tool``, ``invoke_agent`` or ``invoke_workflow``."""
@@ -19,7 +19,7 @@ AGENT_NAME = "gen_ai.agent.name"
 AGENT_DESCRIPTION = "gen_ai.agent.description"
 WORKFLOW_NAME = "gen_ai.workflow.name"
 TURN = "batonflow.agent.turn"
-"""Which answer of a run it is, from 1 on."""
+"""The number of the turn in a run, from 1."""
 
 CONVERSATION_ID = "gen_ai.conversation.id"
 """The run's id."""
@@ -53,14 +53,14 @@ SYSTEM_INSTRUCTIONS = "gen_ai.system_instructions"
 TOOL_DEFINITIONS = "gen_ai.tool.definitions"
 TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
 TOOL_RESULT = "gen_ai.tool.call.result"
-"""These six are content, and only there when it is asked for; what looks like a secret is left out of them."""
+"""These six attributes are content: they are only set on request, and without secrets."""
 
 CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""The environment variable of OpenTelemetry's own instrumentations; ``true`` asks for content."""
+"""The environment variable that requests content with ``true``, as in OpenTelemetry's instrumentations."""
 
 
 COST = "batonflow.cost"
-"""US dollars that a request took, where its price is known; the conventions have no name for it."""
+"""The price of a request in US dollars, if known; the conventions have no name for it."""
 
 CONTENT = frozenset({
     INPUT_MESSAGES, OUTPUT_MESSAGES, SYSTEM_INSTRUCTIONS, TOOL_DEFINITIONS, TOOL_ARGUMENTS, TOOL_RESULT,
@@ -69,16 +69,16 @@ CONTENT = frozenset({
 _wanted: list[object] = []
 
 
-def want_content(who: object) -> None:
-    """Let spans say what was said, for ``who``, whatever the environment says; until ``unwant_content``."""
-    _wanted.append(who)
+def want_content(owner: object) -> None:
+    """Record content in spans for ``owner`` until ``unwant_content``, without the environment variable."""
+    _wanted.append(owner)
 
 
-def unwant_content(who: object) -> None:
-    """``who`` needs it no more."""
-    _wanted[:] = [one for one in _wanted if one is not who]
+def unwant_content(owner: object) -> None:
+    """End the request of ``owner`` for content."""
+    _wanted[:] = [one for one in _wanted if one is not owner]
 
 
 def captures_content() -> bool:
-    """Whether spans say what was said: off unless the environment, or somebody who listens, asks for it."""
+    """Return whether spans record content: on request of the environment or of a handler."""
     return bool(_wanted) or os.environ.get(CAPTURE_CONTENT, "").strip().lower() in {"true", "1"}

@@ -1,4 +1,4 @@
-"""Models some of whose fields are made when somebody asks for them."""
+"""Models with fields that are made on demand."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -10,7 +10,7 @@ __all__ = ["LazyFields", "assembled"]
 
 _new = object.__new__
 
-# What a model consists of, set in its slots: looking each up by name would take half as long again.
+# The slots of a model. A lookup by name would take half as long again.
 _put_values: Any = BaseModel.__dict__["__dict__"].__set__
 _put_given: Any = BaseModel.__dict__["__pydantic_fields_set__"].__set__
 _put_extra: Any = BaseModel.__dict__["__pydantic_extra__"].__set__
@@ -19,20 +19,19 @@ _put_private: Any = BaseModel.__dict__["__pydantic_private__"].__set__
 
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
 
-# By class, the names of its fields: one set for all models that are assembled, as each of their own would be an object
-# more for the collector to look at. All names are in it, so that a field that is set later adds none; and that is all
-# that can be set, as the classes take no other data.
+# The field names by class: one set shared by all assembled models, which keeps the number of objects for the garbage
+# collector low. It contains all names, so that setting a field later does not change it.
 _names: dict[type[BaseModel], set[str]] = {}
 
 
 def assembled(cls: type[_ModelT], values: dict[str, Any]) -> _ModelT:
-    """A model of all its fields, unvalidated as they are of our own making.
+    """Return a model of all its fields, without validation.
 
-    ``model_construct`` does the same in three times the time.
+    ``model_construct`` takes three times as long.
 
     Args:
         cls: A class without extra data and private attributes.
-        values: All fields by name; the dict is kept.
+        values: All fields by name; the dict is not copied.
     """
     given = _names.get(cls)
     if given is None:
@@ -46,10 +45,10 @@ def assembled(cls: type[_ModelT], values: dict[str, Any]) -> _ModelT:
 
 
 class LazyFields(BaseModel):
-    """A model of which a stream makes one for every piece, and most readers look at few fields.
+    """A model that a stream creates for every chunk, while most consumers read few fields.
 
-    Writing out the text so far for each piece would take time with the square of its length; :meth:`partial` leaves
-    such fields out until they are asked for by name, or the model is compared, copied, shown, changed or written down.
+    The full text of each chunk would take quadratic time. :meth:`partial` leaves such fields out until they are read,
+    or until the model is compared, copied, shown, changed or serialized.
     """
 
     _extra: ClassVar[bool] = False
@@ -61,24 +60,23 @@ class LazyFields(BaseModel):
 
     @classmethod
     def made(cls, **values: Any) -> Self:
-        """A model of all its fields, unvalidated as they are of our own making."""
+        """Return a model of all its fields, without validation."""
         return cls.partial(None, values)
 
     @classmethod
     def partial(
         cls, make: Callable[[Any], dict[str, Any]] | None, values: dict[str, Any], given: set[str] | None = None
     ) -> Self:
-        """A model with ``values``, unvalidated as they are of our own making; ``make(mark)`` gives the rest, once.
+        """Return a model with ``values``, without validation; ``make(mark)`` returns the other fields, once.
 
         Args:
-            make: Makes the fields that are not among ``values``; None when all are.
-            values: All other fields by name, and under ``"_mark"`` what ``make`` is called with, None without. The dict
-                is kept.
-            given: The names of ``values``, where many are made that have the same ones: a set that all of them share.
+            make: Makes the fields that are not in ``values``; None when there are no others.
+            values: The fields by name, and the argument of ``make`` under ``"_mark"``. The dict is not copied.
+            given: The names of ``values``: one set that many models share.
         """
         made = _new(cls)
-        # What the constructor would do; but what makes the rest lies where private attributes would, which these models
-        # have none of. A stream holds thousands of these: each object that the collector need not look at counts.
+        # As the constructor does, but with ``make`` in the slot of the private attributes, which these models do not
+        # have. A stream keeps thousands of chunks, so every object less helps the garbage collector.
         _put_values(made, values)
         _put_given(made, set(values) if given is None else given)
         _put_extra(made, {} if make is None and cls._extra else None)
@@ -87,43 +85,43 @@ class LazyFields(BaseModel):
 
     @property
     def is_partial(self) -> bool:
-        """Whether there is something left to make."""
+        """Return whether there are fields that are not made yet."""
         return self.__pydantic_private__ is not None
 
     @property
     def source(self) -> Callable[[Any], dict[str, Any]] | None:
-        """What makes the fields that are left, None when there are none."""
+        """The function that makes the other fields, None when there are no others."""
         make: Any = self.__pydantic_private__
         return make
 
     def settle(self) -> None:
-        """Make what is left."""
+        """Make the other fields."""
         make = self.source
         if make is None:
             return
-        # Looked at once: another thread may be doing the same, and what it puts there has no mark.
+        # Read once: another thread may settle the model too, and its dict has no mark.
         now: Mapping[str, Any] = self.__dict__
         fields = self.__pydantic_fields__
         left = {} if now.keys() >= fields.keys() else self._rest(make, now.get("_mark"))
         found = {**now, **left}
         if self._extra and self.__pydantic_extra__ is None:
             _put_extra(self, {})
-        # In the order of the fields, as a constructor would have put them; and in one step, or another thread that
-        # looks at the same moment would find nothing.
+        # In the order of the fields, as the constructor does. In one step, because another thread may read the model at
+        # the same time.
         _put_values(self, {name: found[name] for name in fields if name in found})
         _put_given(self, self.__pydantic_fields_set__.union(left))
         _put_private(self, None)
 
     def _rest(self, make: Callable[[Any], dict[str, Any]], mark: Any) -> dict[str, Any]:
-        """The fields that are left; for subclasses that share ``make`` with another model."""
+        """Return the other fields; for subclasses that share ``make`` with another model."""
         return make(mark)
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            # Also for what is no field: private attributes are looked for next.
+            # Also called for other names, such as private attributes.
             self.settle()
-            # Another thread may have made it since it was missed.
+            # Another thread may have made the field in between.
             now = self.__dict__
             return now[name] if name in now else super().__getattr__(name)
 
@@ -132,7 +130,7 @@ class LazyFields(BaseModel):
             self.settle()
             super().__setattr__(name, value)
 
-    # Everything that reads the fields without asking for them by name.
+    # Methods that read the fields without their names.
 
     @model_serializer(mode="wrap")
     def _dump_settled(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -145,7 +143,7 @@ class LazyFields(BaseModel):
             other.settle()
         return super().__eq__(other)
 
-    __hash__ = None  # type: ignore[assignment] - as of every model that is not frozen
+    __hash__ = None  # type: ignore[assignment] - as in every model that is not frozen
 
     def __copy__(self) -> Self:
         self.settle()

@@ -1,4 +1,4 @@
-"""RateLimitedLLM: no more requests, tokens and calls at a time than a vendor allows."""
+"""RateLimitedLLM: a limit on requests, tokens and concurrency."""
 
 import asyncio
 import threading
@@ -12,31 +12,16 @@ from pydantic import Field
 from batonflow.clock import current_source
 from batonflow.llms.base import LLM
 from batonflow.llms.errors import LLMConfigurationError, RateLimitError
-from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
-from batonflow.llms.wrapping import WrappedLLM
+from batonflow.llms.function_calling import WrappedLLM
+from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, estimated_tokens
 
-__all__ = ["RateLimitedLLM", "RateLimits", "estimated_tokens"]
+__all__ = ["RateLimitedLLM", "RateLimits"]
 
-_CHARACTERS_PER_TOKEN = 4
-_ANSWER_TOKENS = 1024
 _MINUTE = 60.0
 
 
-def estimated_tokens(request: ChatRequest, max_tokens: int | None = None) -> int:
-    """About how many tokens a request will take, answer included.
-
-    Args:
-        request: What is asked; counted as four characters a token.
-        max_tokens: The limit of the answer; 1,024 when there is none.
-    """
-    read = sum(len(message.content or "") for message in request.messages)
-    read += sum(len(tool.name) + len(tool.description) + len(str(tool.parameters)) for tool in request.tools)
-    limit = request.options.get("max_tokens") or max_tokens or _ANSWER_TOKENS
-    return read // _CHARACTERS_PER_TOKEN + limit
-
-
 class _Bucket:
-    """An allowance that refills steadily."""
+    """An allowance that refills at a steady rate."""
 
     def __init__(self, per_minute: float, now: float) -> None:
         self.size = per_minute
@@ -45,13 +30,13 @@ class _Bucket:
         self._at = now
 
     def wait(self, amount: float, now: float) -> float:
-        """Seconds until ``amount`` is there."""
+        """Return the seconds until ``amount`` is available."""
         self._level = min(self.size, self._level + (now - self._at) * self._rate)
         self._at = now
         return max(0.0, (min(amount, self.size) - self._level) / self._rate)
 
     def take(self, amount: float) -> None:
-        """Take it out; a negative amount puts it back. The level may fall below zero, and what follows waits longer."""
+        """Take ``amount``; a negative amount puts it back. A level below zero delays later requests."""
         self._level -= amount
 
 
@@ -72,15 +57,15 @@ class _Waiter:
 
 
 class RateLimits:
-    """Allowances that one model or several share. Whoever comes first goes first; works across event loops.
+    """Limits that one or several models share, first come, first served; they work across event loops.
 
     Args:
         requests_per_minute: None for no limit.
-        tokens_per_minute: Read and written; reserved by estimate before a request, settled by its usage after.
-        max_concurrency: Requests at a time.
+        tokens_per_minute: Input and output; an estimate is reserved before a request, and corrected by its usage.
+        max_concurrency: Requests at the same time.
 
     Raises:
-        LLMConfigurationError: A limit that is not above zero.
+        LLMConfigurationError: A limit is not above zero.
 
     Example:
         >>> limits = RateLimits(requests_per_minute=500, tokens_per_minute=200_000)
@@ -100,7 +85,7 @@ class RateLimits:
         }
         for name, value in given.items():
             if value is not None and value <= 0:
-                raise LLMConfigurationError(f"{name} is {value}: a limit is above zero, None for no limit")
+                raise LLMConfigurationError(f"{name} is {value}; expected a number above zero, or None for no limit")
         now = current_source().monotonic()
         self._requests = None if requests_per_minute is None else _Bucket(requests_per_minute, now)
         self._tokens = None if tokens_per_minute is None else _Bucket(tokens_per_minute, now)
@@ -111,7 +96,7 @@ class RateLimits:
         self._queue: deque[_Waiter] = deque()
 
     async def acquire(self, tokens: int) -> None:
-        """Wait for one's turn, and for a request of about ``tokens`` tokens to be allowed."""
+        """Wait until a request of about ``tokens`` tokens is allowed."""
         me = _Waiter(asyncio.get_running_loop())
         with self._lock:
             self._queue.append(me)
@@ -124,7 +109,7 @@ class RateLimits:
                 self._wake()
 
     def _seconds(self, me: _Waiter, tokens: int) -> float | None:
-        """How long to wait, None for until woken; 0 when allowed, and then it is taken."""
+        """Return the seconds to wait, None to wait for a wake-up; 0 takes the allowance."""
         now = current_source().monotonic()
         with self._lock:
             if self._queue[0] is not me or (
@@ -146,11 +131,11 @@ class RateLimits:
             return 0
 
     def release(self, reserved: int, used: int | None) -> None:
-        """A request has ended.
+        """End a request.
 
         Args:
-            reserved: Tokens with which it was acquired.
-            used: Tokens it took; None when nobody knows, and the reservation stands.
+            reserved: The tokens that were reserved.
+            used: The tokens that were used; None keeps the reservation.
         """
         with self._lock:
             self._running -= 1
@@ -159,7 +144,7 @@ class RateLimits:
             self._wake()
 
     def pause(self, seconds: float) -> None:
-        """Nobody starts before ``seconds`` have passed: the vendor asks for it."""
+        """Start no request for ``seconds``, as the vendor asks."""
         with self._lock:
             self._paused_until = max(self._paused_until, current_source().monotonic() + seconds)
 
@@ -169,20 +154,20 @@ class RateLimits:
 
 
 class RateLimitedLLM(WrappedLLM):
-    """Lets no more through to a model than a vendor allows; the rest waits in line.
+    """Limit the requests to a model; further requests wait in line.
 
-    A ``RateLimitError`` that says how long to wait holds back the requests in line as well; the request that met it
-    fails with it, after the SDK's own retries.
+    A ``RateLimitError`` with ``retry_after`` also delays the waiting requests. The request that received it fails after
+    the SDK's own retries.
 
     Args:
-        llm: The model behind.
+        llm: The model.
         requests_per_minute: None for no limit.
-        tokens_per_minute: Read and written together; None for no limit.
-        max_concurrency: Requests at a time; None for no limit.
-        limits: Allowances shared with other models, instead of the three above.
+        tokens_per_minute: Input and output together; None for no limit.
+        max_concurrency: Requests at the same time; None for no limit.
+        limits: Limits shared with other models, in place of the three above.
 
     Raises:
-        LLMConfigurationError: ``limits`` and a limit of its own, or one that is not above zero.
+        LLMConfigurationError: Both ``limits`` and a single limit, or a limit that is not above zero.
 
     Example:
         >>> llm = RateLimitedLLM(OpenAI("gpt-5.6"), requests_per_minute=60, max_concurrency=4)
@@ -201,10 +186,10 @@ class RateLimitedLLM(WrappedLLM):
         limits: RateLimits | None = None,
         **data: Any,
     ) -> None:
-        own = (requests_per_minute, tokens_per_minute, max_concurrency)
-        if limits is not None and any(value is not None for value in own):
-            raise LLMConfigurationError("RateLimitedLLM takes limits=..., or limits of its own, not both")
-        data["limits"] = RateLimits(*own) if limits is None else limits
+        own_limits = (requests_per_minute, tokens_per_minute, max_concurrency)
+        if limits is not None and any(value is not None for value in own_limits):
+            raise LLMConfigurationError("pass either limits=... or single limits to RateLimitedLLM, not both")
+        data["limits"] = RateLimits(*own_limits) if limits is None else limits
         super().__init__(llm, **data)
 
     async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:

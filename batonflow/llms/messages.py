@@ -1,9 +1,9 @@
-"""Messages, and what models answer."""
+"""Messages, the responses of models, and types that signatures share."""
 
 import base64
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from enum import Enum
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
@@ -23,12 +23,16 @@ __all__ = [
     "LLMMetadata",
     "LogProb",
     "MessageRole",
+    "Model",
+    "PydanticProgramMode",
+    "TokenAsyncGen",
+    "TokenGen",
     "messages_to_prompt",
 ]
 
 
 class MessageRole(str, Enum):  # noqa: UP042 - str(role) is "MessageRole.USER" for the programs this must run
-    """Who speaks. Compares equal to its name: ``message.role == "user"``."""
+    """The author of a message. It compares equal to its name: ``message.role == "user"``."""
 
     SYSTEM = "system"
     DEVELOPER = "developer"
@@ -40,12 +44,12 @@ class MessageRole(str, Enum):  # noqa: UP042 - str(role) is "MessageRole.USER" f
     MODEL = "model"
 
 
-# Of dicts as such: calls that are only made when somebody asks are passed over, as the blocks tell of them.
-_items: Any = getattr(dict, "items")  # noqa: B009 - its type is that of a dict of nothing known
+# The items that a dict contains. Calls that a subclass makes on demand are left out, as the blocks contain them.
+_items: Any = getattr(dict, "items")  # noqa: B009 - dict.items would have an unknown type
 
 
 def _plain(value: Any) -> Any:
-    """``value`` with models dumped and bytes encoded, however deep they lie."""
+    """Return ``value`` with models dumped and bytes encoded, at any depth."""
     if type(value) is str:
         return value
     if isinstance(value, BaseModel):
@@ -67,10 +71,10 @@ class ChatMessage(BaseModel):
     """One message of a conversation.
 
     Args:
-        content: Its text, or a list of blocks.
-        role: Who speaks; the user unless said otherwise.
+        content: The text, or a list of blocks.
+        role: The author; by default the user.
         blocks: The same as a list for ``content``.
-        additional_kwargs: What only some vendors know: ``tool_call_id`` of a tool message, for instance.
+        additional_kwargs: Data that only some vendors use, such as the ``tool_call_id`` of a tool message.
 
     Raises:
         TypeError: ``content`` is neither text nor a list.
@@ -80,7 +84,7 @@ class ChatMessage(BaseModel):
         True
     """
 
-    # A dict of another class holds calls of tools, which the serializer below writes.
+    # A subclass of dict holds tool calls, which the serializer below writes.
     __batonflow_fits__: ClassVar[Mapping[str, Any]] = {"additional_kwargs": _comes_back}
 
     role: MessageRole = MessageRole.USER
@@ -95,27 +99,27 @@ class ChatMessage(BaseModel):
         elif content is not None:
             raise TypeError(f"content is text or a list of blocks, not {type(content).__name__}")
         super().__init__(**data)
-        # Those of an answer, in which the validation sees nothing of what is only made when somebody asks.
+        # Pydantic would turn the entries of a response into a plain dict, without the calls that are made on demand.
         given = data.get("additional_kwargs")
         if type(given) is KwargsWithCalls:
             self.additional_kwargs = given.beside(self.blocks)
 
     @staticmethod
     def of_text(text: str, role: MessageRole = MessageRole.USER) -> "ChatMessage":
-        """A message of one text, unvalidated as there is nothing in it that may not fit.
+        """Return a message with one text, without validation.
 
         Args:
-            text: What is said.
-            role: Who says it.
+            text: The text.
+            role: The author.
         """
         blocks = [assembled(TextBlock, {"block_type": "text", "text": text})]
         return assembled(ChatMessage, {"role": role, "additional_kwargs": {}, "blocks": blocks})
 
     @property
     def content(self) -> str | None:
-        """The text blocks joined by line breaks; None if there are none. Settable while there is at most one block."""
+        """The text blocks joined by newlines; None without text. Settable with at most one block, a text."""
         texts = [block.text for block in self.blocks if isinstance(block, TextBlock)]
-        # One empty block is empty text, not no text: programs tell the two apart.
+        # A message with one empty block has empty text, not None: programs tell the two apart.
         return "\n".join(texts) or ("" if len(texts) == 1 else None)
 
     @content.setter
@@ -129,7 +133,7 @@ class ChatMessage(BaseModel):
 
     @classmethod
     def from_str(cls, content: str, role: MessageRole | str = MessageRole.USER, **kwargs: Any) -> Self:
-        """A message of one text block."""
+        """Return a message with one text block."""
         return cls(role=MessageRole(role), blocks=[TextBlock(text=content)], **kwargs)
 
     @field_serializer("additional_kwargs")
@@ -146,22 +150,22 @@ class LogProb(BaseModel):
 
 
 class ChatResponse(LazyFields):
-    """What a model answers; while it streams, what it has answered so far.
+    """A response of a model; in a stream, the response so far.
 
     Args:
-        message: The answer (so far).
+        message: The message (so far).
         raw: The vendor's own object.
-        delta: The text that came with this piece of a stream; None when not streamed.
-        logprobs: When asked for.
-        additional_kwargs: ``thinking_delta``, and what else a model adds.
-        usage: Tokens and cost, on the last piece; None when the vendor does not say.
-        stop_reason: Why the model stopped, on the last piece: ``stop``, ``length``, ``tool_calls``, ``content_filter``,
+        delta: The new text of this chunk; None when not streamed.
+        logprobs: Log probabilities, on request.
+        additional_kwargs: ``thinking_delta``, and further data of a model.
+        usage: Tokens and cost, in the last chunk; None when the vendor does not send them.
+        stop_reason: The reason of the end, in the last chunk: ``stop``, ``length``, ``tool_calls``, ``content_filter``,
             ``refusal``, ``pause`` or the vendor's own word.
-        model: The model that answered, as the vendor names it.
-        vendor: Who answered: ``"openai"``, ``"anthropic"``.
+        model: The model that answered, with the vendor's name for it.
+        vendor: The vendor: ``"openai"``, ``"anthropic"``.
         request_id: The vendor's id of the request, for its support.
 
-    While an answer streams there is one of these for every piece, and its message is made when somebody asks.
+    A stream has one response for each chunk, and makes its message on demand.
     """
 
     message: ChatMessage
@@ -184,7 +188,7 @@ class ChatResponse(LazyFields):
         additional_kwargs: dict[str, Any],
         mark: Any = None,
     ) -> Self:
-        """A response in the middle of a stream; ``make(mark)["message"]`` is its message when somebody asks."""
+        """Return a response of a stream; ``make(mark)["message"]`` makes its message on demand."""
         return cls.partial(
             make,
             {
@@ -207,24 +211,24 @@ class ChatResponse(LazyFields):
 
 
 ALL_FIELDS = set(ChatResponse.model_fields)
-"""The fields of a response; one set for all that are made of an answer."""
+"""The field names of a whole response: one set that all share."""
 
 ALL_BUT_MESSAGE = ALL_FIELDS - {"message"}
-"""The fields of a response whose message is made when somebody asks; one set for all of them."""
+"""The field names of a response without a message yet: one set that all share."""
 
 ChatResponseGen = Generator[ChatResponse, None, None]
 ChatResponseAsyncGen = AsyncGenerator[ChatResponse, None]
 
 
 class CompletionResponse(BaseModel):
-    """How a model completes a prompt.
+    """A completion of a prompt.
 
     Args:
-        text: The completion; while it streams, all of it so far.
-        additional_kwargs: What a model adds.
+        text: The completion; in a stream, the text so far.
+        additional_kwargs: Further data of a model.
         raw: The vendor's own object.
-        logprobs: When asked for.
-        delta: The text that came with this piece of a stream.
+        logprobs: Log probabilities, on request.
+        delta: The new text of this chunk.
     """
 
     text: str
@@ -242,15 +246,15 @@ CompletionResponseAsyncGen = AsyncGenerator[CompletionResponse, None]
 
 
 class LLMMetadata(BaseModel):
-    """What is known of a model.
+    """The properties of a model.
 
     Args:
-        context_window: Tokens it can read and write in one request.
-        num_output: Tokens it writes at most.
-        is_chat_model: Whether it takes messages, not only a prompt.
+        context_window: Tokens of input and output in one request.
+        num_output: The maximum of output tokens.
+        is_chat_model: Whether it takes messages, and not only a prompt.
         is_function_calling_model: Whether it takes tools.
         model_name: Its name.
-        system_role: The role under which it wants system prompts.
+        system_role: The role of its system prompts.
     """
 
     model_config = ConfigDict(protected_namespaces=(), arbitrary_types_allowed=True)
@@ -264,10 +268,34 @@ class LLMMetadata(BaseModel):
 
 
 def messages_to_prompt(messages: "list[ChatMessage]") -> str:
-    """A conversation as one text, for models that only complete: a line per message, and an open one for the answer."""
+    """Return a conversation as text for models that complete, with an open line for the answer."""
     lines: list[str] = []
     for message in messages:
         lines.append(f"{message.role.value}: {message.content}")
         if message.additional_kwargs:
             lines.append(str(message.additional_kwargs))
     return "\n".join([*lines, f"{MessageRole.ASSISTANT.value}: "])
+
+
+Model = TypeVar("Model", bound=BaseModel)
+"""The class of a structured answer."""
+
+TokenGen = Generator[str, None, None]
+TokenAsyncGen = AsyncGenerator[str, None]
+
+
+class PydanticProgramMode(str, Enum):  # noqa: UP042 - like MessageRole, for the programs this must run
+    """The way to a structured answer.
+
+    ``DEFAULT`` is the best way that the model has. ``NATIVE``: the vendor enforces the schema. ``FUNCTION``, also under
+    its older name ``OPENAI``: the answer is the arguments of a tool call. ``LLM``: the schema is in the prompt. The
+    other ways are not supported.
+    """
+
+    DEFAULT = "default"
+    NATIVE = "native"
+    FUNCTION = "function"
+    OPENAI = "openai"
+    LLM = "llm"
+    GUIDANCE = "guidance"
+    LM_FORMAT_ENFORCER = "lm-format-enforcer"

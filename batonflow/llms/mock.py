@@ -1,4 +1,4 @@
-"""Models without a model: one that echoes, and one that answers with a function of the caller's."""
+"""Models for tests: one that echoes, and one that answers with a function."""
 
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ from batonflow.llms.blocks import (
     ToolCallBlock,
     VideoBlock,
 )
-from batonflow.llms.callbacks import llm_chat_callback, llm_completion_callback
+from batonflow.llms.call_tracing import llm_chat_callback, llm_completion_callback
 from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.messages import (
     ChatMessage,
@@ -37,11 +37,11 @@ __all__ = ["MockFunctionCallingLLM", "MockLLM"]
 
 
 class MockLLM(CustomLLM):
-    """Gives back the prompt, or a number of words.
+    """Repeat the prompt, or a number of words.
 
     Args:
-        max_tokens: Answer with so many times the word "text" instead of the prompt.
-        is_chat_model: What the metadata says.
+        max_tokens: Repeat the word "text" this many times instead of the prompt.
+        is_chat_model: The value for the metadata.
     """
 
     max_tokens: int | None = None
@@ -53,12 +53,12 @@ class MockLLM(CustomLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        """As the constructor was told."""
+        """The metadata with the arguments of the constructor."""
         return LLMMetadata(num_output=self.max_tokens or -1, is_chat_model=bool(self.is_chat_model))
 
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:  # noqa: ARG002
-        """The prompt, or ``max_tokens`` words."""
+        """Return the prompt, or ``max_tokens`` words."""
         return CompletionResponse(text=" ".join(["text"] * self.max_tokens) if self.max_tokens else prompt)
 
     @llm_completion_callback()
@@ -68,7 +68,7 @@ class MockLLM(CustomLLM):
         formatted: bool = False,  # noqa: ARG002
         **kwargs: Any,  # noqa: ARG002
     ) -> CompletionResponseGen:
-        """The same, character by character or word by word."""
+        """Stream the completion by characters or words."""
         text = ""
         if not self.max_tokens:
             for character in prompt:
@@ -93,9 +93,9 @@ def _media(block: ImageBlock | AudioBlock | VideoBlock | DocumentBlock) -> str:
             data = block.video
         case DocumentBlock():
             data = block.data
-    # What the block was given, as text: suites look for it in the echo.
-    shown = "" if data is None else _decoded(data)
-    return f"<{block.block_type}>{shown}</{block.block_type}>"
+    # The data as text, because tests look for them in the echo.
+    data_text = "" if data is None else _decoded(data)
+    return f"<{block.block_type}>{data_text}</{block.block_type}>"
 
 
 def _decoded(data: bytes) -> str:
@@ -103,7 +103,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _echo(blocks: Sequence[Any], tool_calls: list[ToolCallBlock] | None = None) -> str:
-    """Blocks as one text; tool calls are put into ``tool_calls``."""
+    """Return blocks as one text; tool calls are appended to ``tool_calls``."""
     parts: list[str] = []
     for block in blocks:
         match block:
@@ -126,7 +126,7 @@ def _echo(blocks: Sequence[Any], tool_calls: list[ToolCallBlock] | None = None) 
 
 
 def _call_every_tool(messages: Sequence[ChatMessage], tools: Sequence[Any]) -> ChatMessage:
-    """Call all tools with their defaults; once they have answered, say so."""
+    """Call all tools with their defaults; after their results, return a fixed text."""
     if any(message.role is MessageRole.TOOL for message in messages):
         return ChatMessage(role=MessageRole.ASSISTANT, content="Tool calls complete.")
     blocks: list[Any] = []
@@ -148,14 +148,14 @@ def _call_every_tool(messages: Sequence[ChatMessage], tools: Sequence[Any]) -> C
 
 
 class MockFunctionCallingLLM(FunctionCallingLLM):
-    """Answers with what a function makes of the conversation.
+    """Answer with the result of a function.
 
     Args:
-        response_generator: Called with the messages, and with the call's other arguments if it takes them; returns a
-            message, or a (possibly asynchronous) iterator of messages to be streamed. Without one, tools are called
-            with their defaults, and a conversation without tools is echoed.
-        blocks_to_content_callback: How the echo writes blocks.
-        is_chat_model: What the metadata says.
+        response_generator: Called with the messages, and with the call's other arguments if it takes them. It returns a
+            message, or a sync or async iterator of messages, which is streamed. By default tools are called with their
+            defaults, and a conversation without tools is echoed.
+        blocks_to_content_callback: Returns blocks as text for the echo.
+        is_chat_model: The value for the metadata.
 
     Example:
         >>> llm = MockFunctionCallingLLM(response_generator=lambda messages: ChatMessage("hello", role="assistant"))
@@ -182,12 +182,12 @@ class MockFunctionCallingLLM(FunctionCallingLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        """A function calling model."""
+        """The metadata of a function calling model."""
         return LLMMetadata(is_function_calling_model=True, is_chat_model=bool(self.is_chat_model))
 
     @property
     def response_generator(self) -> Callable[..., Any]:
-        """The function that answers; can be set."""
+        """The function that answers; it can be set."""
         return self._response_generator or self._default
 
     @response_generator.setter
@@ -204,15 +204,15 @@ class MockFunctionCallingLLM(FunctionCallingLLM):
     def _answer(self, messages: Sequence[ChatMessage], kwargs: dict[str, Any]) -> Any:
         function = self.response_generator
         parameters = inspect.signature(function).parameters
-        # Functions of older suites take the messages only.
+        # The functions of older test suites take the messages only.
         if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
             kwargs = {name: value for name, value in kwargs.items() if name in parameters}
         return function(messages, **kwargs)
 
     @llm_chat_callback()
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
-        """What the function answers, message by message."""
-        # Called here, not when the stream is read: a function that raises does so where the model is called.
+        """Stream the messages of the function."""
+        # Called here and not when the stream is read, so that an error is raised where the model is called.
         answer = self._answer(messages, kwargs)
         if inspect.isawaitable(answer):
             answer = await answer
@@ -250,10 +250,10 @@ class MockFunctionCallingLLM(FunctionCallingLLM):
     def get_tool_calls_from_response(
         self,
         response: ChatResponse,
-        error_on_no_tool_call: bool = False,  # noqa: ARG002 - the mock never minds
+        error_on_no_tool_call: bool = False,  # noqa: ARG002 - the mock raises no error
         **kwargs: Any,  # noqa: ARG002
     ) -> list[ToolSelection]:
-        """Calls in ``additional_kwargs["tool_calls"]``, else those in the blocks."""
+        """Return the calls in ``additional_kwargs["tool_calls"]``, or in the blocks."""
         kept = kept_calls(response.message)
         if kept is None:
             return tool_selections(response.message)

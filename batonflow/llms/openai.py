@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, and what every server that speaks the same protocol has in common with them."""
+"""OpenAI's chat completions, also of compatible servers."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
@@ -15,8 +15,8 @@ from batonflow.llms.blocks import (
     TextBlock,
     ThinkingBlock,
     VideoBlock,
+    expand_citable,
     in_words,
-    opened,
 )
 from batonflow.llms.call_forms import arguments_text
 from batonflow.llms.chat_answers import EXTRAS_FROM, REASONING, REASONING_FROM, ChatReader, failed_tool_use
@@ -44,17 +44,16 @@ _ROLES = {
     MessageRole.FUNCTION: "tool",
 }
 
-# OpenAI's own servers refuse longer ids. Others get theirs back as they are: there may be more in them than a name.
+# OpenAI's own servers refuse longer ids. Other servers get their ids back unchanged.
 _LONGEST_ID = 40
 
 _NOTHING: dict[str, Any] = {}
 
-# Seconds that a server has once it has said why the answer ends: for the token counts; and for its own end, when they
-# are there.
+# Seconds for a server to continue after its stop reason: to send the token counts, and then to close the stream.
 _COUNTS_TIME = 2.0
 _END_TIME = 0.5
 
-# Lifetimes that OpenAI has for a cached prefix; others are left to it.
+# The cache lifetimes that OpenAI offers; for others its default applies.
 _CACHE_LIFETIMES = ("30m", "12h")
 
 
@@ -63,11 +62,11 @@ class OpenAI(OpenAISDKModel):
 
     Args:
         model: The model's name.
-        reasoning_effort: How much it thinks: ``none``, ``low``, ``medium``, ``high`` and so on.
-        data: What every model over an SDK takes (see ``SDKModel``).
+        reasoning_effort: The effort of thinking: ``none``, ``low``, ``medium``, ``high`` and so on.
+        data: Options of every SDK model (see ``SDKModel``).
 
     Raises:
-        MissingKeyError: Neither ``api_key`` nor ``OPENAI_API_KEY``.
+        MissingKeyError: Neither ``api_key`` nor ``OPENAI_API_KEY`` is set.
 
     Example:
         >>> llm = OpenAI("gpt-5.6")
@@ -81,13 +80,13 @@ class OpenAI(OpenAISDKModel):
     reasoning_field: str | None = None
     json_schema: bool | None = None
 
-    # Spelt out where it is inherited: type checkers make up a constructor of keywords for every model.
+    # Repeated here, because type checkers derive a constructor with keywords for every pydantic model.
     def __init__(self, model: str = "gpt-5.6", **data: Any) -> None:
         super().__init__(model, **data)
 
     @property
     def native_output_schema(self) -> bool:
-        """OpenAI's own models can; of other servers ``json_schema`` tells."""
+        """Return whether the server enforces JSON schemas: OpenAI's own servers do; for others see ``json_schema``."""
         return self.official if self.json_schema is None else self.json_schema
 
     def _method(self, client: Any, body: dict[str, Any]) -> Any:  # noqa: ARG002 - the same for every body
@@ -130,7 +129,7 @@ class OpenAI(OpenAISDKModel):
         if request.tools:
             body["tools"] = [self._function(one) for one in request.tools]
             body["tool_choice"] = _tool_choice(request)
-            # Allowing it is the default, and models that cannot do it refuse the option itself.
+            # True is the default, and models without parallel calls refuse the option.
             body["parallel_tool_calls"] = False if request.parallel_tool_calls is False else None
         return body
 
@@ -149,17 +148,17 @@ async def _events(stream: Any, vendor: str) -> AsyncGenerator[StreamEvent, None]
     reader, chunk, begun, is_last = ChatReader(vendor), None, False, None
     chunks, heard = aiter(stream), stream.silence.heard
     async for chunk in chunks:
-        told = reader.events(chunk)
-        if told or reader.reason is not None or chunk.usage is not None:
+        events = reader.events(chunk)
+        if events or reader.reason is not None or chunk.usage is not None:
             heard()
-        for event in told:
+        for event in events:
             yield event
-        # Servers that give every piece a reason, or the reason first, say nothing of the end with it.
+        # Some servers send a reason with every chunk or with the first one, so a reason does not mark the end.
         if reader.reason is not None and is_last is None:
             is_last = begun
         if is_last:
             break
-        begun = begun or bool(told)
+        begun = begun or bool(events)
     last, counted = chunk, False
     while is_last and chunk is not None:
         counted = counted or chunk.usage is not None
@@ -173,9 +172,9 @@ async def _events(stream: Any, vendor: str) -> AsyncGenerator[StreamEvent, None]
 
 
 async def _within(seconds: float, chunks: AsyncIterator[Any]) -> Any:
-    """The next chunk behind the reason for the end, None when there is none in time.
+    """Return the next chunk after the stop reason, None when none arrives in time.
 
-    Some servers keep the connection open and say no more; the answer is whole, whatever happens to its connection.
+    Some servers keep the connection open without sending more. The response is complete at this point.
     """
     try:
         async with asyncio.timeout(seconds):
@@ -190,32 +189,32 @@ def openai_messages(
     official: bool = True,
     vendor: str = "openai",
 ) -> list[dict[str, Any]]:
-    """A conversation in the form of OpenAI's chat completions.
+    """Return a conversation in the form of OpenAI's chat completions.
 
     Args:
         messages: The conversation.
-        reasoning_field: Under which name the server wants the model's thoughts back; None for servers that do not.
-        official: Whether the server is OpenAI's own, which knows cache points and takes no long ids.
-        vendor: Whose the server is; the thoughts of others are left out.
+        reasoning_field: The field in which the server wants thoughts back; None when it does not.
+        official: Whether the server is OpenAI's own, which knows cache points and refuses long ids.
+        vendor: The vendor of the server; thoughts of other vendors are left out.
 
     Raises:
-        LLMRequestError: A message holds what the API does not take.
+        LLMRequestError: A message contains a block that the API does not take.
     """
     converted: list[dict[str, Any]] = []
-    shown: list[dict[str, Any]] = []
+    media: list[dict[str, Any]] = []
     for message in messages:
-        if _ROLES[message.role] != "tool" and shown:
-            converted.append({"role": "user", "content": shown})
-            shown = []
+        if _ROLES[message.role] != "tool" and media:
+            converted.append({"role": "user", "content": media})
+            media = []
         converted.append(_message(message, reasoning_field, official, vendor))
         if _ROLES[message.role] == "tool":
-            shown.extend(_shown_by_tool(message, official))
-    return [*converted, {"role": "user", "content": shown}] if shown else converted
+            media.extend(_media_of_tool(message, official))
+    return [*converted, {"role": "user", "content": media}] if media else converted
 
 
-def _shown_by_tool(message: ChatMessage, official: bool) -> list[dict[str, Any]]:
-    """What a tool returned beside text, which the API takes from users only, and only behind all results of a turn."""
-    media = _parts([block for block in opened(message.blocks) if isinstance(block, MediaBlock)], official)
+def _media_of_tool(message: ChatMessage, official: bool) -> list[dict[str, Any]]:
+    """Return a tool's media as a user message after all results of the turn; the API takes no media in results."""
+    media = _parts([block for block in expand_citable(message.blocks) if isinstance(block, MediaBlock)], official)
     call_id = _call_id(message.additional_kwargs.get("tool_call_id"), official)
     return [{"type": "text", "text": f"The tool call {call_id} also returned this:"}, *media] if media else []
 
@@ -227,7 +226,7 @@ def _message(message: ChatMessage, reasoning_field: str | None, official: bool, 
         return {"role": role, "tool_call_id": call_id, "content": _result(message)}
     if role == "assistant":
         return _assistant(message, reasoning_field, official, vendor)
-    # Servers that imitate OpenAI's may take nothing but plain text, and get no cache points.
+    # Compatible servers may accept plain text only, and receive no cache points.
     plain = TextBlock if official else TextBlock | CachePoint
     if all(isinstance(block, plain) for block in message.blocks):
         return {"role": role, "content": message.content or ""}
@@ -235,10 +234,10 @@ def _message(message: ChatMessage, reasoning_field: str | None, official: bool, 
 
 
 def _result(message: ChatMessage) -> str:
-    """What a tool returned, as text; what else it returned is named where there is none, for it follows."""
+    """Return a tool's result as text; without text, the media that follow are named."""
     if all(isinstance(block, TextBlock) for block in message.blocks):
         return message.content or ""
-    readable = [block for block in opened(message.blocks) if not isinstance(block, MediaBlock)]
+    readable = [block for block in expand_citable(message.blocks) if not isinstance(block, MediaBlock)]
     return in_words(readable) or in_words(message.blocks)
 
 
@@ -262,21 +261,21 @@ def _assistant(message: ChatMessage, reasoning_field: str | None, official: bool
     if kept.get(REASONING_FROM) == vendor:
         converted[REASONING] = kept.get(REASONING)
     if reasoning_field is not None:
-        own = [block for block in message.blocks if isinstance(block, ThinkingBlock) and _is_from(block, vendor)]
-        # Servers that want thoughts back insist on the field where tools were called, whoever called them.
-        if own or calls:
-            converted[reasoning_field] = "".join(block.content or "" for block in own)
+        thoughts = [block for block in message.blocks if isinstance(block, ThinkingBlock) and _is_from(block, vendor)]
+        # Servers that want thoughts back require the field in every message with tool calls.
+        if thoughts or calls:
+            converted[reasoning_field] = "".join(block.content or "" for block in thoughts)
     return converted
 
 
 def _is_from(thought: ThinkingBlock, vendor: str) -> bool:
-    """Whether the thought may be the server's own; one written by hand does not say whose it is."""
+    """Return whether a thought may come from this server; thoughts without a vendor may."""
     information = thought.additional_information
     return not thought.is_sealed and "id" not in information and information.get("vendor", vendor) == vendor
 
 
 def cache_breakpoint(point: CachePoint) -> dict[str, Any]:
-    """How OpenAI's APIs mark the end of a prefix to be cached."""
+    """Return OpenAI's mark for the end of a cached prefix."""
     lifetime = point.cache_control.ttl
     return {"mode": "explicit", "ttl": lifetime} if lifetime in _CACHE_LIFETIMES else {"mode": "explicit"}
 

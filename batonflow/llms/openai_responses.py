@@ -1,4 +1,4 @@
-"""OpenAI's Responses."""
+"""OpenAI's Responses API."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from types import SimpleNamespace
@@ -22,9 +22,9 @@ from batonflow.llms.call_forms import arguments_text
 from batonflow.llms.errors import LLMError
 from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.openai import cache_breakpoint
-from batonflow.llms.openai_sdk import OpenAISDKModel, counted
+from batonflow.llms.openai_sdk import OpenAISDKModel, usage_from_counts
 from batonflow.llms.sdk_body import ErrorEvent
-from batonflow.llms.sdk_errors import class_of_body, redacted
+from batonflow.llms.sdk_errors import error_class_of, redacted
 from batonflow.llms.sdk_model import unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import chosen_tool, tool_call_blocks, wire_id, wire_name
@@ -44,26 +44,26 @@ _LONGEST_ID = 64
 # Events that only keep a connection alive.
 _KEEPALIVES = ("keepalive", "ping")
 
-# Servers that only resemble OpenAI's may leave the status out.
+# Compatible servers may leave the status out.
 _ENDED = ("completed", "incomplete", None)
 _INCOMPLETE = {"max_output_tokens": "length"}
 
 
 class OpenAIResponses(OpenAISDKModel):
-    """A model behind OpenAI's Responses.
+    """A model behind OpenAI's Responses API.
 
-    Nothing is kept at the vendor unless ``store`` says so: thoughts travel back encrypted, with the conversation.
+    The vendor stores nothing unless ``store`` is set: encrypted thoughts are sent back with the conversation.
 
     Args:
         model: The model's name.
-        reasoning_effort: How much it thinks: ``none``, ``low``, ``medium``, ``high`` and so on.
-        reasoning: The vendor's other options of thinking: ``{"summary": "auto"}`` shows a summary of the thoughts.
-        store: Whether the vendor keeps the answer.
-        built_in_tools: Tools that run at the vendor: ``[{"type": "web_search"}]``.
-        data: What every model over an SDK takes (see ``SDKModel``).
+        reasoning_effort: The effort of thinking: ``none``, ``low``, ``medium``, ``high`` and so on.
+        reasoning: Further options of thinking: ``{"summary": "auto"}`` shows a summary of the thoughts.
+        store: Whether the vendor stores the response.
+        built_in_tools: Tools that the vendor runs: ``[{"type": "web_search"}]``.
+        data: Options of every SDK model (see ``SDKModel``).
 
     Raises:
-        MissingKeyError: Neither ``api_key`` nor ``OPENAI_API_KEY``.
+        MissingKeyError: Neither ``api_key`` nor ``OPENAI_API_KEY`` is set.
 
     Example:
         >>> llm = OpenAIResponses("gpt-5.6", reasoning={"summary": "auto"})
@@ -74,13 +74,13 @@ class OpenAIResponses(OpenAISDKModel):
     store: bool = False
     built_in_tools: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
 
-    # Spelt out where it is inherited: type checkers make up a constructor of keywords for every model.
+    # Repeated here, because type checkers derive a constructor with keywords for every pydantic model.
     def __init__(self, model: str = "gpt-5.6", **data: Any) -> None:
         super().__init__(model, **data)
 
     @property
     def native_output_schema(self) -> bool:
-        """Yes."""
+        """Always True."""
         return True
 
     def _method(self, client: Any, body: dict[str, Any]) -> Any:  # noqa: ARG002 - the same for every body
@@ -132,7 +132,7 @@ class OpenAIResponses(OpenAISDKModel):
 
     def _function(self, tool: Any) -> dict[str, Any]:
         schema, strict = self._tool_schema(tool)
-        # Left out, it would mean yes, and the vendor would refuse schemas that have no strict form.
+        # The default is True, with which the vendor refuses schemas that have no strict form.
         return {
             "type": "function",
             "name": tool.name,
@@ -158,9 +158,9 @@ class OpenAIResponses(OpenAISDKModel):
                         yield one
 
     def _failure(self, code: str | None, message: str | None, stream: Any) -> LLMError:
-        """The error for a failure that is told in the stream, when the HTTP status has long been sent."""
+        """Return the error for a failure reported in the stream, after the HTTP status."""
         text = redacted(message or "the response failed", self._secrets({}))
-        kind = class_of_body({"code": code}, text)
+        kind = error_class_of({"code": code}, text)
         return kind(
             f"{text} [{code}]" if code else text,
             status_code=stream.response.status_code,
@@ -171,7 +171,7 @@ class OpenAIResponses(OpenAISDKModel):
 
 
 class _Reader:
-    """Reads events, one after the other."""
+    """Reads the events of a stream in order."""
 
     def __init__(self) -> None:
         self._written: set[int] = set()
@@ -181,7 +181,7 @@ class _Reader:
         self._annotations: list[dict[str, Any]] = []
 
     def events(self, event: Any) -> list[StreamEvent]:
-        """What ``event`` says."""
+        """Return the stream events of an event."""
         match event.type:
             case "response.output_text.delta":
                 self._written.add(event.output_index)
@@ -202,7 +202,7 @@ class _Reader:
             case "response.output_item.done":
                 return self._done(event)
             case _:
-                # The rest repeats what is read here, or is of kinds that carry nothing an answer needs.
+                # Other events repeat this data, or carry nothing that a response needs.
                 return []
 
     def _done(self, event: Any) -> list[StreamEvent]:
@@ -213,7 +213,7 @@ class _Reader:
             case "reasoning":
                 return [BlockDone(block=_thought(item), raw=event)]
             case "function_call":
-                # Servers may send the arguments with the whole item only.
+                # Some servers send the arguments only with the complete item.
                 left = "" if written else item.arguments or "{}"
                 return [ToolCallDelta(index=event.output_index, arguments=left, raw=event)] if left else []
             case _:
@@ -233,7 +233,7 @@ class _Reader:
         return [] if written or not text else [TextDelta(text=text, part=event.output_index, raw=event)]
 
     def whole(self, response: Any) -> list[StreamEvent]:
-        """The events that an answer in one piece stands for; without ``Finish`` when it is not at its end."""
+        """Return the events of a whole response; without ``Finish`` when it is incomplete."""
         events: list[StreamEvent] = []
         for number, item in enumerate(response.output):
             if item.type == "function_call":
@@ -251,7 +251,7 @@ class _Reader:
         return events
 
     def finish(self, response: Any, is_incomplete: bool, raw: Any) -> Finish:
-        """The terminal mark."""
+        """Return the terminal mark."""
         if is_incomplete:
             details = getattr(response.incomplete_details, "reason", None) or "incomplete"
             reason = _INCOMPLETE.get(details, details)
@@ -270,7 +270,7 @@ class _Reader:
 
 
 def _thought(item: Any) -> ThinkingBlock:
-    # Not the item of response.completed: its ciphertext is another one, and the one to send back is this.
+    # The item of response.completed has other encrypted content; this one has to be sent back.
     summary = [part.text for part in item.summary or ()]
     content = [part.text for part in item.content or ()]
     information: dict[str, Any] = {"id": item.id}
@@ -283,21 +283,23 @@ def _thought(item: Any) -> ThinkingBlock:
     return ThinkingBlock(content="".join(summary or content), additional_information=information)
 
 
-def _usage(told: Any) -> Usage | None:
-    if told is None:
+def _usage(usage: Any) -> Usage | None:
+    if usage is None:
         return None
-    return counted(told.input_tokens, told.output_tokens, told.input_tokens_details, told.output_tokens_details)
+    return usage_from_counts(
+        usage.input_tokens, usage.output_tokens, usage.input_tokens_details, usage.output_tokens_details
+    )
 
 
 def responses_input(messages: Sequence[ChatMessage], official: bool = True) -> list[dict[str, Any]]:
-    """A conversation in the form of OpenAI's Responses.
+    """Return a conversation in the form of OpenAI's Responses API.
 
     Args:
         messages: The conversation.
-        official: Whether the server is OpenAI's own, which takes no long ids.
+        official: Whether the server is OpenAI's own, which refuses long ids.
 
     Raises:
-        LLMRequestError: A message holds what the API does not take.
+        LLMRequestError: A message contains a block that the API does not take.
     """
     longest = _LONGEST_ID if official else None
     items: list[dict[str, Any]] = []
@@ -312,14 +314,14 @@ def responses_input(messages: Sequence[ChatMessage], official: bool = True) -> l
             content = message.content or "" if plain else _parts(message.blocks)
             items.append({"role": _ROLES[message.role], "content": content})
         else:
-            items.extend(_said(message, longest))
+            items.extend(_assistant_items(message, longest))
     return _without_lone_thoughts(items)
 
 
 def _without_lone_thoughts(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """``items`` without thoughts that nothing said follows, as when an answer is cut off in the middle of thinking.
+    """Return ``items`` without thoughts that no item follows, as in a response cut off while thinking.
 
-    The vendor refuses a thought without the item that it led to.
+    The vendor refuses a thought without the item that followed it.
     """
     kept: list[dict[str, Any]] = []
     said_behind = False
@@ -334,16 +336,16 @@ def _without_lone_thoughts(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-def _said(message: ChatMessage, longest: int | None) -> list[dict[str, Any]]:
-    """The items of an assistant's message, in the order in which they came."""
+def _assistant_items(message: ChatMessage, longest: int | None) -> list[dict[str, Any]]:
+    """Return the items of an assistant message in their order."""
     phases = {one["text"]: one["phase"] for one in message.additional_kwargs.get("phases", ())}
     calls = iter(tool_call_blocks(message))
     items: list[dict[str, Any]] = []
     for block in message.blocks:
         match block:
             case TextBlock() if block.text:
-                said: dict[str, Any] = {"role": "assistant", "content": block.text}
-                items.append({**said, "phase": phases[block.text]} if block.text in phases else said)
+                item: dict[str, Any] = {"role": "assistant", "content": block.text}
+                items.append({**item, "phase": phases[block.text]} if block.text in phases else item)
             case ThinkingBlock() if "encrypted_content" in block.additional_information:
                 items.append(_reasoning(block))
             case ToolCallBlock():
@@ -351,7 +353,7 @@ def _said(message: ChatMessage, longest: int | None) -> list[dict[str, Any]]:
             case NativeBlock() if block.vendor == "openai":
                 items.append(block.data)
             case _:
-                # Thoughts of other vendors, and what an assistant cannot have said here.
+                # Thoughts of other vendors, and blocks that an assistant message cannot contain.
                 continue
     return [*items, *(_call(call, longest) for call in calls)]
 

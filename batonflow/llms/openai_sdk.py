@@ -1,11 +1,11 @@
-"""What the adapters over OpenAI's SDK share, whichever of its APIs they speak."""
+"""The base of the adapters over OpenAI's SDK, for both of its APIs."""
 
 from typing import Any, ClassVar
 
 from batonflow.llms.sdk_model import SDKModel
 from batonflow.llms.usage import Usage
 
-__all__ = ["OpenAISDKModel", "counted"]
+__all__ = ["OpenAISDKModel", "usage_from_counts"]
 
 _OFFICIAL = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
 
@@ -15,11 +15,11 @@ class OpenAISDKModel(SDKModel):
 
     Args:
         model: The model's name.
-        reasoning_effort: How much it thinks: ``none``, ``low``, ``medium``, ``high`` and so on.
-        data: What every model over an SDK takes (see ``SDKModel``).
+        reasoning_effort: The effort of thinking: ``none``, ``low``, ``medium``, ``high`` and so on.
+        data: Options of every SDK model (see ``SDKModel``).
 
     Raises:
-        MissingKeyError: Neither ``api_key`` nor ``OPENAI_API_KEY``.
+        MissingKeyError: Neither ``api_key`` nor ``OPENAI_API_KEY`` is set.
     """
 
     vendor: ClassVar[str] = "openai"
@@ -36,15 +36,15 @@ class OpenAISDKModel(SDKModel):
 
     @property
     def official(self) -> bool:
-        """Whether the server is OpenAI's own or Azure's, which want some things otherwise than their imitators."""
+        """Return whether the server is OpenAI's or Azure's; compatible servers differ in details."""
         return self.base_url is None or any(host in self.base_url for host in _OFFICIAL)
 
     def _make_client(self, sdk: Any, options: dict[str, Any]) -> Any:
         return sdk.AsyncOpenAI(**options)
 
 
-def counted(read: int | None, written: int | None, read_details: Any, written_details: Any) -> Usage:
-    """Token counts as OpenAI tells them: parts are in the details, which some servers leave out."""
+def usage_from_counts(read: int | None, written: int | None, read_details: Any, written_details: Any) -> Usage:
+    """Return the usage from OpenAI's token counts; some servers leave out the details."""
     return Usage(
         input_tokens=read or 0,
         output_tokens=written or 0,

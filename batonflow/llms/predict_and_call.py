@@ -1,4 +1,4 @@
-"""One step with tools outside of a run: a model chooses a tool, the tool is called, and its output is the answer."""
+"""One step with tools outside a run: a model chooses a tool, and the tool's output is the answer."""
 
 import asyncio
 import inspect
@@ -8,25 +8,24 @@ from typing import Any, cast
 
 from batonflow.llms.errors import NoToolCallError, ToolCallError
 from batonflow.llms.messages import ChatMessage, ChatResponse, MessageRole
-from batonflow.llms.react_steps import ActionReasoningStep, ResponseReasoningStep
-from batonflow.llms.react_text import ReActChatFormatter, ReActOutputParser
+from batonflow.llms.react_text import ActionReasoningStep, ReActChatFormatter, ReActOutputParser, ResponseReasoningStep
 from batonflow.llms.tool_protocol import ToolSelection, tool_specs
 from batonflow.threads import in_thread
 
-__all__ = ["AgentChatResponse", "FailedCall", "ToolCallError", "call_tools", "called", "conversation", "react_step"]
+__all__ = ["AgentChatResponse", "FailedCall", "ToolCallError", "call_tools", "conversation", "react_step", "run_calls"]
 
 
 @dataclass
 class FailedCall:
-    """The output of a call that failed; it reads like a tool's output.
+    """The output of a failed call, in the form of a tool's output.
 
     Args:
-        tool_name: Which tool was asked for.
-        content: What went wrong.
+        tool_name: The name of the tool.
+        content: The error.
         raw_input: The arguments.
-        raw_output: What went wrong.
-        is_error: Always.
-        exception: What the tool raised.
+        raw_output: The error.
+        is_error: Always True.
+        exception: The exception of the tool.
     """
 
     tool_name: str
@@ -39,14 +38,14 @@ class FailedCall:
 
 @dataclass
 class AgentChatResponse:
-    """What came of one step.
+    """The result of a step.
 
     Args:
         response: The text.
-        sources: The outputs of the tools that were called.
-        source_nodes: The nodes that the outputs' values came from, where they name any.
-        is_dummy_stream: Whether ``response_gen`` may be used.
-        metadata: What you want to keep with it.
+        sources: The outputs of the called tools.
+        source_nodes: The source nodes of the outputs, if they have any.
+        is_dummy_stream: Whether ``response_gen`` is allowed.
+        metadata: Data of the program.
 
     Example:
         >>> print(llm.predict_and_call([add], "What is 2 + 40?"))
@@ -71,11 +70,11 @@ class AgentChatResponse:
 
     @property
     def response_gen(self) -> Generator[str, None, None]:
-        """The text word by word; ValueError unless ``is_dummy_stream``."""
+        """Yield the text word by word; ValueError unless ``is_dummy_stream``."""
         return (word for word in self._words())
 
     async def async_response_gen(self) -> AsyncGenerator[str, None]:
-        """The same asynchronously."""
+        """Yield the text word by word, asynchronously."""
         for word in self._words():
             yield word
 
@@ -86,7 +85,7 @@ class AgentChatResponse:
 
 
 def conversation(user_msg: str | ChatMessage | None, chat_history: Sequence[ChatMessage] | None) -> list[ChatMessage]:
-    """The messages that a step is about."""
+    """Return the messages of a step."""
     messages = list(chat_history or ())
     if user_msg is not None:
         messages.append(ChatMessage(user_msg) if isinstance(user_msg, str) else user_msg)
@@ -100,25 +99,25 @@ async def react_step(
     formatter: ReActChatFormatter | None = None,
     parser: ReActOutputParser | None = None,
 ) -> AgentChatResponse:
-    """One step of a model that is told of its tools in words.
+    """Run a step of a model that reads about its tools in the prompt.
 
     Args:
         ask: Sends a conversation.
-        tools: What the model may use.
+        tools: The tools.
         messages: The conversation.
-        formatter: Instead of the usual one.
-        parser: Instead of the usual one.
+        formatter: Replaces the default formatter.
+        parser: Replaces the default parser.
 
     Returns:
-        The output of the tool it chose, or its answer if it needed none.
+        The output of the chosen tool, or the model's answer without a tool.
 
     Raises:
-        NoToolCallError: Its message has neither form.
+        NoToolCallError: The message is neither an action nor an answer.
     """
     formatter = formatter or ReActChatFormatter()
     messages = list(messages)
     if messages and messages[0].role is MessageRole.SYSTEM:
-        # Two system messages are one too many for some models.
+        # Some models refuse two system messages.
         context = "\n\n".join(text for text in (formatter.context, messages.pop(0).content) if text)
         formatter = formatter.model_copy(update={"context": context})
     response = await ask(formatter.format(tools, messages))
@@ -136,17 +135,17 @@ async def react_step(
 async def call_tools(
     tools: Sequence[Any], calls: Sequence[ToolSelection], error_on_tool_error: bool = False
 ) -> list[Any]:
-    """Make the calls, all at once; the outputs in their order.
+    """Run the calls concurrently, and return the outputs in the order of the calls.
 
     Args:
-        tools: Where to look for them.
-        calls: What a model asked for.
-        error_on_tool_error: Whether a call that fails is an error; otherwise its output tells of it.
+        tools: The tools.
+        calls: The calls of the model.
+        error_on_tool_error: Whether a failed call raises an error; otherwise its output has the error.
 
     Raises:
-        ToolCallError: A call failed and is to be an error.
+        ToolCallError: A call failed, and ``error_on_tool_error`` is set.
     """
-    # Models know a tool by the name it could be sent under.
+    # A model may use the name under which the tool was sent, which can differ from the tool's own name.
     known: dict[str, Any] = {}
     for tool in tools:
         known[tool_specs([tool])[0].name] = known[tool.metadata.name] = tool
@@ -162,7 +161,7 @@ async def _call(known: dict[str, Any], call: ToolSelection) -> Any:
         names = ", ".join(dict.fromkeys(str(one.metadata.name) for one in known.values()))
         return FailedCall(call.tool_name, f"Tool {call.tool_name} not found; there are: {names}", call.tool_kwargs)
     if call.invalid_arguments is not None:
-        problem = f"The arguments are no JSON object: {call.invalid_arguments}"
+        problem = f"The arguments are not a JSON object: {call.invalid_arguments}"
         return FailedCall(call.tool_name, problem, call.tool_kwargs)
     try:
         if hasattr(tool, "acall"):
@@ -178,25 +177,25 @@ def _answered(outputs: list[Any]) -> AgentChatResponse:
     return AgentChatResponse(response="\n\n".join(output.content for output in outputs), sources=outputs)
 
 
-async def called(
+async def run_calls(
     tools: Sequence[Any],
     response: ChatResponse,
     calls: Sequence[ToolSelection],
     allow_parallel_tool_calls: bool,
     error_on_tool_error: bool,
 ) -> AgentChatResponse:
-    """Make the calls that a response asks for; without any, its text is the answer.
+    """Run the calls of a response; without calls, its text is the answer.
 
     Raises:
-        ToolCallError: Several calls where one is allowed, before any of them is made; or a call failed and is to be an
-            error.
+        ToolCallError: Several calls where one is allowed, before any of them runs; or a call failed, and
+            ``error_on_tool_error`` is set.
     """
     if not calls:
         return AgentChatResponse(response=response.message.content or "")
     if len(calls) > 1 and not allow_parallel_tool_calls:
         names = ", ".join(call.tool_name for call in calls)
         raise ToolCallError(
-            f"the model asks for {len(calls)} calls at once ({names}), and none was made: pass "
+            f"the model asks for {len(calls)} calls at once ({names}), but one is allowed, so no call was made: pass "
             "allow_parallel_tool_calls=True"
         )
     return _answered(await call_tools(tools, calls, error_on_tool_error))

@@ -1,19 +1,17 @@
-"""What every model can do with a prompt: answer it in words, answer it in a form, or call a tool for it."""
+"""The methods of a model that take a prompt: text answers, structured answers, and single tool calls."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from batonflow.instrumentation import get_dispatcher
-from batonflow.lazy import at_first_use
-from batonflow.llms._bridge import iterate_sync, run_sync
-from batonflow.llms._vendor import load
+from batonflow import llms
+from batonflow.instrumentation import events, get_dispatcher
+from batonflow.llms._bridge import closed_after, iterate_sync, run_sync
 from batonflow.llms.as_data import AsData
-from batonflow.llms.closing import closed_after
 from batonflow.llms.messages import (
     ChatMessage,
     ChatResponse,
@@ -22,50 +20,38 @@ from batonflow.llms.messages import (
     CompletionResponseAsyncGen,
     LLMMetadata,
     MessageRole,
+    Model,
+    PydanticProgramMode,
+    TokenAsyncGen,
+    TokenGen,
 )
 from batonflow.llms.prompts.base import BasePromptTemplate, PromptTemplate
-from batonflow.llms.stream import StreamEvent
-from batonflow.llms.types import Model, PydanticProgramMode, TokenAsyncGen, TokenGen
+from batonflow.llms.stream import Watch
 
 if TYPE_CHECKING:
-    from batonflow.llms.partial import PartialModel
+    from batonflow.llms.json_text import PartialModel
     from batonflow.llms.predict_and_call import AgentChatResponse
     from batonflow.llms.structured import Outcome
-    from batonflow.llms.structured_llm import StructuredLLM
 
-__all__ = ["Predicting", "Watch", "after_system_prompt"]
+__all__ = ["Predicting", "after_system_prompt"]
 
 _dispatcher = get_dispatcher(__name__)
 
-# Most processes do without these.
-_EVENTS = "batonflow.instrumentation.events.llm"
-LLMPredictEndEvent = at_first_use(_EVENTS, "LLMPredictEndEvent")
-LLMPredictStartEvent = at_first_use(_EVENTS, "LLMPredictStartEvent")
-conversation = at_first_use("batonflow.llms.predict_and_call", "conversation")
-react_step = at_first_use("batonflow.llms.predict_and_call", "react_step")
-_form = at_first_use("batonflow.llms.structured", "Form")
-_pieces = at_first_use("batonflow.llms.structured_asking", "pieces")
-_outputs = at_first_use("batonflow.llms.structured_asking", "outputs")
-_last_output = at_first_use("batonflow.llms.structured_asking", "last_output")
-
-# Decided by the way in which the form is reached.
+# These options depend on the way to the structured answer.
 _NOT_OPTIONS = ("tools", "tool_choice", "tool_required", "allow_parallel_tool_calls", "output_schema")
-
-Watch = Callable[[StreamEvent], None]
-"""Is shown the events of a stream while they pass."""
 
 
 class Predicting(AsData, ABC):
-    """The part of ``LLM`` that is made of chat and completion.
+    """The part of ``LLM`` that is built on chat and completion.
 
     Args:
-        system_prompt: Stands before every prompt here; agents have a system prompt of their own.
-        messages_to_prompt: How a conversation becomes one text, for models that only complete.
-        completion_to_prompt: How a prompt is dressed for such a model.
-        query_wrapper_prompt: For models that only complete: a template around the prompt, with ``{query_str}``.
-        output_parser: Its ``format`` and ``parse`` are applied to prompts and answers in words.
-        pydantic_program_mode: How the form of a structured answer is reached (see ``PydanticProgramMode``).
-        structured_retries: How often a model whose structured answer does not fit is told so and asked again.
+        system_prompt: The first message of every prompt here; agents have a system prompt of their own.
+        messages_to_prompt: Turns a conversation into text, for models that complete.
+        completion_to_prompt: Formats a prompt for such a model.
+        query_wrapper_prompt: A template around the prompt of such a model, with ``{query_str}``.
+        output_parser: Its ``format`` and ``parse`` are applied to prompts and text answers.
+        pydantic_program_mode: The way to a structured answer (see ``PydanticProgramMode``).
+        structured_retries: The number of retries after a structured answer that does not fit.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
@@ -81,31 +67,31 @@ class Predicting(AsData, ABC):
     @property
     @abstractmethod
     def metadata(self) -> LLMMetadata:
-        """What is known of the model."""
+        """The properties of the model."""
 
     @property
     @abstractmethod
     def native_output_schema(self) -> bool:
-        """Whether the vendor can hold an answer to a JSON schema."""
+        """Return whether the vendor enforces a JSON schema."""
 
     @property
     @abstractmethod
     def _watchable_stream(self) -> bool:
-        """Whether ``_watched_chat`` shows the events of the stream."""
+        """Return whether ``_watched_chat`` passes the events of the stream."""
 
     @abstractmethod
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """Send a conversation and wait for the whole answer."""
+        """Send a conversation and return the whole response."""
 
     @abstractmethod
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
-        """Send a conversation; the answer comes in pieces."""
+        """Send a conversation and stream the response."""
 
     @abstractmethod
     def _watched_chat(
         self, messages: Sequence[ChatMessage], kwargs: dict[str, Any], watch: Watch
     ) -> ChatResponseAsyncGen:
-        """The same, each event of the stream being shown to ``watch``."""
+        """Stream the response, and call ``watch`` with each event of the stream."""
 
     @abstractmethod
     async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
@@ -113,16 +99,16 @@ class Predicting(AsData, ABC):
 
     @abstractmethod
     async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseAsyncGen:
-        """Complete a prompt in pieces."""
+        """Complete a prompt and stream the completion."""
 
-    # Words
+    # Text
 
     @_dispatcher.span
     async def apredict(self, prompt: BasePromptTemplate | str, **prompt_args: Any) -> str:
-        """Fill in a prompt and wait for the answer.
+        """Fill in a prompt, send it and return the answer.
 
         Args:
-            prompt: The template; a text without arguments is taken as it is.
+            prompt: The template; a text without arguments is sent unchanged.
             **prompt_args: Values for its placeholders.
 
         Raises:
@@ -139,36 +125,36 @@ class Predicting(AsData, ABC):
         if self.output_parser is not None:
             output = str(self.output_parser.parse(output))
         if _dispatcher.enabled:
-            _dispatcher.event(LLMPredictEndEvent(output=output))
+            _dispatcher.event(events.llm.LLMPredictEndEvent(output=output))
         return output
 
     def predict(self, prompt: BasePromptTemplate | str, **prompt_args: Any) -> str:
-        """The same as :meth:`apredict` for synchronous code."""
+        """The synchronous form of :meth:`apredict`."""
         return run_sync(self.apredict(prompt, **prompt_args))
 
     async def astream(self, prompt: BasePromptTemplate | str, **prompt_args: Any) -> TokenAsyncGen:
-        """Fill in a prompt; the answer comes in pieces of text. Await the call, then iterate.
+        """Fill in a prompt, send it and stream the answer as text. Await the call, then iterate.
 
         Args:
-            prompt: The template; a text without arguments is taken as it is.
+            prompt: The template; a text without arguments is sent unchanged.
             **prompt_args: Values for its placeholders.
 
         Raises:
-            NotImplementedError: There is an output parser, which wants the whole answer.
+            NotImplementedError: There is an output parser, which needs the whole answer.
 
         Example:
             >>> async for token in await llm.astream("Tell me of the tides."):
             ...     print(token, end="")
         """
         if self.output_parser is not None or getattr(prompt, "output_parser", None) is not None:
-            raise NotImplementedError("an output parser wants the whole answer: use predict, or take the parser out")
+            raise NotImplementedError("an output parser needs the whole answer: use predict, or remove the parser")
         return _tokens(self, prompt, prompt_args)
 
     def stream(self, prompt: BasePromptTemplate | str, **prompt_args: Any) -> TokenGen:
-        """The same as :meth:`astream` for synchronous code; the call returns the generator at once."""
+        """The synchronous form of :meth:`astream`; the call returns the generator at once."""
         return iterate_sync(run_sync(self.astream(prompt, **prompt_args)))
 
-    # Forms
+    # Structured answers
 
     async def astructured_predict(
         self,
@@ -177,21 +163,21 @@ class Predicting(AsData, ABC):
         llm_kwargs: dict[str, Any] | None = None,
         **prompt_args: Any,
     ) -> Model:
-        """Fill in a prompt and have it answered as an instance of a pydantic model.
+        """Fill in a prompt, send it and return the answer as an instance of a pydantic model.
 
-        An answer that does not fit goes back to the model with what is wrong, ``structured_retries`` times.
+        An answer that does not fit is sent back with its errors, up to ``structured_retries`` times.
 
         Args:
-            output_cls: What the answer is to be an instance of.
-            prompt: The template; a text without arguments is taken as it is.
+            output_cls: The class of the answer.
+            prompt: The template; a text without arguments is sent unchanged.
             llm_kwargs: Options of the call.
             **prompt_args: Values for the prompt's placeholders.
 
         Raises:
-            TypeError: ``output_cls`` is no pydantic model class.
+            TypeError: ``output_cls`` is not a pydantic model class.
             StructuredOutputError: The answer does not fit; pydantic's error is the cause. It is a ValueError.
-            RefusalError: The model declines.
-            NoToolCallError: The model was to call a tool and did not. It is a ValueError.
+            RefusalError: The model refuses to answer.
+            NoToolCallError: The model did not call the required tool. It is a ValueError.
             LLMError: Another of its subclasses.
 
         Example:
@@ -199,7 +185,7 @@ class Predicting(AsData, ABC):
         """
         messages = _filled_messages(self, prompt, prompt_args)
         pieces = self._structured_pieces(output_cls, messages, llm_kwargs or {}, template=prompt, args=prompt_args)
-        return cast("Model", await _last_output(pieces))
+        return await llms.structured.last_output(pieces)
 
     def structured_predict(
         self,
@@ -208,7 +194,7 @@ class Predicting(AsData, ABC):
         llm_kwargs: dict[str, Any] | None = None,
         **prompt_args: Any,
     ) -> Model:
-        """The same as :meth:`astructured_predict` for synchronous code."""
+        """The synchronous form of :meth:`astructured_predict`."""
         return run_sync(self.astructured_predict(output_cls, prompt, llm_kwargs, **prompt_args))
 
     async def astream_structured_predict(
@@ -218,25 +204,25 @@ class Predicting(AsData, ABC):
         llm_kwargs: dict[str, Any] | None = None,
         **prompt_args: Any,
     ) -> "AsyncGenerator[Model | PartialModel, None]":
-        """The same in pieces. Await the call, then iterate.
+        """Stream the answer of :meth:`astructured_predict`. Await the call, then iterate.
 
         Args:
-            output_cls: What the answer is to be an instance of.
-            prompt: The template; a text without arguments is taken as it is.
+            output_cls: The class of the answer.
+            prompt: The template; a text without arguments is sent unchanged.
             llm_kwargs: Options of the call.
             **prompt_args: Values for the prompt's placeholders.
 
         Returns:
-            A generator of partial models, whose fields are None until they have arrived, and last of the validated
-            instance. When an answer did not fit and the model is asked again, the partial models begin anew.
+            A generator of partial models, in which missing fields are None, and last of the validated instance. A retry
+            starts the partial models again.
 
         Example:
             >>> async for song in await llm.astream_structured_predict(Song, "A song of the tides"):
             ...     print(song.title)
         """
-        _form(output_cls)  # refuses what is no model class now, not when the first piece is asked for
+        llms.structured.Form(output_cls)  # raise TypeError here, not at the first iteration
         messages = _filled_messages(self, prompt, prompt_args)
-        return _outputs(
+        return llms.structured.outputs(
             self._structured_pieces(
                 output_cls, messages, llm_kwargs or {}, stream=True, template=prompt, args=prompt_args
             )
@@ -249,25 +235,24 @@ class Predicting(AsData, ABC):
         llm_kwargs: dict[str, Any] | None = None,
         **prompt_args: Any,
     ) -> "Generator[Model | PartialModel, None, None]":
-        """The same as :meth:`astream_structured_predict` for synchronous code."""
+        """The synchronous form of :meth:`astream_structured_predict`."""
         return iterate_sync(run_sync(self.astream_structured_predict(output_cls, prompt, llm_kwargs, **prompt_args)))
 
-    def as_structured_llm(self, output_cls: type[BaseModel], **kwargs: Any) -> "StructuredLLM":
-        """A model that gives every answer as an instance of ``output_cls``.
+    def as_structured_llm(self, output_cls: type[BaseModel], **kwargs: Any) -> "llms.StructuredLLM":
+        """Return a model that answers with instances of ``output_cls``.
 
         Args:
-            output_cls: What answers are to be instances of.
+            output_cls: The class of the answers.
             **kwargs: Fields of the new model.
 
         Raises:
-            TypeError: ``output_cls`` is no pydantic model class.
+            TypeError: ``output_cls`` is not a pydantic model class.
 
         Example:
             >>> song = (await llm.as_structured_llm(Song).achat([ChatMessage("A song of the tides")])).raw
         """
-        _form(output_cls)
-        made = load("batonflow.llms.structured_llm").StructuredLLM(llm=self, output_cls=output_cls, **kwargs)
-        return cast("StructuredLLM", made)
+        llms.structured.Form(output_cls)
+        return llms.StructuredLLM(llm=cast("llms.LLM", self), output_cls=output_cls, **kwargs)
 
     @_dispatcher.span
     async def _structured_pieces(
@@ -280,8 +265,8 @@ class Predicting(AsData, ABC):
         template: Any = None,
         args: dict[str, Any] | None = None,
     ) -> "AsyncGenerator[PartialModel | Outcome[Model], None]":
-        """The answer to ``messages`` in the form of ``output_cls``: partial models if streamed, then the outcome."""
-        pieces = _pieces(
+        """Yield partial models if streamed, then the outcome of the structured answer."""
+        pieces = llms.structured.stream_pieces(
             self,
             output_cls,
             messages,
@@ -302,7 +287,7 @@ class Predicting(AsData, ABC):
         options: dict[str, Any],  # noqa: ARG002
         watch: Watch,  # noqa: ARG002
     ) -> ChatResponseAsyncGen | None:
-        """``astream_chat_with_tools``, ``watch`` being shown the stream's events; None when they cannot be seen."""
+        """Stream ``astream_chat_with_tools`` and call ``watch`` with its events; None when this is not possible."""
         return None
 
     # Tools
@@ -312,27 +297,27 @@ class Predicting(AsData, ABC):
         tools: Sequence[Any],
         user_msg: str | ChatMessage | None = None,
         chat_history: Sequence[ChatMessage] | None = None,
-        verbose: bool = False,  # noqa: ARG002 - part of the contract; there is nothing to print
+        verbose: bool = False,  # noqa: ARG002 - for compatibility
         **kwargs: Any,
     ) -> "AgentChatResponse":
-        """Let the model choose a tool, call it, and give back its output; one step, without the model seeing it.
+        """Let the model choose a tool, call it, and return its output, without sending the output to the model.
 
-        A model that takes no tools is told of them in words (see ``batonflow.llms.react_text``).
+        A model that takes no tools reads about them in the prompt (see ``batonflow.llms.react_text``).
 
         Args:
-            tools: What it may use.
+            tools: The tools.
             user_msg: The next message, after ``chat_history``.
             chat_history: The conversation so far.
-            verbose: Kept for the contract.
+            verbose: Ignored.
             **kwargs: ``react_chat_formatter`` and ``output_parser``; for models that take tools
                 ``allow_parallel_tool_calls``, ``error_on_no_tool_call`` and ``error_on_tool_error``; and options of
                 the call.
 
         Returns:
-            The tool's output, or the model's answer if it needed none. A tool that fails gives an output that says so.
+            The tool's output, or the model's answer without a tool. The output of a failed tool has the error.
 
         Raises:
-            NoToolCallError: A call was demanded and none came. It is a ValueError.
+            NoToolCallError: A required call is missing. It is a ValueError.
             ToolCallError: Several calls where one is allowed. It is a ValueError.
 
         Example:
@@ -342,7 +327,8 @@ class Predicting(AsData, ABC):
         for name in (*_NOT_OPTIONS, "error_on_no_tool_call", "error_on_tool_error"):
             kwargs.pop(name, None)
         ask = partial(self.achat, **kwargs)
-        return await react_step(ask, tools, conversation(user_msg, chat_history), formatter, parser)
+        step = llms.predict_and_call
+        return await step.react_step(ask, tools, step.conversation(user_msg, chat_history), formatter, parser)
 
     def predict_and_call(
         self,
@@ -352,7 +338,7 @@ class Predicting(AsData, ABC):
         verbose: bool = False,
         **kwargs: Any,
     ) -> "AgentChatResponse":
-        """The same as :meth:`apredict_and_call` for synchronous code."""
+        """The synchronous form of :meth:`apredict_and_call`."""
         return run_sync(self.apredict_and_call(tools, user_msg, chat_history, verbose, **kwargs))
 
 
@@ -378,11 +364,11 @@ async def _tokens(llm: Predicting, prompt: BasePromptTemplate | str, prompt_args
                     written.append(completion.delta)
                     yield completion.delta
     if text and not written:
-        # A model that does not say what is new in a piece.
+        # The chunks of this model have no deltas.
         written.append(text)
         yield text
     if _dispatcher.enabled:
-        _dispatcher.event(LLMPredictEndEvent(output="".join(written)))
+        _dispatcher.event(events.llm.LLMPredictEndEvent(output="".join(written)))
 
 
 def _prompt_messages(
@@ -393,7 +379,7 @@ def _prompt_messages(
 
 
 def after_system_prompt(llm: Predicting, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """``messages`` after the model's system prompt, if it has one."""
+    """Return ``messages`` after the model's system prompt, if it has one."""
     system = [ChatMessage(llm.system_prompt, role=MessageRole.SYSTEM)] if llm.system_prompt else []
     return [*system, *messages]
 
@@ -426,9 +412,9 @@ def _prompt_text(llm: Predicting, prompt: BasePromptTemplate | str, prompt_args:
 
 def _announce(prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> None:
     if _dispatcher.enabled:
-        _dispatcher.event(LLMPredictStartEvent(template=prompt, template_args=prompt_args))
+        _dispatcher.event(events.llm.LLMPredictStartEvent(template=prompt, template_args=prompt_args))
 
 
 def _filled(text: str, values: dict[str, Any]) -> str:
-    # Without values a text is no template, and its double braces are double braces.
+    # A text without values is not a template, and keeps its double braces.
     return PromptTemplate(text).format(**values) if values else text

@@ -1,4 +1,4 @@
-"""Tools for models that cannot call tools: how a prompt tells them to reason and act in words, and how it is read.
+"""Tool use as text, for models without tool calls: the prompt that explains it, and the parser of the messages.
 
 A model writes either::
 
@@ -6,7 +6,7 @@ A model writes either::
     Action: the tool
     Action Input: {"its": "arguments"}
 
-and is shown an ``Observation:``, or it ends with::
+and then reads an ``Observation:``, or it ends with::
 
     Thought: why it can answer
     Answer: the answer
@@ -14,6 +14,7 @@ and is shown an ``Observation:``, or it ends with::
 
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self, cast
@@ -25,23 +26,107 @@ from batonflow.llms.errors import StructuredOutputError
 from batonflow.llms.json_text import read_object
 from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.prompts.base import fill, placeholders
-from batonflow.llms.react_steps import (
-    ActionReasoningStep,
-    BaseReasoningStep,
-    ObservationReasoningStep,
-    ResponseReasoningStep,
-)
 from batonflow.llms.tool_protocol import ToolLike
 
 __all__ = [
     "REACT_HEADER",
     "REACT_HEADER_WITH_CONTEXT",
+    "ActionReasoningStep",
+    "BaseReasoningStep",
+    "ObservationReasoningStep",
     "ReActChatFormatter",
     "ReActOutputParser",
+    "ResponseReasoningStep",
     "extract_final_response",
     "extract_tool_use",
     "parse_action_reasoning_step",
 ]
+
+
+class BaseReasoningStep(BaseModel):
+    """A reasoning step."""
+
+    @abstractmethod
+    def get_content(self) -> str:
+        """Return the step as text for the model."""
+
+    @property
+    @abstractmethod
+    def is_done(self) -> bool:
+        """Return whether this is the last step."""
+
+
+class ActionReasoningStep(BaseReasoningStep):
+    """A tool call.
+
+    Args:
+        thought: The reason.
+        action: The name of the tool.
+        action_input: The arguments.
+
+    Example:
+        >>> print(ActionReasoningStep(thought="I add.", action="add", action_input={"a": 1}).get_content())
+    """
+
+    thought: str
+    action: str
+    action_input: dict[str, Any]
+
+    def get_content(self) -> str:
+        """Return thought, action and input, a line each."""
+        return f"Thought: {self.thought}\nAction: {self.action}\nAction Input: {self.action_input}"
+
+    @property
+    def is_done(self) -> bool:
+        """Always False, because the tool's output follows."""
+        return False
+
+
+class ObservationReasoningStep(BaseReasoningStep):
+    """The output of a tool.
+
+    Args:
+        observation: The output.
+        return_direct: Whether the output is the answer.
+    """
+
+    observation: str
+    return_direct: bool = False
+
+    def get_content(self) -> str:
+        """Return the observation."""
+        return f"Observation: {self.observation}"
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether the output is the answer."""
+        return self.return_direct
+
+
+class ResponseReasoningStep(BaseReasoningStep):
+    """The answer of the model.
+
+    Args:
+        thought: The reason.
+        response: The answer.
+        is_streaming: Whether more of the answer follows.
+    """
+
+    thought: str
+    response: str
+    is_streaming: bool = False
+
+    def get_content(self) -> str:
+        """Return thought and answer."""
+        if self.is_streaming:
+            return f"Thought: {self.thought}\nAnswer (Starts With): {self.response} ..."
+        return f"Thought: {self.thought}\nAnswer: {self.response}"
+
+    @property
+    def is_done(self) -> bool:
+        """Always True."""
+        return True
+
 
 _TOOLS = """\
 You solve tasks by reasoning step by step and by using tools.
@@ -79,23 +164,23 @@ The conversation follows.
 """
 
 REACT_HEADER = _TOOLS + _FORMS
-"""Tells a model of its tools, in ``{tool_desc}`` and ``{tool_names}``, and how to use them."""
+"""The system prompt about tools, with ``{tool_desc}`` and ``{tool_names}``."""
 
 REACT_HEADER_WITH_CONTEXT = f"{_TOOLS}\n{{context}}\n{_FORMS}"
-"""The same with a ``{context}`` of one's own."""
+"""The system prompt about tools with a ``{context}``."""
 
 _IMPLICIT = "(Implicit) I can answer without any more tools!"
 _LONGEST_QUOTE = 500
 
 
 class ReActChatFormatter(BaseModel):
-    """Makes the messages that a model is shown from tools, conversation and the steps so far.
+    """Format tools, conversation and steps as messages for a model.
 
     Args:
-        system_header: The system message; has ``{tool_desc}``, ``{tool_names}`` and maybe ``{context}``. Braces around
-            anything else are text.
-        context: What else the model should know. It is put after a header that has no ``{context}``.
-        observation_role: Who speaks when a tool's output is shown.
+        system_header: The system message, with ``{tool_desc}``, ``{tool_names}`` and optionally ``{context}``. Braces
+            around anything else are text.
+        context: Further context for the model. It is appended to a header without ``{context}``.
+        observation_role: The role of messages with a tool's output.
         values: Values of other placeholders in the header, by name.
 
     Example:
@@ -116,12 +201,12 @@ class ReActChatFormatter(BaseModel):
         observation_role: MessageRole = MessageRole.USER,
         values: Mapping[str, Any] | None = None,
     ) -> Self:
-        """A formatter with the header that fits.
+        """Return a formatter with a header for the context.
 
         Args:
-            system_header: Instead of the header that comes with this module.
-            context: What else the model should know.
-            observation_role: Who speaks when a tool's output is shown.
+            system_header: Replaces the default header.
+            context: Further context for the model.
+            observation_role: The role of messages with a tool's output.
             values: Values of other placeholders in the header, by name.
         """
         header = system_header or (REACT_HEADER_WITH_CONTEXT if context else REACT_HEADER)
@@ -131,7 +216,7 @@ class ReActChatFormatter(BaseModel):
 
     @classmethod
     def from_context(cls, context: str) -> Self:
-        """The earlier form of ``from_defaults(context=...)``."""
+        """Return ``from_defaults(context=...)``."""
         return cls.from_defaults(system_header=REACT_HEADER_WITH_CONTEXT, context=context)
 
     def format(
@@ -140,10 +225,10 @@ class ReActChatFormatter(BaseModel):
         chat_history: Sequence[ChatMessage],
         current_reasoning: Sequence[BaseReasoningStep] | None = None,
     ) -> list[ChatMessage]:
-        """The system message, the conversation, and the steps as messages.
+        """Return the system message, the conversation, and the steps as messages.
 
         Args:
-            tools: What the model may use.
+            tools: The tools.
             chat_history: The conversation.
             current_reasoning: The steps since its last message.
 
@@ -162,10 +247,10 @@ class ReActChatFormatter(BaseModel):
         return [
             ChatMessage(header, role=MessageRole.SYSTEM),
             *chat_history,
-            *(self._shown(step) for step in current_reasoning or ()),
+            *(self._as_message(step) for step in current_reasoning or ()),
         ]
 
-    def _shown(self, step: BaseReasoningStep) -> ChatMessage:
+    def _as_message(self, step: BaseReasoningStep) -> ChatMessage:
         observed = isinstance(step, ObservationReasoningStep)
         return ChatMessage(step.get_content(), role=self.observation_role if observed else MessageRole.ASSISTANT)
 
@@ -173,7 +258,7 @@ class ReActChatFormatter(BaseModel):
 def _name(tool: ToolLike) -> str:
     name = tool.metadata.name
     if name is None:
-        raise ValueError(f"{tool!r} has no name, by which a model could ask for it: give its metadata one")
+        raise ValueError(f"{tool!r} has no name, and a model could not call it: set the name in its metadata")
     return name
 
 
@@ -183,12 +268,12 @@ def _description(tool: ToolLike) -> str:
 
 
 def _label(name: str) -> str:
-    """A pattern of the word with its colon, which may be bold, numbered, and full-width as Chinese texts have it."""
+    """Return a pattern of a label: the word and a colon, which may be bold, numbered or full-width."""
     numbered = rf"{name}(?:[ \t]\d{{1,3}})?+"
     return rf"(?:\*\*{numbered}(?:[:\uff1a]\*\*|\*\*[:\uff1a])|(?:\*\*)?{numbered}[:\uff1a])"
 
 
-# No pattern has two ways to match one text: the time grows with the length, whatever the text is.
+# No pattern matches a text in two ways, so the time is linear for any text.
 _LISTED = r"(?:(?:[-*+\u2022]|\d{1,3}[.)])[ \t]++)?+"
 _LINE = rf"^[ \t#]*+{_LISTED}"
 _THOUGHT = re.compile(_label("Thought"))
@@ -196,7 +281,7 @@ _LEADING_THOUGHT = re.compile(rf"[\s#]*+{_LISTED}{_label('Thought')}")
 _MENTIONED_ACTION = re.compile(_label("Action"))
 _ACTION = re.compile(rf"{_LINE}{_label('Action')}[ \t]*+(?P<name>[^\n() ]*+)", re.MULTILINE)
 _ACTION_INPUT = re.compile(rf"{_LINE}{_label('Action Input')}", re.MULTILINE)
-# Inside a line an answer begins behind the end of a sentence; elsewhere the thought speaks of one.
+# Inside a line an answer starts after the end of a sentence; elsewhere the word belongs to the thought.
 _ANSWER = re.compile(
     rf"(?:^|[.!?:;*)\]\"'\u2026\u3002\uff01\uff1f\uff1a])[ \t]*+(?P<label>{_label('(?:Final )?Answer')})"
 )
@@ -218,7 +303,7 @@ _TRANSLATED = {
     "\u7b54\u6848": "Answer", "\u56de\u7b54": "Answer", "\u6700\u7ec8\u7b54\u6848": "Final Answer",
     "\u6700\u7ec8\u56de\u7b54": "Final Answer",
 }  # fmt: skip
-"""Labels as models write them in Chinese: thought, action, its input, observation and answer."""
+"""Chinese labels as models write them: thought, action, its input, observation and answer."""
 _CHINESE = re.compile(
     rf"(?P<before>{_LINE}\*{{0,2}})(?P<name>{'|'.join(sorted(_TRANSLATED, key=len, reverse=True))})"
     r"(?=\*{0,2}[ \t]*+[:\uff1a])",
@@ -230,7 +315,7 @@ _WIDE_LABEL = re.compile(
 _FENCE = re.compile(rf"\s*+```\w*+[ \t]*+\n(?=\s*+{_label('Thought')})")
 _NO_INPUT = ("none", "null", "nil", "n/a", "na", "no input", "no arguments", "\u65e0")
 
-# An action that is one JSON object, as other frameworks ask for it.
+# An action as one JSON object, the form of other frameworks.
 _BARE_NAMES = ("action", "tool", "tool_name", "name", "function")
 _BARE_INPUTS = ("action_input", "tool_input", "arguments", "args", "input", "parameters")
 _BARE_OTHERS = ("thought", "reasoning", "id", "type")
@@ -239,12 +324,12 @@ _FINAL = ("final answer", "final_answer", "finish")
 
 
 def extract_tool_use(input_text: str) -> tuple[str, str, str]:
-    r"""Thought, tool and arguments of a message that asks for a tool; the arguments as they are written.
+    r"""Return the thought, the tool and the text of the arguments of an action.
 
-    Only the first action counts: whatever a model makes up after it is not read.
+    Only the first action counts; the text after it is ignored.
 
     Raises:
-        StructuredOutputError: No action is there, or other lines than its input in braces follow. It is a ValueError.
+        StructuredOutputError: There is no action, or other lines than its input in braces follow. It is a ValueError.
 
     Example:
         >>> extract_tool_use('Thought: I add.\nAction: add\nAction Input: {"a": 1}')
@@ -276,7 +361,7 @@ def _thought_before(text: str, end: int) -> str:
 
 
 def _bare_action(text: str) -> tuple[str, str, Any] | None:
-    """Thought, tool and input of a message whose action is one JSON object; None for every other message."""
+    """Return thought, tool and input of an action in one JSON object; None for every other message."""
     first, last = text.find("{"), text.rfind("}")
     if not 0 <= first < last or text[last + 1 :].strip(" \t\n`"):
         return None
@@ -300,7 +385,7 @@ def _bare_action(text: str) -> tuple[str, str, Any] | None:
 
 
 def _as_arguments(given: Any) -> Any:
-    """Arguments as an object; text that is not one stays text."""
+    """Return the arguments as an object; other text is returned unchanged."""
     if given is None or (isinstance(given, str) and given.strip().lower() in _NO_INPUT):
         return {}
     if isinstance(given, str) and given.lstrip().startswith("{"):
@@ -310,10 +395,10 @@ def _as_arguments(given: Any) -> Any:
 
 
 def extract_final_response(input_text: str) -> tuple[str, str]:
-    r"""Thought and answer of a message that answers.
+    r"""Return the thought and the answer of a message.
 
     Raises:
-        StructuredOutputError: No answer after a thought is there. It is a ValueError.
+        StructuredOutputError: There is no answer after a thought. It is a ValueError.
 
     Example:
         >>> extract_final_response("Thought: I know.\nAnswer: 42")
@@ -329,15 +414,15 @@ def extract_final_response(input_text: str) -> tuple[str, str]:
 
 
 def _answer_in(text: str, begin: int = 0) -> re.Match[str] | None:
-    """The label of the answer; one inside a line counts where none begins a line."""
+    """Return the label of the answer; a label inside a line counts only when no line starts with one."""
     return _ANSWER_LINE.search(text, begin) or _ANSWER.search(text, begin)
 
 
 def parse_action_reasoning_step(output: str) -> ActionReasoningStep:
-    r"""The step of a message that asks for a tool.
+    r"""Return the step of an action.
 
     Raises:
-        StructuredOutputError: It asks for none, or its input cannot be read. It is a ValueError.
+        StructuredOutputError: There is no action, or its input cannot be parsed. It is a ValueError.
 
     Example:
         >>> parse_action_reasoning_step("Thought: I add.\nAction: add\nAction Input: {'a': 1}").action_input
@@ -352,7 +437,7 @@ def parse_action_reasoning_step(output: str) -> ActionReasoningStep:
 
 
 class ReActOutputParser:
-    r"""Reads what a model writes.
+    r"""Parse the messages of a model.
 
     Example:
         >>> ReActOutputParser().parse("Thought: I know.\nAnswer: 42").is_done
@@ -360,21 +445,21 @@ class ReActOutputParser:
     """
 
     def parse(self, output: str, is_streaming: bool = False) -> BaseReasoningStep:
-        """The step that a message is. An action before the answer counts; a message without any form is an answer.
+        """Return the step of a message. An action before the answer counts; a message without labels is an answer.
 
         Args:
             output: The message.
-            is_streaming: Whether it is still being written.
+            is_streaming: Whether more of the message follows.
 
         Raises:
-            StructuredOutputError: The message begins one of the forms and does not keep it. It is a ValueError.
+            StructuredOutputError: The message starts with a label but is incomplete. It is a ValueError.
         """
         output = _in_usual_form(output)
         bare = _bare_action(_tidied(output))
         if bare is not None:
             return _step_of(bare, output, is_streaming)
         action = _ACTION.search(output)
-        # Where an action begins a line, an answer inside a line is a word of the thought before it.
+        # When a line starts with an action, an answer label inside a line belongs to the thought before it.
         answer = _ANSWER_LINE.search(output) or (_answer_in(output) if action is None else None)
         if action is None and answer is None:
             action = _MENTIONED_ACTION.search(output)
@@ -389,7 +474,7 @@ class ReActOutputParser:
 
 
 def _step_of(bare: tuple[str, str, Any], output: str, is_streaming: bool) -> BaseReasoningStep:
-    """The step that an action in one JSON object stands for."""
+    """Return the step of an action in one JSON object."""
     thought, name, given = bare
     if name.lower() in _FINAL:
         text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
@@ -400,7 +485,7 @@ def _step_of(bare: tuple[str, str, Any], output: str, is_streaming: bool) -> Bas
 
 
 def _in_usual_form(text: str) -> str:
-    """The text with single characters as line ends, and with its labels as ``Thought`` and so on."""
+    """Return the text with newlines as line ends, and with English labels."""
     text = text.replace("\r\n", "\n")
     if not text.isascii():
         text = _WIDE_LABEL.sub(lambda found: found["before"] + normalize("NFKC", found["name"]), text)
@@ -412,7 +497,7 @@ def _in_usual_form(text: str) -> str:
 
 
 def _tidied(text: str) -> str:
-    """The text in the usual form, without the code block that a model has put around the whole of it."""
+    """Return the text without a code block around all of it, and with the usual labels."""
     text = _in_usual_form(text)
     fence = _FENCE.match(text)
     return text[fence.end() :].rstrip().removesuffix("```") if fence else text

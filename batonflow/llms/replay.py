@@ -1,4 +1,4 @@
-"""RecordingLLM and ReplayLLM: what a model answered once, for tests and demos without key and network."""
+"""RecordingLLM and ReplayLLM: recorded responses for tests and demos without key and network."""
 
 import asyncio
 import hashlib
@@ -15,11 +15,10 @@ from pydantic import PrivateAttr, TypeAdapter, ValidationError
 from batonflow.llms import errors
 from batonflow.llms.base import LLM
 from batonflow.llms.errors import LLMConfigurationError, LLMError, ReplayMissError
-from batonflow.llms.function_calling import FunctionCallingLLM
+from batonflow.llms.function_calling import FunctionCallingLLM, WrappedLLM
 from batonflow.llms.messages import LLMMetadata
 from batonflow.llms.sendable import sendable
 from batonflow.llms.stream import ChatRequest, StreamEvent
-from batonflow.llms.wrapping import WrappedLLM
 from batonflow.threads import in_thread
 
 __all__ = ["RecordingLLM", "ReplayLLM", "normalised"]
@@ -29,14 +28,14 @@ _EVENTS: TypeAdapter[list[StreamEvent]] = TypeAdapter(list[StreamEvent])
 _SHOWN_DIFFERENCES = 5
 _SHOWN_LENGTH = 80
 
-# Options that are about the way, not about what is asked; headers may hold keys.
+# Options of the transport, which are not part of the request; headers may contain keys.
 _UNRECORDED = ("extra_headers", "extra_query", "timeout")
 
 
 def normalised(request: ChatRequest) -> dict[str, Any]:
-    """What makes two requests the same: everything that is asked, with call ids numbered in the order they appear.
+    """Return a request as data for comparison, with call ids numbered in their order.
 
-    Vendors, and we where they send none, make new ids each time.
+    Vendors make new ids for each response.
     """
     options = {name: value for name, value in request.options.items() if name not in _UNRECORDED}
     plain = request.model_copy(update={"options": options}).model_dump(mode="json", exclude_none=True)
@@ -74,25 +73,25 @@ def _read(path: Path) -> dict[str, Any]:
             f"there is no recording {path}; make one with RecordingLLM(llm, {str(path)!r})"
         ) from None
     except ValueError as err:
-        raise LLMConfigurationError(f"{path} is no recording: {err}") from err
+        raise LLMConfigurationError(f"{path} is not a recording: {err}") from err
     if not isinstance(found, dict) or cast("dict[str, Any]", found).get("format") != _FORMAT:
-        raise LLMConfigurationError(f"{path} is no recording of format {_FORMAT}; record it anew")
+        raise LLMConfigurationError(f"{path} is not a recording of format {_FORMAT}; record it again")
     return cast("dict[str, Any]", found)
 
 
 class RecordingLLM(WrappedLLM):
-    """Asks a model and writes down what it answers, for a :class:`ReplayLLM`. Errors are recorded too.
+    """Record the responses of a model, including errors, for a :class:`ReplayLLM`.
 
-    The file is written anew after every answer, in one step: it is whole at any time. It holds what was asked and
-    answered, and neither keys nor headers.
+    The file is replaced atomically after every response, so it is complete at any time. It contains requests and
+    responses, but no keys and no headers.
 
     Args:
-        llm: The model behind.
+        llm: The model.
         path: The file.
-        keep: Whether to add to what the file holds already; otherwise it is overwritten.
+        keep: Whether to add to the file; otherwise it is overwritten.
 
     Raises:
-        LLMConfigurationError: ``keep``, and the file is no recording.
+        LLMConfigurationError: ``keep`` is set, and the file is not a recording.
 
     Example:
         >>> llm = RecordingLLM(OpenAI("gpt-5.6"), "tests/answers.json")
@@ -124,7 +123,7 @@ class RecordingLLM(WrappedLLM):
                 async for event in events:
                     answered.append(event)
                     if event.kind == "finish":
-                        # Before it is handed out: whoever has the answer may stop listening.
+                        # Written before the last event is yielded, because the consumer may stop there.
                         await self._record(asked, answered)
                     yield event
         except LLMError as err:
@@ -149,16 +148,16 @@ class RecordingLLM(WrappedLLM):
 
 
 def _dumped(err: LLMError) -> dict[str, Any]:
-    told = {
+    details = {
         name: getattr(err, name) for name in ("status_code", "request_id", "retry_after", "vendor", "model", "shown")
     }
-    return {"type": type(err).__name__, "text": str(err), **told}
+    return {"type": type(err).__name__, "text": str(err), **details}
 
 
 def _loaded(dumped: Mapping[str, Any]) -> LLMError:
     kind = getattr(errors, str(dumped["type"]), LLMError)
     err = kind.__new__(kind) if isinstance(kind, type) and issubclass(kind, LLMError) else LLMError()
-    # The text has vendor and status in it already, so it does not go through the constructor.
+    # The text contains vendor and status already, so it does not go through the constructor.
     err.args = (dumped["text"],)
     for name in ("status_code", "request_id", "retry_after", "vendor", "model", "shown"):
         setattr(err, name, dumped.get(name))
@@ -166,15 +165,15 @@ def _loaded(dumped: Mapping[str, Any]) -> LLMError:
 
 
 class ReplayLLM(FunctionCallingLLM):
-    """Answers as a recording has it. A request that was recorded several times gets its answers in turn.
+    """Answer from a recording. A request that was recorded several times gets its responses in order.
 
     Args:
-        path: The file that a :class:`RecordingLLM` wrote.
-        delay: Seconds before each piece of an answer, to watch it stream.
+        path: The file of a :class:`RecordingLLM`.
+        delay: Seconds before each chunk, to make streaming visible.
 
     Raises:
-        LLMConfigurationError: No such file, or it is no recording.
-        ReplayMissError: The request is not in it; the message says how it differs from the nearest one.
+        LLMConfigurationError: The file does not exist or is not a recording.
+        ReplayMissError: The file does not contain the request; the message has the difference to the nearest one.
 
     Example:
         >>> llm = ReplayLLM("tests/answers.json")
@@ -194,12 +193,12 @@ class ReplayLLM(FunctionCallingLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        """Of the model that was recorded."""
+        """The metadata of the recorded model."""
         return LLMMetadata.model_validate(self._recording["metadata"])
 
     @property
     def native_output_schema(self) -> bool:
-        """Of the model that was recorded."""
+        """Return whether the recorded model enforces a JSON schema."""
         return bool(self._recording["native_output_schema"])
 
     async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
@@ -226,19 +225,19 @@ class ReplayLLM(FunctionCallingLLM):
         recorded = [exchange["request"] for exchange in self._recording["exchanges"].values()]
         found = min((list(_differences(one, asked)) for one in recorded), key=len, default=None)
         if found is None:
-            return ReplayMissError(f"{self.path} is empty; record it anew", vendor="replay")
-        shown = "\n".join(f"  {line}" for line in found[:_SHOWN_DIFFERENCES])
+            return ReplayMissError(f"{self.path} is empty; record it again", vendor="replay")
+        listed = "\n".join(f"  {line}" for line in found[:_SHOWN_DIFFERENCES])
         more = f"\n  and {len(found) - _SHOWN_DIFFERENCES} more" if len(found) > _SHOWN_DIFFERENCES else ""
         return ReplayMissError(
             f"{self.path} does not hold this request; it differs from the nearest of {len(recorded)} in\n"
-            f"{shown}{more}\nRecord it anew with RecordingLLM, or undo the change",
+            f"{listed}{more}\nRecord it again with RecordingLLM, or undo the change",
             vendor="replay",
             model=self.metadata.model_name,
         )
 
 
 def _differences(recorded: Any, asked: Any, path: str = "") -> Iterator[str]:
-    """Lines that say where two requests differ."""
+    """Yield the differences between two requests as lines."""
     if recorded == asked:
         return
     if isinstance(recorded, dict) and isinstance(asked, dict):

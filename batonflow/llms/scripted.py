@@ -1,4 +1,4 @@
-"""ScriptedLLM: a model that says what it is told to, for tests, demos and documentation."""
+"""ScriptedLLM: a model with scripted answers, for tests, demos and documentation."""
 
 import asyncio
 import inspect
@@ -33,11 +33,11 @@ Turn = Answer | Callable[[ChatRequest], Answer | Awaitable[Answer]]
 
 
 def tool_call(name: str, /, **arguments: Any) -> ToolCallBlock:
-    """A turn, or a part of one, that calls a tool.
+    """Return a tool call as a turn, or as a part of a turn.
 
     Args:
-        name: The tool.
-        **arguments: Its arguments, JSON-able.
+        name: The name of the tool.
+        **arguments: The arguments, as JSON data.
 
     Example:
         >>> ScriptedLLM([tool_call("add", a=2, b=40), "It is 42."])
@@ -47,18 +47,18 @@ def tool_call(name: str, /, **arguments: Any) -> ToolCallBlock:
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong with a :class:`ScriptedLLM`, and how often; the same seed makes the same faults.
+    """Random faults of a :class:`ScriptedLLM`; the same seed makes the same faults.
 
-    A turn that goes wrong stays in the script: asked again, the model gives it whole. A program that survives the
-    faults therefore ends as it does without them.
+    A turn with a fault stays in the script, and the next request gets it whole. A program that handles the faults
+    therefore ends as it does without them.
 
     Args:
-        seed: Of the dice.
-        rate_limited: The part of requests refused with ``RateLimitError``, between 0 and 1.
-        cut: The part of answers that break off, with ``IncompleteResponseError``.
-        malformed: The part of answers with tool calls whose first call has arguments that are no JSON.
-        duplicate_ids: The part of answers whose tool calls all have the same id; these count as given.
-        slow: Seconds that a piece of an answer takes at most, beside the model's ``delay``.
+        seed: The seed of the random numbers.
+        rate_limited: The share of requests refused with ``RateLimitError``, between 0 and 1.
+        cut: The share of responses that break off, with ``IncompleteResponseError``.
+        malformed: The share of responses with tool calls in which the first call has invalid JSON arguments.
+        duplicate_ids: The share of responses in which all tool calls have the same id; these turns are used up.
+        slow: The maximum of seconds per chunk, added to the model's ``delay``.
 
     Example:
         >>> llm = ScriptedLLM(["Hello."], faults=Faults(seed=7, rate_limited=0.2, cut=0.2))
@@ -82,20 +82,20 @@ _NONE = Faults()
 
 
 class ScriptedLLM(FunctionCallingLLM):
-    """Answers request after request with the next turn of a script, streamed word by word like a real model.
+    """Answer each request with the next turn of a script, streamed word by word.
 
     Args:
-        turns: The script. A function is called with the request, also asynchronously, and returns the turn.
-        model: The name under which it appears.
-        delay: Seconds before each piece of an answer, to watch it stream.
-        context_window: Tokens, for memories that look at it.
-        faults: What goes wrong, and how often.
+        turns: The script. A function, sync or async, is called with the request and returns the turn.
+        model: The name of the model.
+        delay: Seconds before each chunk, to make streaming visible.
+        context_window: Tokens, for memories.
+        faults: Random faults.
 
     Attributes:
-        requests: Every request so far, in order.
+        requests: All requests so far, in order.
 
     Raises:
-        ScriptExhaustedError: Asked more often than there are turns.
+        ScriptExhaustedError: There are more requests than turns.
 
     Example:
         >>> llm = ScriptedLLM([tool_call("add", a=2, b=40), "It is 42."])
@@ -110,11 +110,11 @@ class ScriptedLLM(FunctionCallingLLM):
 
     _turns: list[Turn] = PrivateAttr(default_factory=list[Turn])
     _begun: int = PrivateAttr(default=0)
-    # Turns that went wrong by a fault and are to be given once more.
+    # Turns that a fault has broken, and that the next request gets again.
     _again: list[int] = PrivateAttr(default_factory=list[int])
     _dice: Random = PrivateAttr(default_factory=Random)
     _requests: list[ChatRequest] = PrivateAttr(default_factory=list[ChatRequest])
-    # A conversation that goes on in another process keeps the calls of this one: ids must differ.
+    # A conversation that continues in another process keeps the calls of this one, so ids must differ.
     _mark: str = PrivateAttr(default_factory=lambda: current_source().token(6))
 
     def __init__(
@@ -137,17 +137,17 @@ class ScriptedLLM(FunctionCallingLLM):
 
     @property
     def requests(self) -> list[ChatRequest]:
-        """Every request so far, in order."""
+        """All requests so far, in order."""
         return self._requests
 
     @property
     def remaining(self) -> int:
-        """How many turns the script still has."""
+        """The number of turns that are left."""
         return max(0, len(self._turns) - self._begun) + len(self._again)
 
     @property
     def metadata(self) -> LLMMetadata:
-        """A function calling chat model."""
+        """The metadata of a function calling chat model."""
         return LLMMetadata(
             model_name=self.model,
             context_window=self.context_window,
@@ -156,7 +156,7 @@ class ScriptedLLM(FunctionCallingLLM):
         )
 
     async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
-        # The request's messages belong to the caller, who goes on adding to them.
+        # The caller may append to its list of messages later.
         self._requests.append(request.model_copy(update={"messages": list(request.messages)}))
         faults = self.faults or _NONE
         if self._befalls(faults.rate_limited):
@@ -164,7 +164,7 @@ class ScriptedLLM(FunctionCallingLLM):
         number = self._again.pop(0) if self._again else self._next()
         if number >= len(self._turns):
             raise self._exhausted(request)
-        parts = _parts(await _said(self._turns[number], request))
+        parts = _parts(await _answer_of(self._turns[number], request))
         events = list(self._events(number, parts))
         if self._befalls(faults.duplicate_ids):
             events = _with_one_id(events)
@@ -220,14 +220,14 @@ class ScriptedLLM(FunctionCallingLLM):
         last = request.messages[-1] if request.messages else None
         return ScriptExhaustedError(
             f"the script of {self.model!r} has {len(self._turns)} turns and this is request {len(self._requests)}; it "
-            f"ends with the message {str(last)[:200]!r}. Add a turn, or look why the model is asked once more",
+            f"ends with the message {str(last)[:200]!r}. Add a turn, or find the cause of the extra request",
             vendor="scripted",
             model=self.model,
         )
 
 
-async def _said(turn: Any, request: ChatRequest) -> Any:
-    """What a turn of the script says to ``request``; a turn that is an exception is raised."""
+async def _answer_of(turn: Any, request: ChatRequest) -> Any:
+    """Return the answer of a turn to ``request``; raise a turn that is an exception."""
     answer: Any = turn
     if callable(answer) and not isinstance(answer, type):
         answer = answer(request)
@@ -244,7 +244,7 @@ def _with_one_id(events: Sequence[StreamEvent]) -> list[StreamEvent]:
 
 
 def _malformed(events: Sequence[StreamEvent]) -> list[StreamEvent]:
-    """The same with the first call's arguments broken."""
+    """Yield the events with the arguments of the first call broken."""
     broken: list[StreamEvent] = []
     for event in events:
         if not isinstance(event, ToolCallDelta) or event.index != 0:
@@ -264,7 +264,7 @@ def _parts(answer: Any) -> list[Part]:
     if isinstance(answer, str | ToolCallBlock | ToolSelection | TextBlock | ThinkingBlock):
         return [answer]
     raise TypeError(
-        f"{answer!r} is no turn of a script: give text, tool_call(...), a list of both, a ChatMessage, an exception, "
+        f"{answer!r} is not a turn of a script: use text, tool_call(...), a list of both, a ChatMessage, an exception, "
         "or a function that returns one"
     )
 

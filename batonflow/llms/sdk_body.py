@@ -1,15 +1,18 @@
-"""The body of a vendor's answer as it arrives: bounds on its size and on silence, and marks that SDKs pass over."""
+"""The body of a vendor's response as it arrives: limits, timeouts, marks that SDKs ignore, and split characters."""
 
 import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
+from batonflow.llms.blocks import ThinkingBlock
 from batonflow.llms.errors import InvalidResponseError, LLMTimeoutError
-from batonflow.llms.stream import StreamEvent
+from batonflow.llms.sendable import has_halves, sendable
+from batonflow.llms.stream import BlockDone, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 
-__all__ = ["AnswerBody", "Chunks", "ErrorEvent", "Opened", "Silence", "given"]
+__all__ = ["AnswerBody", "Chunks", "ErrorEvent", "Opened", "Silence", "SurrogateJoiner", "iterate_events"]
 
 _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
 _ERROR_EVENT = re.compile(rb"[\r\n]event: ?error *[\r\n]")
@@ -21,7 +24,7 @@ _LINE_ENDS = (b"\n", b"\r")
 
 
 class ErrorEvent(Exception):
-    """An ``event: error`` in a stream; ``data`` is the JSON value behind it, or text."""
+    """An ``event: error`` in a stream; ``data`` is its JSON value, or text."""
 
     def __init__(self, data: Any) -> None:
         super().__init__(str(data))
@@ -29,14 +32,14 @@ class ErrorEvent(Exception):
 
 
 class Silence:
-    """A deadline for the time in which a vendor sends no content.
+    """A timeout for the time in which a vendor sends no content.
 
-    Comments, pings and empty events do not count as content, and the consumer's own time does not count as silence.
-    One timer serves a whole answer, so that an event costs no timer.
+    Comments, pings and empty events are not content. The time of the consumer does not count. One timer serves a whole
+    response, so that an event needs no timer of its own.
 
     Args:
-        seconds: Seconds without content that are allowed.
-        details: What the error is told: vendor and model.
+        seconds: The seconds without content.
+        details: Vendor and model, for the error.
     """
 
     __slots__ = ("_before", "_details", "_expired", "_loop", "_seconds", "_since", "_task", "_timer")
@@ -52,7 +55,7 @@ class Silence:
         self._before = 0
 
     def begin(self) -> None:
-        """Start to wait for the vendor."""
+        """Start waiting for the vendor."""
         if self._since is None:
             self._since = self._loop.time()
         self._task = asyncio.current_task()
@@ -60,35 +63,35 @@ class Silence:
             self._timer = self._loop.call_at(self._since + self._seconds, self._look)
 
     def end(self, content: bool) -> None:
-        """Stop to wait; ``content`` says whether content has come."""
+        """Stop waiting; ``content`` is True when content has arrived."""
         self._task = None
         if content:
             self._since = None
 
     def heard(self) -> None:
-        """Note that content has come."""
+        """Reset the timeout after content."""
         self._since = None
 
     def broken(self) -> bool:
-        """Tell whether the CancelledError at hand is this deadline's and not another caller's."""
+        """Return whether the present CancelledError comes from this timeout."""
         task = self._task
         return self._expired and task is not None and task.uncancel() <= self._before
 
     def stop(self) -> None:
-        """Take the timer back."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def error(self) -> LLMTimeoutError:
-        """The error for a deadline that has passed."""
+        """Return the error for a passed timeout."""
         text = f"no content within {self._seconds:g} s; raise timeout= if the model needs longer"
         return LLMTimeoutError(text, **self._details)
 
     def _look(self) -> None:
         self._timer = None
         if self._task is None or self._since is None:
-            return  # the next wait sets the timer anew
+            return  # the next wait starts a new timer
         due = self._since + self._seconds
         if due > self._loop.time():
             self._timer = self._loop.call_at(due, self._look)
@@ -98,13 +101,13 @@ class Silence:
 
 
 class Chunks:
-    """The chunks of an SDK's stream, each awaited under a deadline for silence.
+    """The chunks of an SDK's stream, each awaited with a timeout.
 
     Args:
         stream: The SDK's stream.
-        silence: The deadline.
-        is_empty: Says of a chunk that it carries nothing, as those that only keep a connection alive; None where the
-            reader of the chunks calls ``silence.heard()`` itself.
+        silence: The timeout.
+        is_empty: Returns whether a chunk has no content, such as a ping; None when the consumer calls
+            ``silence.heard()`` itself.
         body: The bytes that the stream reads.
     """
 
@@ -137,12 +140,12 @@ class Chunks:
 
 
 class Opened:
-    """An answer that has begun.
+    """A response with its open stream.
 
     Attributes:
-        response: The HTTP response; None when a program has patched the SDK and gives answers itself.
-        events: What it says.
-        closes: Closes it.
+        response: The HTTP response; None when a program has patched the SDK and returns responses itself.
+        events: The stream events.
+        closes: Closes the response.
     """
 
     def __init__(self, response: Any, events: AsyncGenerator[StreamEvent, None]) -> None:
@@ -152,7 +155,7 @@ class Opened:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The response's headers."""
+        """The headers of the response."""
         return {} if self.response is None else self.response.headers
 
     async def __aenter__(self) -> Self:
@@ -163,23 +166,23 @@ class Opened:
             await self.closes()
 
 
-async def given(events: Iterable[StreamEvent]) -> AsyncGenerator[StreamEvent, None]:
-    """The events of a whole answer."""
+async def iterate_events(events: Iterable[StreamEvent]) -> AsyncGenerator[StreamEvent, None]:
+    """Yield the events of a whole response."""
     for event in events:
         yield event
 
 
 class AnswerBody:
-    """The bytes of an answer, counted and looked through on their way to the SDK.
+    """The bytes of a response, counted and scanned on their way to the SDK.
 
     Args:
-        response: The HTTP response, not yet read. Its ``aiter_bytes`` is replaced by one that looks.
-        limit: Bytes that an answer may have.
-        details: What errors are told: vendor and model.
-        scan: Whether to look for ``[DONE]`` and ``event: error``, of which OpenAI's SDK tells nothing.
+        response: The unread HTTP response. Its ``aiter_bytes`` is replaced by a scanning one.
+        limit: The maximum of bytes.
+        details: Vendor and model, for errors.
+        scan: Whether to look for ``[DONE]`` and ``event: error``, which OpenAI's SDK does not report.
 
     Attributes:
-        done: Whether ``data: [DONE]`` has come.
+        done: Whether ``data: [DONE]`` has arrived.
     """
 
     def __init__(self, response: Any, limit: int, details: dict[str, Any], *, scan: bool) -> None:
@@ -193,7 +196,7 @@ class AnswerBody:
         response.aiter_bytes = self._looked_through
 
     async def begins_as_json(self, silence: Silence) -> bool:
-        """Tell whether the body begins like a JSON object or array; what was read for that is kept."""
+        """Return whether the body starts like a JSON object or array; the bytes read stay available."""
         async for piece in self._timed(silence):
             self._head.append(piece)
             begun = piece.lstrip()
@@ -202,7 +205,7 @@ class AnswerBody:
         return False
 
     async def read(self, silence: Silence) -> bytes:
-        """The whole body."""
+        """Return the whole body."""
         pieces, self._head = self._head, []
         async for piece in self._timed(silence):
             pieces.append(piece)
@@ -217,7 +220,7 @@ class AnswerBody:
                 if silence.broken():
                     raise silence.error() from None
                 raise
-            # Servers send blanks to keep a connection alive while the model writes.
+            # Servers send white space to keep a connection alive while the model writes.
             silence.end(content=piece is None or not piece.isspace())
             if piece is None:
                 return
@@ -242,11 +245,11 @@ class AnswerBody:
         return self._scanned() if self._scan else self._bounded()
 
     async def _scanned(self) -> AsyncGenerator[bytes, None]:
-        # One generator for all of it: each costs as much as what it does.
+        # One generator for everything, because each generator costs as much as its work.
         held, tail = b"", b"\n"
         head, self._head = self._head, []
         for piece in head:
-            self._size -= len(piece)  # counted when it was read, and counted again below
+            self._size -= len(piece)  # counted when it was read, and again below
         async for piece in _chained(head, self._pieces) if head else self._pieces:
             self._counted(piece)
             data, held = (held + piece, b"") if held else (piece, b"")
@@ -257,7 +260,7 @@ class AnswerBody:
                 if start:
                     yield data[:start]
                 raise ErrorEvent(await self._error_data(data[start:]))
-            # A line that is cut may become an event of an error.
+            # The rest of an incomplete line may turn it into an error event.
             begun = 0 if data[-1:] in _LINE_ENDS else _begun_line(data)
             if begun:
                 data, held = data[:-begun], data[-begun:]
@@ -268,7 +271,7 @@ class AnswerBody:
             yield held
 
     async def _error_data(self, text: bytes) -> Any:
-        """The data of an error event that begins with ``text``."""
+        """Return the data of the error event that starts with ``text``."""
         async for piece in self._bounded_rest():
             if _BLANK_LINE.search(text) or len(text) > _LONGEST_ERROR:
                 break
@@ -280,7 +283,7 @@ class AnswerBody:
         try:
             return json.loads(data)
         except ValueError:
-            return data or "the server told of an error without a word about it"
+            return data or "the server sent an error without a message"
 
     async def _bounded_rest(self) -> AsyncGenerator[bytes, None]:
         yield b""
@@ -296,6 +299,79 @@ async def _chained(head: Sequence[bytes], pieces: AsyncIterator[bytes]) -> Async
 
 
 def _begun_line(data: bytes) -> int:
-    """Length of the last line where it may become ``event: error``: the rest of it is still to come."""
+    """Return the length of the last line if it may become ``event: error``, else 0."""
     line = data[max(data.rfind(b"\n"), data.rfind(b"\r")) + 1 :]
     return len(line) if line and any(mark.startswith(line) or line == mark for mark in _ERROR_LINES) else 0
+
+
+_Piece = TextDelta | ThinkingDelta | ToolCallDelta
+_TEXTS = (TextDelta, ThinkingDelta)
+
+
+class SurrogateJoiner:
+    """Join surrogate pairs that are split between two deltas, as servers that count in UTF-16 send them.
+
+    A high surrogate waits for the next delta of the same text. Without one it becomes U+FFFD, because no request and no
+    record can contain it.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: _Piece | None = None
+
+    def affects(self, event: StreamEvent) -> bool:
+        """Return whether ``event`` has to go through :meth:`joined`, which is rare."""
+        if self._waiting is not None:
+            return True
+        if isinstance(event, _TEXTS):
+            return has_halves(event.text)
+        if isinstance(event, BlockDone):
+            return isinstance(event.block, ThinkingBlock) and has_halves(event.block.content or "")
+        return has_halves(_text(event))
+
+    def joined(self, event: StreamEvent) -> Sequence[StreamEvent]:
+        """Return the events that can be passed on, with valid Unicode."""
+        joined: list[StreamEvent] = []
+        before, self._waiting = self._waiting, None
+        text = _text(event)
+        if before is not None:
+            if _strand(before) == _strand(event):
+                text = _text(before) + text
+            else:
+                joined.append(_with_text(before, sendable(_text(before))))
+        if isinstance(event, BlockDone) and isinstance(event.block, ThinkingBlock) and event.block.content:
+            # Adapters build the block from the original deltas.
+            event.block.content = sendable(event.block.content)
+        if not isinstance(event, _Piece):
+            return [*joined, event]
+        if "\ud800" <= text[-1:] <= "\udbff":
+            self._waiting = _with_text(event, text[-1])
+            text = text[:-1]
+        # A delta of a call carries its id and name even without text.
+        if text or self._waiting is None or isinstance(event, ToolCallDelta):
+            joined.append(_with_text(event, sendable(text)))
+        return joined
+
+
+def _text(event: StreamEvent) -> str:
+    match event.kind:
+        case "text" | "thinking":
+            return event.text
+        case "tool_call":
+            return event.arguments
+        case _:
+            return ""
+
+
+def _with_text(event: _Piece, text: str) -> _Piece:
+    return replace(event, arguments=text) if isinstance(event, ToolCallDelta) else replace(event, text=text)
+
+
+def _strand(event: StreamEvent) -> tuple[str, int]:
+    """Return the text that the event is a delta of."""
+    match event:
+        case TextDelta():
+            return event.kind, event.part
+        case ToolCallDelta():
+            return event.kind, event.index
+        case _:
+            return event.kind, 0

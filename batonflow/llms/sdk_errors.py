@@ -1,4 +1,4 @@
-"""What the vendors' SDKs raise, as errors of ours."""
+"""The errors of vendors' SDKs, translated into the errors of this package."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,12 +16,20 @@ from batonflow.llms.errors import (
     error_for_status,
 )
 
-__all__ = ["base_errors", "class_of_body", "redacted", "redirect_of", "refuses_streams", "translated", "words_of"]
+__all__ = [
+    "error_class_of",
+    "error_message",
+    "redacted",
+    "redirect_details",
+    "refuses_streams",
+    "sdk_error_classes",
+    "translate_error",
+]
 
 _KEY = re.compile(r"\b(?:sk|pk|rk|xai|gsk|AIza)[-_][A-Za-z0-9_*.-]{6,}")
 _KEY_LENGTH = 8
 
-# What vendors call an error that arrives when the HTTP status has long been sent.
+# The vendors' names for errors that arrive in a stream, after the HTTP status.
 _KINDS: Mapping[str, type[LLMError]] = {
     "overloaded_error": OverloadedError,
     "api_error": LLMServerError,
@@ -35,25 +43,25 @@ _KINDS: Mapping[str, type[LLMError]] = {
 }
 
 
-def base_errors(sdk: Any) -> tuple[type[Exception], ...]:
-    """The roots of the SDK's errors, whichever SDK it is."""
+def sdk_error_classes(sdk: Any) -> tuple[type[Exception], ...]:
+    """Return the base classes of an SDK's errors."""
     return tuple(getattr(sdk, name) for name in ("OpenAIError", "AnthropicError") if hasattr(sdk, name))
 
 
 def refuses_streams(err: Any) -> bool:
-    """Tell whether the vendor refuses a request because it asks for a stream."""
-    return getattr(err, "status_code", None) == 400 and _told(getattr(err, "body", None)).get("param") == "stream"
+    """Return whether the vendor refuses a request because it asks for a stream."""
+    return getattr(err, "status_code", None) == 400 and _error_in(getattr(err, "body", None)).get("param") == "stream"
 
 
-# Of these a client makes a GET, to which no vendor answers.
+# After these redirects a client sends a GET, which no vendor answers.
 _REPLACES_THE_REQUEST = (301, 302, 303)
 
 
-def redirect_of(response: Any) -> tuple[int, str] | None:
-    """Status and words for a redirect that kept the request from its server; None when there was not one.
+def redirect_details(response: Any) -> tuple[int, str] | None:
+    """Return status and message of a redirect that the request did not survive; None without one.
 
     Args:
-        response: The HTTP response, the last one where redirects were followed.
+        response: The HTTP response, the last one after redirects.
     """
     for one in (*response.history, response):
         followed = one is not response
@@ -64,34 +72,34 @@ def redirect_of(response: Any) -> tuple[int, str] | None:
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """``text`` without keys and headers: vendors and proxies quote them back."""
+    """Return ``text`` without keys and headers, which vendors and proxies quote."""
     for secret in secrets:
         if len(secret) >= _KEY_LENGTH:
             text = text.replace(secret, "***")
     return _KEY.sub("***", text)
 
 
-def translated(
+def translate_error(
     sdk: Any, http: Any, err: Any, *, secrets: Iterable[str], timeout: float, details: dict[str, Any]
 ) -> LLMError | None:
-    """The error of ours that says what ``err`` says; None for what is no error of the vendor's.
+    """Return the error of this package for an error of an SDK; None for other errors.
 
     Args:
         sdk: The vendor's SDK.
         http: Its HTTP package.
-        err: What was raised.
-        secrets: What must not stand in the message.
-        timeout: Seconds that were allowed.
-        details: What all of our errors are told: vendor, model, shown.
+        err: The error.
+        secrets: The texts to redact in the message.
+        timeout: The timeout in seconds.
+        details: The arguments of all errors: vendor, model, shown.
     """
     hidden = list(secrets)
-    text = redacted(words_of(getattr(err, "body", None)) or str(err) or type(err).__name__, hidden)
+    text = redacted(error_message(getattr(err, "body", None)) or str(err) or type(err).__name__, hidden)
     if isinstance(err, sdk.APITimeoutError | http.TimeoutException):
         return LLMTimeoutError(f"no answer within {timeout:g} s, or no connection within the time for one", **details)
     if isinstance(err, sdk.APIResponseValidationError):
-        return InvalidResponseError(f"an answer that is none of this API: {text}", **details)
+        return InvalidResponseError(f"the response is not one of this API: {text}", **details)
     if isinstance(err, sdk.APIStatusError):
-        found = redirect_of(err.response)
+        found = redirect_details(err.response)
         if found is not None:
             return LLMRequestError(redacted(found[1], hidden), **details, status_code=found[0])
         return _of_status(err, text, details)
@@ -100,39 +108,39 @@ def translated(
         where = "the connection broke" if details["shown"] else "no connection"
         return LLMConnectionError(f"{where}: {text}{redacted(cause, hidden)}", **details)
     if isinstance(err, sdk.APIError):
-        return class_of_body(err.body, text)(text, **details)
+        return error_class_of(err.body, text)(text, **details)
     if isinstance(err, ValueError):
-        return InvalidResponseError(f"something that is not JSON: {text}", **details)
-    if isinstance(err, base_errors(sdk)):
+        return InvalidResponseError(f"the response is not JSON: {text}", **details)
+    if isinstance(err, sdk_error_classes(sdk)):
         return LLMRequestError(text, **details)
     return None
 
 
 def _of_status(err: Any, text: str, details: dict[str, Any]) -> LLMError:
     headers = cast("Mapping[str, str]", err.response.headers)
-    told: dict[str, Any] = {
+    error: dict[str, Any] = {
         "status_code": err.status_code,
         "request_id": err.request_id or headers.get("x-request-id") or headers.get("request-id"),
         "retry_after": _retry_after(headers),
     }
-    kind = class_of_body(err.body, text) if err.status_code < 400 else None
-    return (kind or error_for_status(err.status_code, f"{_kind(err.body)} {text}"))(text, **details, **told)
+    kind = error_class_of(err.body, text) if err.status_code < 400 else None
+    return (kind or error_for_status(err.status_code, f"{_kind(err.body)} {text}"))(text, **details, **error)
 
 
-def class_of_body(body: Any, text: str) -> type[LLMError]:
-    """The class of error for a body alone: by the vendor's word, or by an HTTP status that stands in its place."""
+def error_class_of(body: Any, text: str) -> type[LLMError]:
+    """Return the error class for a body, by the vendor's code or an HTTP status in it."""
     kind = _kind(body)
     if kind in _KINDS:
         return _KINDS[kind]
-    code = str(_told(body).get("code") or "")
+    code = str(_error_in(body).get("code") or "")
     if code.isdecimal() and 400 <= int(code) < 600:
         return error_for_status(int(code), f"{kind} {text}")
     refused = error_for_status(400, f"{kind} {text}")
     return refused if kind else LLMServerError
 
 
-def _told(body: Any) -> dict[str, Any]:
-    """What an error's body says, however deep it lies under ``error``."""
+def _error_in(body: Any) -> dict[str, Any]:
+    """Return the error in a body, at any depth under ``error``."""
     while isinstance(body, dict):
         given = cast("dict[str, Any]", body)
         if not isinstance(given.get("error"), dict):
@@ -142,29 +150,29 @@ def _told(body: Any) -> dict[str, Any]:
 
 
 def _kind(body: Any) -> str:
-    """The vendor's word for an error: its type or its code, whichever is one that we know."""
-    told = _told(body)
+    """Return the vendor's type or code of an error, whichever is known."""
+    error = _error_in(body)
     for name in ("code", "type"):
-        if told.get(name) in _KINDS or told.get(name) == "context_length_exceeded":
-            return str(told[name])
-    return str(told.get("type") or told.get("code") or "")
+        if error.get(name) in _KINDS or error.get(name) == "context_length_exceeded":
+            return str(error[name])
+    return str(error.get("type") or error.get("code") or "")
 
 
-def words_of(body: Any) -> str:
-    """The vendor's message in an error's body, with the code if there is one; empty when it has no message."""
+def error_message(body: Any) -> str:
+    """Return the vendor's message in an error body, with its code; empty without a message."""
     if isinstance(body, str):
         return body
-    told = _told(body)
-    if not told and isinstance(body, dict) and isinstance(cast("dict[str, Any]", body).get("error"), str):
+    error = _error_in(body)
+    if not error and isinstance(body, dict) and isinstance(cast("dict[str, Any]", body).get("error"), str):
         return cast("dict[str, Any]", body)["error"]
-    message, code = told.get("message"), told.get("code")
+    message, code = error.get("message"), error.get("code")
     if not isinstance(message, str) or not message:
         return ""
     return f"{message} [{code}]" if isinstance(code, str) and code and code not in message else message
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, in either of the forms vendors send; dates are left to the SDK."""
+    """Return the seconds to wait, from either header of the vendors; dates are left to the SDK."""
     for name, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
             return float(headers[name]) / divisor

@@ -1,4 +1,4 @@
-"""What the adapters over vendors' SDKs have in common: clients, keys and errors."""
+"""The base of the adapters over vendors' SDKs: clients, keys and errors."""
 
 import asyncio
 import inspect
@@ -16,8 +16,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, SecretStr, ValidationError,
 
 from batonflow.instrumentation.logs import logger_named
 from batonflow.instrumentation.redaction import never_show
-from batonflow.llms._clients import Clients
-from batonflow.llms._vendor import aload
+from batonflow.llms._vendor import Clients, aload
 from batonflow.llms.answer import incomplete
 from batonflow.llms.blocks import CitableBlock, ImageBlock, MediaBlock
 from batonflow.llms.errors import (
@@ -29,17 +28,16 @@ from batonflow.llms.errors import (
 )
 from batonflow.llms.fetching import FetchError, FetchPolicy, fetching
 from batonflow.llms.function_calling import FunctionCallingLLM
-from batonflow.llms.halves import Halves
 from batonflow.llms.messages import LLMMetadata
-from batonflow.llms.sdk_body import AnswerBody, Chunks, ErrorEvent, Opened, Silence, given
+from batonflow.llms.sdk_body import AnswerBody, Chunks, ErrorEvent, Opened, Silence, SurrogateJoiner, iterate_events
 from batonflow.llms.sdk_errors import (
-    base_errors,
-    class_of_body,
+    error_class_of,
+    error_message,
     redacted,
-    redirect_of,
+    redirect_details,
     refuses_streams,
-    translated,
-    words_of,
+    sdk_error_classes,
+    translate_error,
 )
 from batonflow.llms.sendable import json_data
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
@@ -52,9 +50,9 @@ __all__ = ["SDKModel", "unsupported"]
 
 _OFFICIAL_TIMEOUT = 600.0
 _CONNECT_TIMEOUT = 5.0
-# Seconds that a server has to end an answer whose terminal mark has come; openai's SDK waits as long.
+# Seconds for a server to close a response after its terminal mark, as in openai's SDK.
 _DRAIN_TIME = 0.1
-# Has the SDKs give the HTTP response, unread, in place of an answer.
+# This header makes the SDKs return the unread HTTP response.
 _RAW_RESPONSE = "X-Stainless-Raw-Response"
 
 _logger = logger_named(__name__)
@@ -64,45 +62,45 @@ class SDKModel(FunctionCallingLLM):
     """A model behind a vendor's SDK.
 
     Args:
-        model: The model's name, as the vendor has it.
-        temperature: How freely it writes; None leaves it to the vendor.
-        max_tokens: How much it writes at most.
-        api_key: The key; from the environment when left out.
-        base_url: Another address than the vendor's.
-        timeout: Seconds that the vendor may send no content, before its answer and within it. Comments, pings and empty
-            events are not content. A connection must be there within five seconds, or within these if they are fewer.
-        max_retries: How often the SDK repeats a request that failed before its answer began.
-        default_headers: Sent with every request.
-        http_client: An ``httpx2.AsyncClient`` to use, for a proxy or a certificate of one's own; it is not closed
-            here. A client belongs to one event loop, and synchronous calls run on another than asynchronous ones: give
-            a function that makes a client if the model is used both ways.
-        additional_kwargs: Merged into the body of every request, over whatever is computed here; None takes a key out.
-            What the SDK's method does not know goes into ``extra_body``.
-        context_window: Tokens the model can read and write.
-        is_function_calling_model: Whether it takes tools.
-        strict_tools: Whether the vendor is to hold the model to the tools' schemas, as far as they have a strict form.
-        reuse_client: Whether requests share connections; otherwise each opens its own and closes it.
-        streaming: Whether answers are streamed. With False each comes in one piece, also where pieces are asked for;
-            ``stream=False`` among the options of a call does the same for that call. A model whose vendor refuses to
-            stream (a 400 about ``stream``), or answers with a JSON body, is asked for whole answers from then on.
-        fetch_urls: Whether this process fetches documents and sounds whose address the vendor does not fetch itself.
-            When left out it does so, but not in runs that a server begins: there a client may have chosen the address.
-            True fetches there too, False nowhere, and a ``FetchPolicy`` says more. Addresses of private networks are
-            not fetched.
-        max_answer_bytes: Bytes that an answer may have on the wire.
+        model: The vendor's name of the model.
+        temperature: The sampling temperature; None for the vendor's default.
+        max_tokens: The maximum of output tokens.
+        api_key: The key; by default from the environment.
+        base_url: A URL in place of the vendor's.
+        timeout: Seconds without content from the vendor, before and within a response. Comments, pings and empty events
+            are not content. The limit for connecting is five seconds, or these if they are fewer.
+        max_retries: The number of the SDK's retries before a response starts.
+        default_headers: Headers of every request.
+        http_client: An ``httpx2.AsyncClient``, for a proxy or a certificate; it is not closed here. A client belongs to
+            one event loop, and synchronous calls run on another loop than asynchronous ones: pass a function that makes
+            a client if the model is used both ways.
+        additional_kwargs: Entries for the body of every request, which replace computed ones; None removes an entry.
+            Entries that the SDK's method does not know go into ``extra_body``.
+        context_window: Tokens of input and output.
+        is_function_calling_model: Whether the model takes tools.
+        strict_tools: Whether the vendor should enforce the schemas of tools that have a strict form.
+        reuse_client: Whether requests share connections; otherwise each request opens and closes its own.
+        streaming: Whether responses are streamed. With False each arrives whole, also in streaming methods, as with the
+            option ``stream=False`` of a call. After a vendor refuses to stream a model (a 400 about ``stream``), or
+            answers with a JSON body, its responses are requested whole.
+        fetch_urls: Whether this process fetches documents and audio from URLs that the vendor does not fetch itself.
+            The default is to fetch, except in runs that a server starts, because a client may have chosen the URL
+            there. True fetches there too, False fetches nothing, and a ``FetchPolicy`` has further rules. Private
+            networks are never fetched from.
+        max_answer_bytes: The maximum of bytes of a response.
 
     Raises:
-        MissingKeyError: No key; the message names the environment variable.
-        LLMConfigurationError: A setting that cannot be.
+        MissingKeyError: There is no key; the message names the environment variable.
+        LLMConfigurationError: A setting is invalid.
     """
 
     vendor: ClassVar[str]
     sdk_name: ClassVar[str]
     key_variables: ClassVar[tuple[str, ...]]
     url_variable: ClassVar[str | None] = None
-    # Whether the reader of chunks tells of content itself, which costs less than to look at every chunk twice.
+    # Whether the reader of chunks reports content itself, which costs less than examining every chunk twice.
     _reader_hears: ClassVar[bool] = False
-    # Whether the SDK passes over [DONE] and error events without a word.
+    # Whether the SDK ignores [DONE] and error events.
     _scans: ClassVar[bool] = False
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
@@ -126,7 +124,7 @@ class SDKModel(FunctionCallingLLM):
     max_answer_bytes: int = Field(default=256 * 1024 * 1024, gt=0)
 
     _clients: Clients = PrivateAttr(default_factory=Clients)
-    # Names of models that do not stream, as their servers have said or shown.
+    # The models that do not stream, as their servers have reported or shown.
     _whole_only: set[str] = PrivateAttr(default_factory=set[str])
 
     def __init__(self, model: str, **data: Any) -> None:
@@ -145,14 +143,13 @@ class SDKModel(FunctionCallingLLM):
             self.api_key = None if found is None else SecretStr(found)
         if self.api_key is None or not self.api_key.get_secret_value():
             raise MissingKeyError(
-                f"no key: set {self.key_variables[0]} or give api_key=... (any text for a server of your own that "
-                "wants none)",
+                f"no key: set {self.key_variables[0]} or give api_key=... (any text for your own server without keys)",
                 vendor=self.vendor,
                 model=model,
             )
 
     def _misfit(self, err: ValidationError, model: Any) -> LLMConfigurationError:
-        """The error for constructor arguments that cannot be; their values may be secrets and are not shown."""
+        """Return the error for invalid constructor arguments, without their values, which may be secrets."""
         known, problems = list(type(self).model_fields), list[str]()
         for one in err.errors(include_input=False, include_url=False):
             name = ".".join(str(part) for part in one["loc"])
@@ -161,7 +158,7 @@ class SDKModel(FunctionCallingLLM):
                 continue
             near = get_close_matches(name, known, n=1)
             meant = f"did you mean {near[0]}?" if near else "options of the vendor's go into additional_kwargs"
-            problems.append(f"{name} is no argument of {type(self).__name__}; {meant}")
+            problems.append(f"{name} is not an argument of {type(self).__name__}; {meant}")
         return LLMConfigurationError("; ".join(problems), vendor=self.vendor, model=str(model))
 
     @field_serializer("additional_kwargs")
@@ -178,7 +175,7 @@ class SDKModel(FunctionCallingLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        """A function calling chat model."""
+        """The metadata of a function calling chat model."""
         return LLMMetadata(
             model_name=self.model,
             context_window=self.context_window,
@@ -188,11 +185,11 @@ class SDKModel(FunctionCallingLLM):
         )
 
     def _make_client(self, sdk: Any, options: dict[str, Any]) -> Any:
-        """The SDK's asynchronous client."""
+        """Return the SDK's asynchronous client."""
         raise NotImplementedError
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
-        """Refuse options that cannot be."""
+        """Raise an error for invalid options."""
         if not isinstance(options.get("stream"), bool | None):
             raise LLMConfigurationError(
                 f"stream is True or False, got {options['stream']!r}", vendor=self.vendor, model=self.model
@@ -209,7 +206,7 @@ class SDKModel(FunctionCallingLLM):
     def _new_client(self, sdk: Any, http: Any) -> Any:
         assert self.api_key is not None  # checked by the constructor
         key = self.api_key.get_secret_value()
-        never_show(key)  # a vendor may quote it, and the SDK's error that, in a traceback
+        never_show(key)  # a vendor may quote the key, and the SDK's error may quote the vendor in a traceback
         options: dict[str, Any] = {
             "api_key": key,
             "base_url": self.base_url,
@@ -221,46 +218,46 @@ class SDKModel(FunctionCallingLLM):
         try:
             return self._make_client(sdk, options)
         except (TypeError, ValueError) as err:
-            # An http_client of another package, a key that cannot stand in a header.
+            # An http_client of another package, or a key that is not a valid header.
             raise LLMConfigurationError(str(err), vendor=self.vendor, model=self.model) from err
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
-        """What to send for ``request``, but for the options."""
+        """Return the body for ``request``, without the options."""
         raise NotImplementedError
 
     def _renamed(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Options of a call under the vendor's names."""
+        """Return the options of a call under the vendor's names."""
         return options
 
     def _method(self, client: Any, body: dict[str, Any]) -> Any:
-        """The SDK's method that sends ``body``."""
+        """Call the SDK's method that sends ``body``."""
         raise NotImplementedError
 
     def _read(self, stream: Any) -> AsyncGenerator[StreamEvent, None]:
-        """The events in the SDK's stream."""
+        """Yield the events of the SDK's stream."""
         raise NotImplementedError
 
     def _read_whole(self, answer: Any) -> Iterable[StreamEvent]:
-        """The events that an answer in one piece stands for, ``Finish`` last."""
+        """Return the events of a whole response, ``Finish`` last."""
         raise NotImplementedError
 
     def _whole_class(self, sdk: Any, body: Mapping[str, Any]) -> Any:
-        """The SDK's class of an answer in one piece."""
+        """Return the SDK's class of a whole response."""
         raise NotImplementedError
 
     def _instead(self, err: Any, request: ChatRequest) -> Sequence[StreamEvent]:  # noqa: ARG002 - for adapters
-        """The events that an error of the vendor's stands for, ``Finish`` last; nothing when it is an error."""
+        """Return the events for a vendor's error that is a response, ``Finish`` last; empty for a real error."""
         return ()
 
     def _is_empty(self, chunk: Any) -> bool:  # noqa: ARG002 - for adapters
-        """Tell whether a chunk of the SDK's stream only keeps the connection alive."""
+        """Return whether a chunk of the SDK's stream has no content, such as a ping."""
         return False
 
     def _request_id(self, headers: Mapping[str, str]) -> str | None:
         return headers.get("x-request-id")
 
     def _tool_schema(self, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
-        """The tool's schema as it is to be sent, and whether the vendor is to hold the model to it."""
+        """Return the schema of a tool, and whether the vendor should enforce it."""
         strict = strict_schema(tool.parameters) if self.strict_tools else None
         return (tool.parameters, False) if strict is None else (strict, True)
 
@@ -271,7 +268,7 @@ class SDKModel(FunctionCallingLLM):
         return {name: value for name, value in body.items() if value is not None}
 
     def _fetched(self, request: ChatRequest) -> dict[str, Any]:
-        """The same for a request with data that are elsewhere."""
+        """Return the request with the data of files and URLs loaded."""
         try:
             with fetching(self.fetch_urls):
                 return self._merged(request)
@@ -279,23 +276,23 @@ class SDKModel(FunctionCallingLLM):
             raise FetchError(str(err), **self._named) from err
 
     def _streams(self, request: ChatRequest, model: str) -> bool:
-        """Tell whether to ask for a stream."""
+        """Return whether to request a stream."""
         asked = (request.stream, self.additional_kwargs.get("stream"), self.streaming)
         return next(one for one in asked if one is not None) and model not in self._whole_only
 
     async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
         sdk, http = await aload(self.sdk_name, self.sdk_name), await aload("httpx2", self.sdk_name)
-        # Files are read and addresses fetched while the body is made.
+        # Files are read and URLs are fetched while the body is made.
         fetches = any(not _is_here(block) for message in request.messages for block in message.blocks)
         body = await in_thread(self._fetched, request) if fetches else self._merged(request)
-        told = body.get("timeout", self.timeout)
-        seconds = float(told) if isinstance(told, int | float) else self.timeout
+        timeout = body.get("timeout", self.timeout)
+        seconds = float(timeout) if isinstance(timeout, int | float) else self.timeout
         client = await self._client()
         shown, opened, silence = False, None, Silence(seconds, self._named)
         instead: Sequence[StreamEvent] = ()
         try:
             opened = await self._opened(client, body, silence)
-            async with opened, aclosing(self._understood(opened)) as events:
+            async with opened, aclosing(self._events_of(opened)) as events:
                 async for event in events:
                     if isinstance(event, Finish):
                         await _drain(http, opened.response)
@@ -306,8 +303,8 @@ class SDKModel(FunctionCallingLLM):
         except LLMError as err:
             err.shown = shown
             raise
-        except (*base_errors(sdk), http.HTTPError, http.InvalidURL, ValueError) as err:
-            translation = translated(
+        except (*sdk_error_classes(sdk), http.HTTPError, http.InvalidURL, ValueError) as err:
+            translation = translate_error(
                 sdk, http, err, secrets=self._secrets(body), timeout=seconds, details={**self._named, "shown": shown}
             )
             if translation is None:
@@ -323,21 +320,21 @@ class SDKModel(FunctionCallingLLM):
             yield event
         if instead:
             return
-        assert opened is not None  # else an error was raised, or events were given in its place
+        assert opened is not None  # otherwise an error was raised, or events were returned
         kind = opened.headers.get("content-type", "")
         if not shown and "event-stream" not in kind:
-            raise self._no_answer(
+            raise self._invalid_response(
                 f"the answer is {kind or 'something untyped'}, not a stream of events; is base_url right?", opened
             )
         raise incomplete(shown, self.vendor, self.model)
 
     async def _opened(self, client: Any, body: dict[str, Any], silence: Silence) -> Opened:
-        """Send the request and open its answer: a stream, or a whole answer where streams are not wanted or refused."""
+        """Send the request and open its response: a stream, or a whole response."""
         method = self._method(client, body)
         if body["stream"]:
             try:
                 stream = await self._sent(method, body)
-            except base_errors(await aload(self.sdk_name, self.sdk_name)) as err:
+            except sdk_error_classes(await aload(self.sdk_name, self.sdk_name)) as err:
                 if not refuses_streams(err):
                     raise
                 self._remember_whole(body)
@@ -345,14 +342,14 @@ class SDKModel(FunctionCallingLLM):
                 return await self._opened_stream(stream, body, silence)
         whole = {name: value for name, value in body.items() if name not in {"stream", "stream_options"}}
         whole["extra_headers"] = {**(body.get("extra_headers") or {}), _RAW_RESPONSE: "stream"}
-        # Else Anthropic's SDK refuses long answers in one piece.
+        # Anthropic's SDK refuses long responses that are not streamed, unless there is a timeout.
         whole.setdefault("timeout", client.timeout)
         answer = await self._sent(method, whole)
         response = getattr(answer, "http_response", None)
         if response is None:
-            # Programs that patch the SDK give the answer itself.
-            opened = Opened(None, given(()))
-            opened.events = given(self._told_whole(answer, opened))
+            # A program that patches the SDK returns the response itself.
+            opened = Opened(None, iterate_events(()))
+            opened.events = iterate_events(self._events_of_whole(answer, opened))
             return opened
         return await self._opened_whole(response, body, silence)
 
@@ -378,55 +375,55 @@ class SDKModel(FunctionCallingLLM):
     async def _opened_whole(
         self, response: Any, body: dict[str, Any], silence: Silence, arriving: AnswerBody | None = None
     ) -> Opened:
-        """A whole answer, read to its end."""
-        opened = Opened(response, given(()))
+        """Read a whole response to its end."""
+        opened = Opened(response, iterate_events(()))
         try:
             self._check_redirects(response)
             arriving = arriving or AnswerBody(response, self.max_answer_bytes, self._named, scan=False)
             data = await arriving.read(silence)
             answer = self._as_answer(data, await aload(self.sdk_name, self.sdk_name), body, opened)
-            opened.events = given(self._told_whole(answer, opened))
+            opened.events = iterate_events(self._events_of_whole(answer, opened))
         except BaseException:
             await response.aclose()
             raise
         return opened
 
     def _as_answer(self, data: bytes, sdk: Any, body: Mapping[str, Any], opened: Opened) -> Any:
-        """The SDK's object for a whole answer's bytes."""
+        """Return the SDK's object for the bytes of a whole response."""
         try:
-            told: Any = json.loads(data)
+            decoded: Any = json.loads(data)
         except ValueError as err:
             kind = opened.headers.get("content-type", "") or "something untyped"
-            raise self._no_answer(f"the answer is {kind} and not JSON; is base_url right?", opened) from err
-        if not isinstance(told, dict):
-            raise self._no_answer(f"the answer is a JSON {type(told).__name__}, not an object", opened)
-        given = cast("dict[str, Any]", told)
+            raise self._invalid_response(f"the answer is {kind} and not JSON; is base_url right?", opened) from err
+        if not isinstance(decoded, dict):
+            raise self._invalid_response(f"the answer is a JSON {type(decoded).__name__}, not an object", opened)
+        given = cast("dict[str, Any]", decoded)
         if given.get("error"):
-            raise self._told_error(given, opened)
+            raise self._reported_error(given, opened)
         return self._whole_class(sdk, body).construct(**given)
 
-    def _told_whole(self, answer: Any, opened: Opened) -> list[StreamEvent]:
-        with self._misfits(opened):
+    def _events_of_whole(self, answer: Any, opened: Opened) -> list[StreamEvent]:
+        with self._translating_misfits(opened):
             return list(self._read_whole(answer))
 
-    def _told_error(self, data: Any, opened: Opened) -> LLMError:
-        """The error of ours for an error that a server tells in an answer of status 200."""
-        text = redacted(words_of(data) or str(data)[:1000], self._secrets({}))
+    def _reported_error(self, data: Any, opened: Opened) -> LLMError:
+        """Return the error of this package for an error in a response of status 200."""
+        text = redacted(error_message(data) or str(data)[:1000], self._secrets({}))
         if isinstance(data, dict) and cast("dict[str, Any]", data).get("type") == "error" and "error" not in data:
-            # The type is that of the event.
+            # The type is the type of the event.
             data = {"code": cast("dict[str, Any]", data).get("code")}
-        return class_of_body(data, text)(text, **self._about(opened))
+        return error_class_of(data, text)(text, **self._about(opened))
 
-    def _no_answer(self, text: str, opened: Opened) -> InvalidResponseError:
+    def _invalid_response(self, text: str, opened: Opened) -> InvalidResponseError:
         return InvalidResponseError(text, **self._about(opened))
 
     @property
     def _named(self) -> dict[str, Any]:
-        """What every error says."""
+        """The arguments of all errors."""
         return {"vendor": self.vendor, "model": self.model}
 
     def _about(self, opened: Opened) -> dict[str, Any]:
-        """What errors say of an answer."""
+        """Return the arguments of errors about a response."""
         return {
             "status_code": None if opened.response is None else opened.response.status_code,
             "request_id": self._request_id(opened.headers),
@@ -434,23 +431,23 @@ class SDKModel(FunctionCallingLLM):
         }
 
     def _check_redirects(self, response: Any) -> None:
-        found = redirect_of(response)
+        found = redirect_details(response)
         if found is not None:
             status, text = found
             raise LLMRequestError(redacted(text, self._secrets({})), status_code=status, **self._named)
 
     def _remember_whole(self, body: Mapping[str, Any]) -> None:
-        _logger.info("%s %s does not stream; it is asked for whole answers from now on", self.vendor, body["model"])
+        _logger.info("%s %s does not stream; its responses are requested whole from now on", self.vendor, body["model"])
         self._whole_only.add(str(body["model"]))
 
     async def _sent(self, method: Any, body: dict[str, Any]) -> Any:
-        """The SDK's stream; what cannot be sent is the request's fault, and was not sent."""
+        """Open the SDK's stream; raise LLMRequestError for a request that cannot be sent."""
         arguments = _arguments(method, body)
         try:
             try:
                 return await method(**arguments)
             except ValueError:
-                # Looked through only now: no other request needs it, and this one the SDK could not even write.
+                # Only now, because no other request needs the check, and the SDK could not serialize this one.
                 changed = json_data(arguments)
                 if changed == arguments:
                     raise
@@ -461,34 +458,34 @@ class SDKModel(FunctionCallingLLM):
             text = redacted(str(err), self._secrets(body))
             raise LLMRequestError(f"it cannot be sent: {text}", vendor=self.vendor, model=self.model) from err
 
-    async def _understood(self, opened: Opened) -> AsyncGenerator[StreamEvent, None]:
-        """The events of an answer; an event that makes no sense is an error of ours.
+    async def _events_of(self, opened: Opened) -> AsyncGenerator[StreamEvent, None]:
+        """Yield the events of a response; translate errors about invalid events.
 
-        The SDKs check nothing: JSON of any other form comes out as objects without what the vendor's have.
+        The SDKs do not validate: other JSON becomes objects with missing attributes.
         """
-        halves = Halves()
-        with self._misfits(opened):
+        halves = SurrogateJoiner()
+        with self._translating_misfits(opened):
             async with aclosing(opened.events) as events:
                 async for event in events:
-                    if halves.concern(event):
-                        for one in halves.whole(event):
+                    if halves.affects(event):
+                        for one in halves.joined(event):
                             yield one
                     else:
                         yield event
 
     @contextmanager
-    def _misfits(self, opened: Opened) -> Generator[None, None, None]:
-        """Turn into errors of ours what reading an answer of another form raises."""
+    def _translating_misfits(self, opened: Opened) -> Generator[None, None, None]:
+        """Translate the errors of reading a response in another form."""
         try:
             yield
         except ErrorEvent as err:
-            raise self._told_error(err.data, opened) from None
+            raise self._reported_error(err.data, opened) from None
         except (AttributeError, TypeError, LookupError) as err:
             text = redacted(str(err), self._secrets({}))
-            raise self._no_answer(f"an event that is not one of this API: {text}", opened) from err
+            raise self._invalid_response(f"an event that is not one of this API: {text}", opened) from err
 
     async def _finished(self, event: Finish, opened: Opened) -> Finish:
-        """The terminal mark with what is known beside the vendor's words: whose it is, which request, what it cost."""
+        """Return the terminal mark with vendor, request id and cost added."""
         usage, model = event.usage, event.model or self.model
         if usage is not None and self._priced and prices_available():
             await aload("genai_prices", "prices")
@@ -502,15 +499,15 @@ class SDKModel(FunctionCallingLLM):
 
     @property
     def _priced(self) -> bool:
-        """Whether the public price list holds for this address."""
+        """Return whether the public price list applies to this URL."""
         return self.base_url is None or self.vendor in self.base_url
 
     async def aclose(self) -> None:
-        """Close this loop's connections; the next request opens new ones."""
+        """Close the connections of this event loop; the next request opens new ones."""
         await self._clients.close()
 
     def _secrets(self, body: Mapping[str, Any]) -> list[str]:
-        """What no message of ours may show."""
+        """Return the texts to redact in error messages."""
         key = self.api_key.get_secret_value() if self.api_key is not None else ""
         per_call: Mapping[str, Any] = body.get("extra_headers") or {}
         headers = [*(self.default_headers or {}).values(), *map(str, per_call.values())]
@@ -518,13 +515,13 @@ class SDKModel(FunctionCallingLLM):
 
 
 def _credentials(url: str | None) -> list[str]:
-    """User and password in an address, as they stand there."""
+    """Return user and password of a URL, as written there."""
     found = urlsplit(url or "").netloc.rpartition("@")[0]
     return [found, *found.split(":", 1)] if found else []
 
 
 def _is_here(block: Any) -> bool:
-    """Whether a block's data are in it, or at an address that goes to the vendor as it is."""
+    """Return whether the data of a block are inline, or at a URL that the vendor fetches itself."""
     if isinstance(block, CitableBlock):
         return all(_is_here(inner) for inner in block.content)
     if not isinstance(block, MediaBlock):
@@ -533,12 +530,12 @@ def _is_here(block: Any) -> bool:
 
 
 def unsupported(block: Any, api: str) -> LLMRequestError:
-    """The error for a block that an API does not take."""
-    return LLMRequestError(f"{api} take no {type(block).__name__}: leave it out, or ask a model that can read it")
+    """Return the error for a block that an API does not take."""
+    return LLMRequestError(f"{api} do not accept {type(block).__name__}: leave it out, or use a model that can read it")
 
 
 async def _drain(http: Any, response: Any) -> None:
-    """Read what comes after the terminal mark, nearly always nothing: only then can the connection be used again."""
+    """Read the rest after the terminal mark, usually nothing, so that the connection can be used again."""
     if response is None or response.is_closed:
         return
     try:
@@ -546,7 +543,7 @@ async def _drain(http: Any, response: Any) -> None:
             async for _ in response.stream:
                 pass
     except (TimeoutError, http.HTTPError, http.StreamError):
-        # The answer is whole, whatever happens to its connection.
+        # The response is complete, so an error of its connection does not matter.
         pass
 
 
@@ -556,7 +553,7 @@ def _known(function: Any) -> frozenset[str]:
 
 
 def _arguments(method: Any, body: dict[str, Any]) -> dict[str, Any]:
-    """``body`` as arguments of the SDK's method: what it has no parameter for goes into ``extra_body``."""
+    """Return ``body`` as arguments of the SDK's method; unknown entries go into ``extra_body``."""
     known = _known(method.__func__)
     arguments = {name: value for name, value in body.items() if name in known}
     rest = {name: value for name, value in body.items() if name not in known}
@@ -566,7 +563,7 @@ def _arguments(method: Any, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def redacted_url(url: Any) -> Any:
-    """An address without user and password."""
+    """Return a URL without user and password."""
     if not isinstance(url, str) or "@" not in url:
         return url
     parts = urlsplit(url)

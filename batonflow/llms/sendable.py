@@ -1,4 +1,4 @@
-"""What can be sent and written down: text of whole characters, numbers that JSON has."""
+"""Text and data that vendors and stores accept: valid Unicode, and finite numbers."""
 
 from collections.abc import Callable
 from math import isfinite
@@ -8,7 +8,7 @@ __all__ = ["has_halves", "json_data", "sendable", "whole_texts"]
 
 
 def has_halves(text: str) -> bool:
-    """Whether there are halves of characters in ``text``, which UTF-8 has no form for."""
+    """Return whether ``text`` contains lone surrogates, which UTF-8 cannot encode."""
     if text.isascii():
         return False
     try:
@@ -19,10 +19,10 @@ def has_halves(text: str) -> bool:
 
 
 def sendable(text: str) -> str:
-    r"""``text`` in whole characters: two halves of one are joined, and U+FFFD stands for a half that is alone.
+    r"""Return ``text`` as valid Unicode: surrogate pairs are joined, and lone surrogates become U+FFFD.
 
-    Servers and files that count in UTF-16 leave halves, names of files that are not UTF-8 too. Neither a request nor a
-    snapshot could hold them.
+    Servers that count in UTF-16 send surrogates, and file names may contain them. Neither a request nor a snapshot can
+    hold them.
 
     Example:
         >>> sendable("wave \ud83c" + "\udf0a") == "wave \U0001f30a"
@@ -34,12 +34,12 @@ def sendable(text: str) -> str:
 
 
 def whole_texts(value: Any) -> Any:
-    """Plain data with all texts in it sendable, also the names in dicts."""
+    """Return data with valid Unicode in all texts and keys."""
     return _changed(value, _whole)
 
 
 def json_data(value: Any) -> Any:
-    """The same with None for numbers that JSON has not: those that are none, and those without end."""
+    """Return data with valid Unicode, and None in place of NaN and infinity."""
     return _changed(value, _written)
 
 

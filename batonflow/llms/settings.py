@@ -1,19 +1,53 @@
-"""Settings: the model of agents that are given none, for programs that set it in one place."""
+"""Models by name, and the default model of agents that are created without a model."""
 
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
+from batonflow import llms
 from batonflow.llms.base import LLM
 from batonflow.llms.errors import LLMConfigurationError
-from batonflow.llms.registry import llm_from
 
-__all__ = ["LLMSettings", "Settings"]
+__all__ = ["LLMSettings", "Settings", "llm_from"]
+
+# The class of each prefix.
+_ADAPTERS = {
+    "openai": "OpenAI",
+    "responses": "OpenAIResponses",
+    "anthropic": "Anthropic",
+    "deepseek": "DeepSeek",
+    "ollama": "Ollama",
+    "compatible": "OpenAILike",
+}
+
+
+def llm_from(name: str, **options: Any) -> LLM:
+    """Return the model for a name.
+
+    Args:
+        name: ``"prefix:model"``, split at the first colon. Prefixes: openai, responses (OpenAI's other API), anthropic,
+            deepseek, ollama, compatible (any server with OpenAI's chat protocol; pass ``base_url``).
+        **options: Options of the adapter: ``api_key``, ``temperature`` and so on.
+
+    Raises:
+        LLMConfigurationError: An unknown prefix, no model, or no key; the message lists the prefixes or names the
+            missing environment variable.
+
+    Example:
+        >>> llm = llm_from("openai:gpt-5.6")
+        >>> local = llm_from("ollama:qwen3:8b")
+    """
+    prefix, _, model = name.partition(":")
+    adapter = _ADAPTERS.get(prefix)
+    if adapter is None or not model:
+        known = ", ".join(f"{one}:<model>" for one in sorted(_ADAPTERS))
+        raise LLMConfigurationError(f"{name!r} names no model; known are {known}")
+    return cast("LLM", getattr(llms, adapter)(model, **options))
 
 
 class LLMSettings:
-    """What holds for a whole program: one default model, and nothing else.
+    """The settings of a program: one default model.
 
-    LlamaIndex users know it. It is read when an agent is made without ``llm=`` and at no other time, so that setting it
-    later changes no agent that there is. Programs of your own are clearer when they pass ``llm=``.
+    They exist for LlamaIndex programs. An agent created without ``llm=`` reads them once, so that a later change
+    affects new agents only. New programs are clearer when they pass ``llm=``.
 
     Example:
         >>> Settings.llm = "openai:gpt-5.6"
@@ -27,12 +61,12 @@ class LLMSettings:
 
     @property
     def llm(self) -> LLM | None:
-        """The default model, None while there is none.
+        """The default model, or None.
 
-        Set it to a model, or to its name (``"openai:gpt-5.6"``), which becomes a model at once; None takes it away.
+        Set it to a model, to a name (``"openai:gpt-5.6"``), which becomes a model at once, or to None.
 
         Raises:
-            LLMConfigurationError: When set: a name that names no model, no key for it, or something that is neither.
+            LLMConfigurationError: When set: an unknown name, no key for the model, or a value of another type.
         """
         return self._llm
 
@@ -51,14 +85,14 @@ class LLMSettings:
             raise self._unknown(name)
         object.__setattr__(self, name, value)
 
-    # Only asked for what there is not.
+    # Only called for unknown names.
     def __getattr__(self, name: str) -> NoReturn:
         raise self._unknown(name)
 
     def _unknown(self, name: str) -> AttributeError:
         return AttributeError(
-            f"Settings has no {name!r}: Settings.llm is all there is; whatever else is needed is passed to the agent, "
-            "model or memory that needs it",
+            f"Settings has no {name!r}, only Settings.llm. Pass other settings to the agent, model or memory that "
+            "needs them",
             name=name,
             obj=self,
         )
@@ -68,4 +102,4 @@ class LLMSettings:
 
 
 Settings = LLMSettings()
-"""The one of this process."""
+"""The settings of this process."""

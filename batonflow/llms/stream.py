@@ -1,13 +1,16 @@
-"""What a model is asked, and the events of which every adapter's answer consists."""
+"""Requests to models, the gates in front of them, and the events of responses."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from batonflow.llms.blocks import ContentBlock
-from batonflow.llms.messages import ChatMessage
+from batonflow.llms.messages import ChatMessage, ChatResponse
 from batonflow.llms.tool_protocol import ToolSpec
 from batonflow.llms.usage import Usage
 
@@ -15,21 +18,28 @@ __all__ = [
     "BlockDone",
     "ChatRequest",
     "Finish",
+    "Gate",
     "OutputSchema",
+    "Settle",
     "StreamEvent",
     "TextDelta",
     "ThinkingDelta",
     "ToolCallDelta",
+    "Watch",
+    "checked_stream",
+    "current_gates",
+    "estimated_tokens",
+    "request_gates",
 ]
 
 
 class OutputSchema(BaseModel):
-    """The form an answer must have.
+    """The schema of a structured answer.
 
     Args:
-        name: Of the form: letters, digits, ``_`` and ``-``.
-        parameters: Its JSON schema.
-        description: What it is, for the model.
+        name: The name: letters, digits, ``_`` and ``-``.
+        parameters: The JSON schema.
+        description: A description for the model.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -40,19 +50,18 @@ class OutputSchema(BaseModel):
 
 
 class ChatRequest(BaseModel):
-    """What is asked of a model, in terms that no vendor owns.
+    """A request to a model, independent of the vendor.
 
     Args:
         messages: The conversation.
-        tools: Tools the model may call.
+        tools: The tools that the model may call.
         tool_choice: ``"auto"``, ``"required"``, ``"none"``, the name of the tool to call, or the vendor's own form;
-            None leaves it to the vendor.
-        parallel_tool_calls: Whether several calls may come at once; None leaves it to the vendor.
-        output_schema: The form the answer must have; only for models that can be held to one
-            (``LLM.native_output_schema``).
-        options: Everything else of this call, under the vendor's names.
-        stream: Whether the vendor is to send the answer in pieces; None leaves it to the model. Records of requests
-            leave it out: the answer is the same.
+            None for the vendor's default.
+        parallel_tool_calls: Whether the response may have several calls; None for the vendor's default.
+        output_schema: The schema of the answer; only for models that enforce one (``LLM.native_output_schema``).
+        options: All other options of the call, under the vendor's names.
+        stream: Whether the vendor should stream the response; None for the model's default. Recordings leave it out,
+            because the response is the same.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -66,29 +75,46 @@ class ChatRequest(BaseModel):
     stream: bool | None = Field(default=None, exclude=True)
 
 
+_CHARACTERS_PER_TOKEN = 4
+_ANSWER_TOKENS = 1024
+
+
+def estimated_tokens(request: ChatRequest, max_tokens: int | None = None) -> int:
+    """Return an estimate of the tokens of a request, response included.
+
+    Args:
+        request: The request, with four characters per token.
+        max_tokens: The limit of the response; 1,024 when there is no limit.
+    """
+    read = sum(len(message.content or "") for message in request.messages)
+    read += sum(len(tool.name) + len(tool.description) + len(str(tool.parameters)) for tool in request.tools)
+    limit = request.options.get("max_tokens") or max_tokens or _ANSWER_TOKENS
+    return read // _CHARACTERS_PER_TOKEN + limit
+
+
 NotKept = Annotated[Any, Field(exclude=True)]
-"""The vendor's own object: shown, but never written down."""
+"""The vendor's own object: visible, but never serialized."""
 
 
 _BLOCKS: tuple[type[Any], ...] = get_args(get_args(ContentBlock)[0])
 
 
 def _no_text(piece: Any) -> ValueError:
-    # Servers that only resemble a vendor's send other things, and the SDKs pass them on.
+    # Compatible servers may send other types, and the SDKs pass them on.
     return ValueError(f"a piece of an answer is {type(piece).__name__}, not text: {str(piece)[:100]}")
 
 
-# Plain objects, not models: an answer has thousands of them, and making one takes a third of the time.
+# Dataclasses and not models: a response has thousands of events, and creating one takes a third of the time.
 
 
 @dataclass(slots=True, kw_only=True)
 class TextDelta:
-    """A piece of text.
+    """A delta of text.
 
     Args:
-        text: The piece.
-        part: Tells texts apart that the vendor keeps apart: a piece of another part begins a block of its own.
-        raw: What the vendor sent.
+        text: The new text.
+        part: The number of the vendor's text part; each part becomes a block.
+        raw: The vendor's object.
     """
 
     text: str
@@ -104,11 +130,11 @@ class TextDelta:
 
 @dataclass(slots=True, kw_only=True)
 class ThinkingDelta:
-    """A piece of thought. It only shows; the whole thought comes as a :class:`BlockDone` if it is to be kept.
+    """A delta of thinking, for display. A thought that is kept follows as a :class:`BlockDone`.
 
     Args:
-        text: The piece.
-        raw: What the vendor sent.
+        text: The new text.
+        raw: The vendor's object.
     """
 
     text: str
@@ -123,15 +149,15 @@ class ThinkingDelta:
 
 @dataclass(slots=True, kw_only=True)
 class ToolCallDelta:
-    """A piece of a tool call; calls are told apart by ``index``.
+    """A delta of a tool call; ``index`` tells calls apart.
 
     Args:
-        index: Position of the call in the answer.
-        id: The vendor's id, with the first piece.
-        name: The tool, with the first piece.
+        index: The position of the call in the response.
+        id: The vendor's id, in the first delta.
+        name: The tool, in the first delta.
         arguments: A piece of the arguments' JSON text.
-        extra: What the vendor wants back with this call.
-        raw: What the vendor sent.
+        extra: Data that the vendor wants back with this call.
+        raw: The vendor's object.
     """
 
     index: int
@@ -151,11 +177,11 @@ class ToolCallDelta:
 
 @dataclass(slots=True, kw_only=True)
 class BlockDone:
-    """A block that arrives whole, or is whole now: a thought with its signature, a citation.
+    """A complete block, such as a thought with its signature or a citation.
 
     Args:
         block: The block.
-        raw: What the vendor sent.
+        raw: The vendor's object.
     """
 
     block: ContentBlock
@@ -170,18 +196,18 @@ class BlockDone:
 
 @dataclass(slots=True, kw_only=True)
 class Finish:
-    """The terminal mark. An answer without it is not whole.
+    """The terminal mark. A response without it is incomplete.
 
     Args:
         reason: ``stop``, ``length``, ``tool_calls``, ``content_filter``, ``refusal``, ``pause`` or the vendor's own
             word.
-        usage: Tokens, when the vendor says.
+        usage: Tokens, when the vendor sends them.
         model: The model that answered.
-        vendor: Whose it is.
+        vendor: The vendor.
         request_id: The vendor's id of the request.
-        additional_kwargs: For the response: what the vendor says about the answer as a whole.
-        message_kwargs: For the message: what the vendor wants back with it.
-        raw: What the vendor sent.
+        additional_kwargs: The vendor's data about the whole response.
+        message_kwargs: Data of the message that the vendor wants back.
+        raw: The vendor's object.
     """
 
     reason: str = "stop"
@@ -195,18 +221,69 @@ class Finish:
     kind: Literal["finish"] = "finish"
 
     def __post_init__(self) -> None:
-        told: Any
-        for what in ("reason", "model", "vendor", "request_id"):
-            told = getattr(self, what)
-            if not isinstance(told, str) and (told is not None or what == "reason"):
-                raise ValueError(f"{what} of an answer is {type(told).__name__}, not text: {told!r:.100}")
-        for what in ("additional_kwargs", "message_kwargs"):
-            told = getattr(self, what)
-            if not isinstance(told, dict):
-                raise ValueError(f"{what} of an answer is {type(told).__name__}, not a dict: {told!r:.100}")
+        value: Any
+        for name in ("reason", "model", "vendor", "request_id"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and (value is not None or name == "reason"):
+                raise ValueError(f"{name} of an answer is {type(value).__name__}, not text: {value!r:.100}")
+        for name in ("additional_kwargs", "message_kwargs"):
+            value = getattr(self, name)
+            if not isinstance(value, dict):
+                raise ValueError(f"{name} of an answer is {type(value).__name__}, not a dict: {value!r:.100}")
         if self.usage is not None and not isinstance(cast("Any", self.usage), Usage):
             self.usage = Usage.model_validate(self.usage)
 
 
 StreamEvent = Annotated[TextDelta | ThinkingDelta | ToolCallDelta | BlockDone | Finish, Field(discriminator="kind")]
 """Any event of a stream."""
+
+Watch = Callable[[StreamEvent], None]
+"""A callback that receives each event of a stream as it passes."""
+
+
+Settle = Callable[[ChatResponse | None], None]
+"""Receives the last chunk of the response, or None without a response."""
+
+Gate = Callable[[Any, ChatRequest], Settle]
+"""Receives the model and the request, and raises an error when the request may not be sent."""
+
+_gates: ContextVar[tuple[Gate, ...]] = ContextVar("batonflow_gates", default=())
+
+
+def current_gates() -> tuple[Gate, ...]:
+    """Return the gates in front of a request made here, the outermost first."""
+    return _gates.get()
+
+
+@contextmanager
+def request_gates(*added: Gate, instead: bool = False) -> Generator[None, None, None]:
+    """Put gates in front of every request inside the block, including tasks and runs started there.
+
+    Only models with a ``_stream`` of their own are gated, which all models of this package have.
+
+    Args:
+        added: The gates.
+        instead: Whether they replace the gates around the block.
+    """
+    token = _gates.set(added if instead else (*_gates.get(), *added))
+    try:
+        yield
+    finally:
+        _gates.reset(token)
+
+
+def checked_stream(events: AsyncGenerator[StreamEvent, None], model: str) -> AsyncGenerator[StreamEvent, None]:
+    """Return the events of a ``_stream`` after a check of their type.
+
+    Args:
+        events: The result of ``_stream``.
+        model: The name of the model's class.
+
+    Raises:
+        TypeError: The result is not an asynchronous generator.
+    """
+    if not hasattr(events, "aclose"):
+        if asyncio.iscoroutine(events):
+            events.close()
+        raise TypeError(f"{model}._stream is not an asynchronous generator: write it with `yield`")
+    return events

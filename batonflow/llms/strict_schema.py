@@ -1,4 +1,4 @@
-"""JSON schemas in the strict form to which vendors can hold a model's output."""
+"""JSON schemas in the strict form that vendors enforce."""
 
 from collections.abc import Iterable
 from typing import Any, cast
@@ -8,13 +8,13 @@ __all__ = ["strict_schema"]
 
 _Schema = dict[str, Any]
 
-# Not every vendor takes these in strict mode. The model is told of them in words instead; the code that validates its
-# output still holds it to the whole schema.
+# Not every vendor takes these keywords in strict mode. They are moved into the description; the validation of the
+# output still applies the whole schema.
 _IN_WORDS = (
     "format", "pattern", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
     "multipleOf", "minItems", "maxItems", "uniqueItems", "contentEncoding", "contentMediaType", "contentSchema",
 )  # fmt: skip
-# Keywords that change which values fit and have no strict form.
+# Keywords that restrict the values but have no strict form.
 _WITHOUT_FORM = (
     "allOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies", "patternProperties",
     "propertyNames", "prefixItems", "additionalItems", "contains", "minContains", "maxContains", "minProperties",
@@ -31,15 +31,15 @@ _MANY_CHOICES, _LONGEST_OF_MANY = 250, 15_000
 
 
 def strict_schema(schema: _Schema, *, nullable: bool = True) -> _Schema | None:
-    """``schema`` in strict form: closed objects whose properties are all required.
+    """Return ``schema`` in strict form: closed objects with all properties required.
 
     Args:
         schema: A JSON schema of an object.
-        nullable: Whether a property that may be left out becomes one that may be null, so that the model need not
-            invent a value; whoever validates what it wrote takes null there for absent (``batonflow.tools`` does).
+        nullable: Whether an optional property becomes nullable, so that the model need not invent a value. The code
+            that validates the output takes null for a missing value, as ``batonflow.tools`` does.
 
     Returns:
-        The strict schema, or None for one that has no such form: an object with free keys, for instance, a tuple, or a
+        The strict schema, or None when there is no strict form, for example for an object with free keys, a tuple, or a
         value of any type.
 
     Example:
@@ -56,7 +56,7 @@ class _NotStrictError(Exception):
 
 
 class _Closing:
-    """Makes the strict form of a schema, with the definitions that it refers to."""
+    """Builds the strict form of a schema and of the definitions it refers to."""
 
     def __init__(self, root: _Schema, nullable: bool) -> None:
         self._root = root
@@ -75,7 +75,7 @@ class _Closing:
         return made
 
     def _opened(self, schema: Any) -> _Schema:
-        """``schema`` with the definition that it refers to in place of a reference; its own words win."""
+        """Return ``schema`` with its reference replaced by the definition; its own keywords win."""
         seen: set[str] = set()
         while isinstance(schema, dict) and "$ref" in schema:
             given = cast("_Schema", schema)
@@ -102,7 +102,7 @@ class _Closing:
             raise _NotStrictError
         given = cast("_Schema", schema)
         if "$ref" in given:
-            # Beside a reference the vendors take no other keyword: words about the place it stands in, for instance.
+            # Vendors take no other keyword beside a reference, such as a description.
             return self._closed(self._opened(given)) if _says_more(given) else self._reference(str(given["$ref"]))
         if any(name in given for name in _WITHOUT_FORM) or given.get("additionalProperties"):
             raise _NotStrictError
@@ -152,7 +152,7 @@ class _Closing:
 
 
 def _says_more(schema: _Schema) -> bool:
-    """Tell whether anything beside the reference counts."""
+    """Return whether there are relevant keywords besides the reference."""
     counts = ("type", "enum", "const", "anyOf", "oneOf", "properties", "items", "description", *_IN_WORDS)
     return any(name in schema for name in (*counts, *_WITHOUT_FORM))
 
@@ -162,7 +162,7 @@ def _pointer(name: str) -> str:
 
 
 def _kind_of(schema: _Schema) -> str | list[str] | None:
-    """The type of a schema that does not say it, by its values; vendors want one everywhere."""
+    """Return the type of a schema without one, from its values; vendors require a type everywhere."""
     if "properties" in schema:
         return "object"
     values: list[Any] = schema["enum"] if "enum" in schema else [schema["const"]] if "const" in schema else []
@@ -196,7 +196,7 @@ def _nullable(schema: _Schema) -> _Schema:
 
 
 class _Limits:
-    """Counts what the vendors bound."""
+    """Counts the sizes that vendors limit."""
 
     def __init__(self, root: _Schema) -> None:
         self._root = root
@@ -224,7 +224,7 @@ class _Limits:
             self._count(inner)
 
     def _levels(self, schema: _Schema, above: tuple[str, ...]) -> int:
-        """Levels of objects; one that refers to itself counts once."""
+        """Return the levels of nested objects; a recursive object counts once."""
         ref = schema.get("$ref")
         if ref is not None:
             if ref in above or ref == "#":

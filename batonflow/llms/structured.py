@@ -1,8 +1,7 @@
-"""Answers in a form: what a model is told of it, how its answer is read, and how it is asked again.
+"""Structured output: answers as instances of a pydantic model.
 
-A pydantic model class is the form. A model reaches it in one of three ways: the vendor holds the answer to the JSON
-schema, the answer is the arguments of a tool call, or the schema stands in the prompt. Whatever the way, the answer is
-validated here, and what is wrong with it goes back to the model.
+There are three ways: the vendor enforces the JSON schema, the answer is the arguments of a tool call, or the schema
+is in the prompt. The answer is always validated here, and validation errors are sent back to the model.
 """
 
 import json
@@ -11,28 +10,37 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Literal, Self, cast
+from typing import Any, Generic, Literal, Protocol, Self, cast
 
 from pydantic import BaseModel, RootModel, ValidationError
 from pydantic_core import to_json
 
+from batonflow.instrumentation import events, get_dispatcher
+from batonflow.llms._bridge import closed_after
 from batonflow.llms.blocks import TextBlock
-from batonflow.llms.errors import NoToolCallError, RefusalError, StructuredOutputError
-from batonflow.llms.messages import ChatMessage, ChatResponse, MessageRole
-from batonflow.llms.partial import PartialModel, objects_in, partial_of
-from batonflow.llms.stream import OutputSchema
+from batonflow.llms.errors import LLMConfigurationError, NoToolCallError, RefusalError, StructuredOutputError
+from batonflow.llms.json_text import ArrivingObject, PartialModel, objects_in, partial_of
+from batonflow.llms.messages import (
+    ChatMessage,
+    ChatResponse,
+    ChatResponseAsyncGen,
+    LLMMetadata,
+    MessageRole,
+    Model,
+    PydanticProgramMode,
+)
+from batonflow.llms.stream import OutputSchema, StreamEvent, ToolCallDelta, Watch
 from batonflow.llms.strict_schema import strict_schema
-from batonflow.llms.tool_protocol import ToolSelection
-from batonflow.llms.types import Model
+from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.llms.usage import Usage
 
-__all__ = ["Ask", "Form", "FormTool", "Outcome", "Way", "ask_until_it_fits"]
+__all__ = ["Ask", "Form", "FormTool", "Outcome", "Way", "ask_until_it_fits", "last_output", "outputs", "stream_pieces"]
 
 Way = Literal["native", "function", "llm"]
-"""How the form is reached; the words of ``PydanticProgramMode``."""
+"""The way to a structured answer, in the words of ``PydanticProgramMode``."""
 
 Ask = Callable[[list[ChatMessage]], AsyncGenerator[PartialModel | ChatResponse, None]]
-"""Sends a conversation: partial answers if they are wanted, and last the response."""
+"""Sends a conversation; yields partial answers when streamed, and last the response."""
 
 _LONGEST_NAME = 64
 _LONGEST_VALUE = 100
@@ -43,11 +51,11 @@ _REFUSED = ("refusal", "content_filter")
 
 @dataclass(frozen=True)
 class FormTool:
-    """A tool of which only the arguments matter; nobody calls it.
+    """A tool that carries a structured answer in its arguments, and is never called.
 
     Args:
-        name: Of the form.
-        description: For the model.
+        name: The name of the form.
+        description: The description for the model.
         fn_schema: The class of the arguments.
         parameters: Their JSON schema.
     """
@@ -59,28 +67,28 @@ class FormTool:
 
     @property
     def metadata(self) -> Self:
-        """The tool itself, which has all that is read of a tool."""
+        """The tool itself, which has all attributes of metadata."""
         return self
 
     def get_name(self) -> str:
-        """The name."""
+        """Return the name."""
         return self.name
 
     def get_parameters_dict(self) -> dict[str, Any]:
-        """JSON schema of the arguments."""
+        """Return the JSON schema of the arguments."""
         return self.parameters
 
     def to_openai_tool(self, skip_length_check: bool = False) -> dict[str, Any]:  # noqa: ARG002 - the contract's
-        """The tool in the form of OpenAI's API."""
+        """Return the tool in the form of OpenAI's API."""
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
 
 class UnfitError(Exception):
-    """An answer does not fit; the message is for the model.
+    """An answer does not fit; the message is sent to the model.
 
     Args:
-        problems: What is wrong.
+        problems: The validation errors.
         answer: The answer.
     """
 
@@ -90,13 +98,13 @@ class UnfitError(Exception):
 
 
 class Form(Generic[Model]):
-    """The form of an answer.
+    """The form of a structured answer.
 
     Args:
-        output_cls: What the answer is to be an instance of.
+        output_cls: The class of the answer.
 
     Raises:
-        TypeError: It is no pydantic model class.
+        TypeError: ``output_cls`` is not a pydantic model class.
     """
 
     def __init__(self, output_cls: type[Model]) -> None:
@@ -111,13 +119,13 @@ class Form(Generic[Model]):
         self.title = str(schema.get("title", output_cls.__name__))
         self.name = re.sub(r"[^A-Za-z0-9_-]", "_", self.title)[:_LONGEST_NAME]
         self.description = str(schema.get("description") or "")
-        # Every way wants an object.
+        # All ways require an object.
         self._bare = issubclass(output_cls, RootModel)
         self.parameters = _in_object(schema) if self._bare else _without_reference(schema)
 
     @cached_property
     def native(self) -> OutputSchema | None:
-        """The form as vendors take it, None when it has none that they could hold an answer to."""
+        """The schema for vendors that enforce it, None when it has no strict form."""
         strict = strict_schema(self.parameters, nullable=False)
         if strict is None or strict.get("type") != "object":
             return None
@@ -129,36 +137,36 @@ class Form(Generic[Model]):
         description = self.description or f"Gives the answer as {self.title}."
         return FormTool(self.name, description, self.output_cls, self.parameters)
 
-    def explained(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-        """``messages`` with the schema at the end."""
+    def with_schema(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+        """Return ``messages`` with the schema in the last message."""
         schema = json.dumps(self.parameters, ensure_ascii=False)
-        told = TextBlock(
+        instruction = TextBlock(
             text="Answer with one JSON object that fits the following JSON schema. Do not repeat the schema, and write "
             f"nothing but the object.\n\n{schema}"
         )
         if messages and messages[-1].role is MessageRole.USER:
-            last = messages[-1].model_copy(update={"blocks": [*messages[-1].blocks, told]})
+            last = messages[-1].model_copy(update={"blocks": [*messages[-1].blocks, instruction]})
             return [*messages[:-1], last]
-        return [*messages, ChatMessage(blocks=[told])]
+        return [*messages, ChatMessage(blocks=[instruction])]
 
     def partial(self, value: dict[str, Any]) -> PartialModel:
-        """The part of the answer that is in ``value``."""
+        """Return the partial answer in ``value``."""
         return partial_of(self.output_cls, value)
 
-    def of_value(self, value: dict[str, Any]) -> Model:
-        """The instance that JSON stands for.
+    def parse_value(self, value: dict[str, Any]) -> Model:
+        """Return the instance for a JSON value.
 
         Raises:
-            UnfitError: It does not fit.
+            UnfitError: The value does not fit.
         """
         inner = value["root"] if self._bare and "root" in value else value
         try:
             written = to_json(inner)
         except ValueError:
-            # Half a character, or what test doubles call tools with: objects of all kinds.
+            # Lone surrogates, or objects of any type from test doubles.
             written = None
         try:
-            # As JSON: a strict model takes a date from it, but not from a text of Python's.
+            # Validated as JSON, because a strict model takes a date from JSON text but not from a Python string.
             return (
                 self.output_cls.model_validate(inner)
                 if written is None
@@ -168,11 +176,11 @@ class Form(Generic[Model]):
             answer = repr(inner) if written is None else written.decode()
             raise UnfitError(_problems(err), answer) from err
 
-    def of_text(self, text: str) -> Model:
-        """The instance in a text: the object with most of the form's names that fits.
+    def parse_text(self, text: str) -> Model:
+        """Return the instance in a text: the first fitting object with most names of the form.
 
         Raises:
-            UnfitError: There is none.
+            UnfitError: There is no fitting object.
         """
         names = set(self.parameters.get("properties", ()))
         found = list(objects_in(text))
@@ -183,14 +191,14 @@ class Form(Generic[Model]):
         for value in found:
             if len(names & value.keys()) == most:
                 try:
-                    return self.of_value(value)
+                    return self.parse_value(value)
                 except UnfitError as err:
                     unfit = unfit or err
-        assert unfit is not None  # one of them has the most
+        assert unfit is not None  # at least one object has the most names
         raise unfit
 
-    def chosen(self, calls: Sequence[ToolSelection]) -> ToolSelection | None:
-        """The call that is the answer: the first of the form's tool, or the first at all."""
+    def answer_call(self, calls: Sequence[ToolSelection]) -> ToolSelection | None:
+        """Return the call with the answer: the first call of the form's tool, or the first call."""
         return next((call for call in calls if call.tool_name == self.name), calls[0] if calls else None)
 
 
@@ -201,7 +209,7 @@ def _in_object(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_reference(schema: dict[str, Any]) -> dict[str, Any]:
-    """A recursive model's schema is a reference to itself; vendors want to see an object."""
+    """Return the schema of a recursive model as an object instead of a reference to itself."""
     name = str(schema.get("$ref", "")).rpartition("/")[2]
     definitions = cast("dict[str, Any]", schema.get("$defs", {}))
     return {**definitions[name], "$defs": definitions} if name in definitions else schema
@@ -235,8 +243,8 @@ class Outcome(Generic[Model]):
 
     Args:
         output: The instance.
-        response: The response it was in.
-        usage: Tokens and cost of all attempts, None when the vendor does not say.
+        response: Its response.
+        usage: Tokens and cost of all attempts, None when the vendor does not send them.
     """
 
     output: Model
@@ -254,23 +262,23 @@ async def ask_until_it_fits(
     retries: int,
     model: str,
 ) -> AsyncGenerator[PartialModel | Outcome[Model], None]:
-    """Ask until the answer fits: partial answers as ``ask`` gives them, and last the outcome.
+    """Ask the model until its answer fits; yield the partial answers of ``ask``, and last the outcome.
 
     Args:
-        form: What the answer is to be.
-        way: How it is reached.
+        form: The form of the answer.
+        way: The way to the answer.
         messages: The conversation.
         ask: Sends a conversation.
-        calls_in: The calls in a response.
-        retries: How often a model that answered wrongly is asked again.
-        model: For errors.
+        calls_in: Returns the calls of a response.
+        retries: The number of retries after an answer that does not fit.
+        model: The name of the model, for errors.
 
     Raises:
-        RefusalError: The model declines, or the vendor cut it off for what it was about to say.
-        NoToolCallError: It was to call a tool, and answered in words that do not hold the object either.
-        StructuredOutputError: The answer still does not fit, or was cut at the limit of its length.
+        RefusalError: The model refuses to answer, or the vendor's filter stopped the answer.
+        NoToolCallError: The model answered with text instead of a tool call, and the text has no object.
+        StructuredOutputError: The answer does not fit after all retries, or was cut at its limit of length.
     """
-    conversation = form.explained(messages) if way == "llm" else list(messages)
+    conversation = form.with_schema(messages) if way == "llm" else list(messages)
     usage: Usage | None = None
     unfit: UnfitError | None = None
     for attempt in range(retries + 1):
@@ -291,14 +299,14 @@ async def ask_until_it_fits(
             )
         try:
             output = _read(form, way, response, calls)
-            if calls and response.stop_reason == "length":  # what is missing may have a default
+            if calls and response.stop_reason == "length":  # a missing field may have a default
                 raise UnfitError("the call is not whole", calls[-1].invalid_arguments or str(calls[-1].tool_kwargs))
         except UnfitError as err:
             unfit = err
             _check_whole(form, response, unfit, model)
             if attempt == retries and _is_words(way, response, calls):
                 raise NoToolCallError(
-                    f"the model was to call {form.name}, and answered in words: {response.message.content!r}. If it "
+                    f"the model was to call {form.name}, and answered with text: {response.message.content!r}. If it "
                     'cannot call tools, set pydantic_program_mode="llm"',
                     model=model,
                 ) from None
@@ -316,20 +324,24 @@ async def ask_until_it_fits(
 
 
 def _read(form: Form[Model], way: Way, response: ChatResponse, calls: Sequence[ToolSelection]) -> Model:
-    call = form.chosen(calls) if way == "function" else None
+    call = form.answer_call(calls) if way == "function" else None
     if call is None:
-        # Some servers write the arguments where the call should be.
-        return form.of_text(response.message.content or "")
-    return form.of_value(call.tool_kwargs) if call.invalid_arguments is None else form.of_text(call.invalid_arguments)
+        # Some servers write the arguments as text instead of a call.
+        return form.parse_text(response.message.content or "")
+    return (
+        form.parse_value(call.tool_kwargs)
+        if call.invalid_arguments is None
+        else form.parse_text(call.invalid_arguments)
+    )
 
 
 def _is_words(way: Way, response: ChatResponse, calls: Sequence[ToolSelection]) -> bool:
-    """Whether there is neither a call, where one was wanted, nor an attempt to write its arguments."""
+    """Return whether a required call is missing and the text is not an attempt to write its arguments."""
     return way == "function" and not calls and not (response.message.content or "").lstrip().startswith("{")
 
 
 def _check_whole(form: Form[Any], response: ChatResponse, unfit: UnfitError, model: str) -> None:
-    """Raise for an answer of which there is nothing to correct."""
+    """Raise an error for an answer that was cut at its limit of length."""
     if response.stop_reason == "length":
         raise StructuredOutputError(
             f"the answer was cut at its limit of length before {form.title} was whole: raise max_tokens, or ask for "
@@ -341,7 +353,7 @@ def _check_whole(form: Form[Any], response: ChatResponse, unfit: UnfitError, mod
 def _correction(
     form: Form[Any], way: Way, response: ChatResponse, calls: Sequence[ToolSelection], unfit: UnfitError
 ) -> list[ChatMessage]:
-    """The answer, and what is wrong with it, as the conversation goes on."""
+    """Return the messages that follow: the answer, and its errors."""
     said = [response.message] if response.message.blocks or calls else []
     if way != "function":
         text = f"This does not fit the schema:\n{unfit}\nAnswer again with the whole JSON object, corrected."
@@ -351,17 +363,240 @@ def _correction(
     if not calls:  # the object was written as text
         text = f"This does not fit the schema:\n{unfit}\nCall {form.name} with all of it, corrected."
         return [*said, ChatMessage(text)]
-    chosen = form.chosen(calls)
+    answer_call = form.answer_call(calls)
     wrong = f"The arguments do not fit the schema:\n{unfit}\nCall {form.name} again with all of them, corrected."
     other = f"Not looked at: one call of {form.name} is wanted."
     return [
         *said,
         *(
             ChatMessage(
-                wrong if call is chosen else other,
+                wrong if call is answer_call else other,
                 role=MessageRole.TOOL,
                 additional_kwargs={"tool_call_id": call.tool_id, "is_error": True},
             )
             for call in calls
         ),
     ]
+
+
+# The name of the module with the methods, where handlers look for it.
+_dispatcher = get_dispatcher("batonflow.llms.predicting")
+
+
+class StructuredModel(Protocol):
+    """The members of a model that structured output needs."""
+
+    pydantic_program_mode: Any
+    structured_retries: int
+
+    @property
+    def metadata(self) -> LLMMetadata: ...
+
+    @property
+    def native_output_schema(self) -> bool: ...
+
+    async def achat(self, messages: Sequence[ChatMessage], /, **kwargs: Any) -> ChatResponse: ...
+
+    async def astream_chat(self, messages: Sequence[ChatMessage], /, **kwargs: Any) -> ChatResponseAsyncGen: ...
+
+
+_ValueSoFar = Callable[[ChatResponse], dict[str, Any] | None]
+_WatchedCalls = Callable[[list[ChatMessage], dict[str, Any], Watch], ChatResponseAsyncGen | None]
+
+
+async def stream_pieces(
+    llm: StructuredModel,
+    output_cls: type[Model],
+    messages: Sequence[ChatMessage],
+    options: dict[str, Any],
+    watched_calls: _WatchedCalls,
+    *,
+    stream: bool,
+    marks_end: bool,
+    template: Any = None,
+    args: dict[str, Any] | None = None,
+) -> AsyncGenerator[PartialModel | Outcome[Model], None]:
+    """Yield partial models if streamed, then the outcome of a structured answer.
+
+    Args:
+        llm: The model.
+        output_cls: The class of the answer.
+        messages: The conversation.
+        options: Options of the call.
+        watched_calls: Opens a response with tools whose stream events can be watched; returns None if it has none.
+        stream: Whether to yield partial models.
+        marks_end: Whether the last chunk of a stream is only a mark without content.
+        template: The prompt, for traces.
+        args: The values of the prompt, for traces.
+    """
+    form = Form(output_cls)
+    way = _way(llm, form)
+    asking = _Requests(llm, form, way, options, watched_calls, marks_end)
+    if _dispatcher.enabled:
+        _dispatcher.event(
+            events.llm.LLMStructuredPredictStartEvent(output_cls=output_cls, template=template, template_args=args)
+        )
+    found = ask_until_it_fits(
+        form,
+        way,
+        messages,
+        asking.pieces if stream else asking.whole,
+        asking.calls_in,
+        retries=llm.structured_retries,
+        model=llm.metadata.model_name,
+    )
+    async with aclosing(found):
+        async for piece in found:
+            if _dispatcher.enabled:
+                _dispatcher.event(
+                    events.llm.LLMStructuredPredictEndEvent(output=piece.output)
+                    if isinstance(piece, Outcome)
+                    else events.llm.LLMStructuredPredictInProgressEvent(output=piece)
+                )
+            yield piece
+
+
+async def last_output(pieces: AsyncGenerator[PartialModel | Outcome[Model], None]) -> Model:
+    """Return the output of the outcome."""
+    outcome: Outcome[Model] | None = None
+    async for piece in pieces:
+        if isinstance(piece, Outcome):
+            outcome = piece
+    assert outcome is not None  # it ends with an outcome or an error
+    return outcome.output
+
+
+async def outputs(
+    pieces: AsyncGenerator[PartialModel | Outcome[Model], None],
+) -> AsyncGenerator[Model | PartialModel, None]:
+    """Yield the partial models and the output."""
+    async with aclosing(pieces):
+        async for piece in pieces:
+            yield piece.output if isinstance(piece, Outcome) else piece
+
+
+class _Requests:
+    """Sends conversations to a model in the chosen way."""
+
+    def __init__(
+        self,
+        llm: StructuredModel,
+        form: Form[Any],
+        way: Way,
+        options: dict[str, Any],
+        watched_calls: Callable[[list[ChatMessage], dict[str, Any], Watch], ChatResponseAsyncGen | None],
+        marks_end: bool,
+    ) -> None:
+        self._llm = llm
+        self._watched_calls = watched_calls
+        self._marks_end = marks_end
+        self._form = form
+        self._way: Way = way
+        self._options = options
+        if way == "native":
+            self._options = {**options, "output_schema": form.native}
+        elif way == "function":
+            self._options = {**options, "tools": [form.tool], "tool_required": True}
+
+    def calls_in(self, response: ChatResponse) -> Sequence[ToolSelection]:
+        """Return the tool calls of a response."""
+        override: Any = getattr(self._llm, "get_tool_calls_from_response", None)
+        if override is None:
+            return tool_selections(response.message)
+        return cast("Sequence[ToolSelection]", override(response, error_on_no_tool_call=False))
+
+    async def whole(self, messages: list[ChatMessage]) -> AsyncGenerator[PartialModel | ChatResponse, None]:
+        """Yield the whole response."""
+        if self._way == "function":
+            yield await cast("Any", self._llm).achat_with_tools(chat_history=messages, **self._options)
+        else:
+            yield await self._llm.achat(messages, **self._options)
+
+    async def pieces(self, messages: list[ChatMessage]) -> AsyncGenerator[PartialModel | ChatResponse, None]:
+        """Yield partial models, and last the response."""
+        responses, so_far, marks_end = await self._opened(messages)
+        response, waiting = ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT)), None
+        async with closed_after(responses):
+            async for response in responses:
+                if waiting is not None:
+                    yield waiting
+                value = so_far(response)
+                waiting = None if value is None else self._form.partial(value)
+                # Without an end mark the last chunk may be the whole answer, which is not shown as a partial model.
+                if waiting is not None and marks_end:
+                    yield waiting
+                    waiting = None
+        yield response
+
+    async def _opened(self, messages: list[ChatMessage]) -> tuple[ChatResponseAsyncGen, _ValueSoFar, bool]:
+        """Open the stream; return it with a function for the object so far, and whether it marks its end."""
+        growing = ArrivingObject()
+        if self._way != "function":
+            responses = await self._llm.astream_chat(messages, **self._options)
+            return responses, lambda response: growing.add(response.delta or "").next_value(), self._marks_end
+        watched = self._watched_calls(messages, self._options, _arguments_into(growing))
+        if watched is not None:
+            return watched, lambda _: growing.next_value(), True
+        with_tools = cast("Any", self._llm).astream_chat_with_tools
+        return await with_tools(chat_history=messages, **self._options), self._arguments_so_far(), False
+
+    def _arguments_so_far(self) -> _ValueSoFar:
+        last: dict[str, Any] = {}
+
+        def so_far(response: ChatResponse) -> dict[str, Any] | None:
+            nonlocal last
+            call = self._form.answer_call(self.calls_in(response))
+            if call is None or call.tool_kwargs == last:
+                return None
+            last = call.tool_kwargs
+            return last
+
+        return so_far
+
+
+def _way(llm: StructuredModel, form: Form[Any]) -> Way:
+    """Return the way of ``pydantic_program_mode``, by default the best way of the model."""
+    given = llm.pydantic_program_mode
+    try:
+        # Programs may use an enum of their own with the same values.
+        mode = PydanticProgramMode(getattr(given, "value", given) or "default")
+    except ValueError:
+        mode = None
+    takes_tools = llm.metadata.is_function_calling_model and hasattr(llm, "achat_with_tools")
+    native = llm.native_output_schema and form.native is not None
+    match mode:
+        case PydanticProgramMode.DEFAULT:
+            return "native" if native else "function" if takes_tools else "llm"
+        case PydanticProgramMode.NATIVE if native:
+            return "native"
+        case PydanticProgramMode.FUNCTION | PydanticProgramMode.OPENAI if takes_tools:
+            return "function"
+        case PydanticProgramMode.LLM:
+            return "llm"
+        case PydanticProgramMode.NATIVE if llm.native_output_schema:
+            reason = f"the schema of {form.title} has no strict form (free keys, for instance)"
+        case PydanticProgramMode.NATIVE:
+            reason = "the vendor cannot enforce a schema"
+        case PydanticProgramMode.FUNCTION | PydanticProgramMode.OPENAI:
+            reason = "the model does not take tools"
+        case _:
+            reason = "this mode is not supported"
+    raise LLMConfigurationError(
+        f"pydantic_program_mode is {getattr(given, 'value', given)!r}, but {reason}; leave it at 'default' for the "
+        "best way there is, or set one of native, function, llm",
+        model=llm.metadata.model_name,
+    )
+
+
+def _arguments_into(growing: ArrivingObject) -> Watch:
+    """Return a watcher that adds the arguments of the first call to ``growing``."""
+    first: int | None = None
+
+    def watch(event: StreamEvent) -> None:
+        nonlocal first
+        if isinstance(event, ToolCallDelta):
+            first = event.index if first is None else first
+            if event.index == first:
+                growing.add(event.arguments)
+
+    return watch

@@ -1,4 +1,4 @@
-"""StructuredLLM: a model that gives every answer in one form."""
+"""StructuredLLM: a model with structured answers only."""
 
 import inspect
 import json
@@ -8,13 +8,12 @@ from typing import Any, cast
 
 from pydantic import BaseModel, Field, SerializeAsAny
 
-from batonflow.llms._bridge import run_sync
+from batonflow.llms._bridge import closed_after, run_sync
 from batonflow.llms.base import LLM
 from batonflow.llms.blocks import TextBlock, ToolCallBlock
 from batonflow.llms.call_forms import arguments_text
-from batonflow.llms.closing import closed_after
+from batonflow.llms.json_text import PartialModel
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, LLMMetadata, MessageRole
-from batonflow.llms.partial import PartialModel
 from batonflow.llms.predicting import Predicting, after_system_prompt
 from batonflow.llms.prompts.base import ChatPromptTemplate
 from batonflow.llms.structured import Outcome
@@ -23,24 +22,24 @@ __all__ = ["StructuredLLM", "generate_structured_response", "messages_to_xml_for
 
 
 class _Conversation(ChatPromptTemplate):
-    """A conversation as a prompt, for models with a ``structured_predict`` of their own; braces in it are text."""
+    """A conversation as a prompt, for models that override ``structured_predict``; braces in it are text."""
 
-    def format_messages(self, llm: Any = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: ARG002 - the contract's
+    def format_messages(self, llm: Any = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: ARG002 - overrides
         return list(self.message_templates)
 
 
 class StructuredLLM(LLM):
-    """A model that gives every answer as an instance of a pydantic model.
+    """A model that answers with instances of a pydantic model.
 
-    The text of an answer is its JSON, and ``response.raw`` is the instance; ``response.usage`` counts every attempt
-    that it took. While it streams, ``raw`` is a partial model, and the text is the JSON of what has arrived.
+    The text of a response is JSON, ``response.raw`` is the instance, and ``response.usage`` counts all attempts. In a
+    stream ``raw`` is a partial model, and the text is its JSON.
 
     Args:
-        llm: The model behind.
-        output_cls: What answers are instances of.
+        llm: The wrapped model.
+        output_cls: The class of the answers.
 
     Raises:
-        StructuredOutputError: When asked: the answer does not fit (see ``LLM.astructured_predict``).
+        StructuredOutputError: In a call: the answer does not fit (see ``LLM.astructured_predict``).
 
     Example:
         >>> response = await StructuredLLM(llm=llm, output_cls=Song).achat([ChatMessage("A song of the tides")])
@@ -52,26 +51,26 @@ class StructuredLLM(LLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        """Of the model behind."""
+        """The metadata of the wrapped model."""
         return self.llm.metadata
 
     async def aclose(self) -> None:
-        """Close the model behind."""
+        """Close the wrapped model."""
         await self.llm.aclose()
 
-    def _tells(self, method: str) -> bool:
-        # The model behind tells of each time that it is asked.
-        return method not in {"chat", "achat", "stream_chat", "astream_chat"} and super()._tells(method)
+    def _traces_call(self, method: str) -> bool:
+        # The wrapped model reports its own calls.
+        return method not in {"chat", "achat", "stream_chat", "astream_chat"} and super()._traces_call(method)
 
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """Send a conversation and wait for the whole answer.
+        """Send a conversation and return the whole response.
 
         Args:
             messages: The conversation.
             **kwargs: Options of the call.
 
         Raises:
-            LLMError: One of its subclasses, as of ``LLM.astructured_predict``.
+            LLMError: One of its subclasses, as in ``LLM.astructured_predict``.
         """
         asked = self.llm.astructured_predict
         if getattr(asked, "__func__", None) is not Predicting.astructured_predict:
@@ -80,7 +79,7 @@ class StructuredLLM(LLM):
         return answer.model_copy(update={"delta": None})
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """The same as :meth:`achat` for synchronous code."""
+        """The synchronous form of :meth:`achat`."""
         asked = self.llm.structured_predict
         if getattr(asked, "__func__", None) is Predicting.structured_predict:
             return run_sync(self.achat(messages, **kwargs))
@@ -88,14 +87,14 @@ class StructuredLLM(LLM):
         return self._of_output(run_sync(_awaited(output)) if inspect.isawaitable(output) else output)
 
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
-        """Send a conversation; the answer comes in pieces. Await the call, then iterate.
+        """Send a conversation and stream the response. Await the call, then iterate.
 
         Args:
             messages: The conversation.
             **kwargs: Options of the call.
 
         Returns:
-            A generator of responses whose ``raw`` is a partial model, and of the last one the validated instance.
+            A generator of responses: ``raw`` is a partial model, and in the last response the validated instance.
         """
         asked = self.llm.astream_structured_predict
         if getattr(asked, "__func__", None) is Predicting.astream_structured_predict:
@@ -103,7 +102,7 @@ class StructuredLLM(LLM):
         return self._of_outputs(await asked(**self._arguments(messages, kwargs)))
 
     def _arguments(self, messages: Sequence[ChatMessage], options: dict[str, Any]) -> dict[str, Any]:
-        """For a model that has its own way to answer in a form."""
+        """Return the arguments for a model that overrides ``structured_predict``."""
         prompt = _Conversation(message_templates=list(messages))
         return {"output_cls": self.output_cls, "prompt": prompt, "llm_kwargs": options}
 
@@ -115,8 +114,8 @@ class StructuredLLM(LLM):
     def _of_output(self, output: Any) -> ChatResponse:
         if not isinstance(output, BaseModel):
             raise TypeError(
-                f"structured_predict of {type(self.llm).__name__} is to return an instance of "
-                f"{self.output_cls.__name__}, and returned {output!r}"
+                f"structured_predict of {type(self.llm).__name__} must return an instance of "
+                f"{self.output_cls.__name__}; it returned {output!r}"
             )
         return ChatResponse(message=_message(output), raw=output)
 
@@ -130,7 +129,7 @@ class StructuredLLM(LLM):
                 if isinstance(piece, Outcome):
                     yield _whole(piece)
                 else:
-                    # Its text is written when somebody asks for it.
+                    # The text is made on demand.
                     yield ChatResponse.piece(_rest, "", piece, {}, piece)
 
 
@@ -140,15 +139,15 @@ async def _awaited(value: Awaitable[Any]) -> Any:
 
 def _whole(outcome: Outcome[Any]) -> ChatResponse:
     last = outcome.response
-    told = {
+    changes = {
         "message": _message(outcome.output),
         "raw": outcome.output,
         "delta": "",
         "usage": outcome.usage,
-        # That it took the call of a tool is nobody's business: there is none in the message.
+        # The message has no tool call, so neither has the stop reason.
         "stop_reason": "stop" if last.stop_reason == "tool_calls" else last.stop_reason,
     }
-    return last.model_copy(update=told)
+    return last.model_copy(update=changes)
 
 
 def _message(output: BaseModel) -> ChatMessage:
@@ -161,7 +160,7 @@ def _rest(output: BaseModel) -> dict[str, Any]:
 
 
 def messages_to_xml_format(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """A conversation laid out as one message, to be answered in a form; a system message stays before it.
+    """Return a conversation as one message with tags, after the last system message.
 
     Args:
         messages: The conversation.
@@ -186,15 +185,15 @@ def messages_to_xml_format(messages: Sequence[ChatMessage]) -> list[ChatMessage]
 async def generate_structured_response(
     messages: Sequence[ChatMessage], llm: LLM, output_cls: type[BaseModel]
 ) -> dict[str, Any]:
-    """What came of a conversation, as data in the form of ``output_cls``.
+    """Return the answer to a conversation as data in the form of ``output_cls``.
 
     Args:
         messages: The conversation.
-        llm: The model that is asked.
-        output_cls: The form.
+        llm: The model.
+        output_cls: The class of the answer.
 
     Raises:
-        LLMError: One of its subclasses, as of ``LLM.astructured_predict``.
+        LLMError: One of its subclasses, as in ``LLM.astructured_predict``.
 
     Example:
         >>> await generate_structured_response(messages, llm, Song)

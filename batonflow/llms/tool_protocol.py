@@ -1,4 +1,4 @@
-"""What models and tools must know of each other, and no more."""
+"""The interface between models and tools."""
 
 import hashlib
 import json
@@ -32,39 +32,39 @@ __all__ = [
 
 
 class ToolMetadataLike(Protocol):
-    """What a model reads of a tool."""
+    """The metadata of a tool that a model reads."""
 
     @property
     def name(self) -> str | None:
-        """The tool's name."""
+        """The name of the tool."""
         ...
 
     @property
     def description(self) -> str:
-        """What it does and when to use it."""
+        """The purpose of the tool and the cases for its use."""
         ...
 
     def get_parameters_dict(self) -> dict[str, Any]:
-        """JSON schema of the arguments."""
+        """Return the JSON schema of the arguments."""
         ...
 
 
 class ToolLike(Protocol):
-    """What a tool must offer to be shown to a model."""
+    """The interface of a tool that a model can be given."""
 
     @property
     def metadata(self) -> ToolMetadataLike:
-        """Name, description and parameters."""
+        """The name, description and parameters of the tool."""
         ...
 
 
 class ToolSpec(BaseModel):
-    """A tool as a model sees it. It also passes for a tool where only a tool's metadata is read.
+    """A tool as a model sees it. It can stand in for a tool where only the metadata are read.
 
     Args:
         name: Letters, digits, ``_`` and ``-`` only.
-        description: What it does and when to use it.
-        parameters: JSON schema of the arguments.
+        description: The purpose of the tool and the cases for its use.
+        parameters: The JSON schema of the arguments.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -79,18 +79,18 @@ class ToolSpec(BaseModel):
         return self
 
     def get_parameters_dict(self) -> dict[str, Any]:
-        """JSON schema of the arguments."""
+        """Return the JSON schema of the arguments."""
         return self.parameters
 
 
 class ToolSelection(BaseModel):
-    """A call that a model wants made.
+    """A tool call of a model.
 
     Args:
-        tool_id: Id of the call; the tool's answer carries it.
-        tool_name: Which tool.
-        tool_kwargs: The arguments; whatever is not a dict becomes an empty one.
-        invalid_arguments: The arguments as they came when they are not a JSON object, so that the model can be told.
+        tool_id: The id of the call, which the tool message repeats.
+        tool_name: The name of the tool.
+        tool_kwargs: The arguments; any value that is not a dict becomes an empty dict.
+        invalid_arguments: The original text of arguments that are not a JSON object, for an error to the model.
     """
 
     tool_id: str
@@ -102,7 +102,7 @@ class ToolSelection(BaseModel):
     def made(
         tool_id: str, tool_name: str, tool_kwargs: dict[str, Any], invalid_arguments: str | None = None
     ) -> "ToolSelection":
-        """A call of values that have been validated already; the dict is kept."""
+        """Return a call of valid values, without validation; the dict is not copied."""
         return assembled(
             ToolSelection,
             {
@@ -131,17 +131,17 @@ class ToolSelection(BaseModel):
         return dumped
 
 
-# OpenAI takes no more.
+# The limit of OpenAI.
 _LONGEST_NAME = 64
 _CHOICES = frozenset({"auto", "required", "none"})
 
 
 def chosen_tool(choice: Any, tools: Sequence[ToolSpec]) -> str | None:
-    """The tool that a choice names, as vendors know it; None for choices that name none.
+    """Return the name of the chosen tool as vendors know it; None when the choice names no tool.
 
     Args:
         choice: ``tool_choice`` of a request.
-        tools: Its tools.
+        tools: The tools of the request.
     """
     if not isinstance(choice, str) or choice in _CHOICES:
         return None
@@ -150,19 +150,19 @@ def chosen_tool(choice: Any, tools: Sequence[ToolSpec]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def wire_name(name: str) -> str:
-    """A tool's name, or what a model takes for one, as vendors take it: at most 64 letters, digits, ``_`` and ``-``."""
+    """Return a tool name that vendors accept: at most 64 letters, digits, ``_`` and ``-``."""
     if name.isascii() and name.isidentifier() and len(name) <= _LONGEST_NAME:
         return name
     return _cut(re.sub(r"[^A-Za-z0-9_-]", "_", name) or "_", _LONGEST_NAME, 8)
 
 
 def wire_id(call_id: str | None, longest: int | None) -> str:
-    """A call's id in ``longest`` characters at most: the same for the call and its result, and no other's."""
+    """Return a call id of at most ``longest`` characters, the same for the call and its result."""
     return (call_id or "") if longest is None else _cut(call_id or "", longest, 24)
 
 
 def _cut(name: str, longest: int, digits: int) -> str:
-    """A name that is too long without its end, and instead with what tells it from others that begin alike."""
+    """Return a long name cut to ``longest`` characters, with a hash that keeps it unique."""
     if len(name) <= longest:
         return name
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:digits]
@@ -170,10 +170,10 @@ def _cut(name: str, longest: int, digits: int) -> str:
 
 
 def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:
-    """Specs of tools given as tools, specs or dicts of OpenAI's form.
+    """Return specs of tools, of specs, or of dicts in OpenAI's form.
 
     Raises:
-        TypeError: Something else is among them.
+        TypeError: An item is not a tool.
         ValueError: A tool has no name.
     """
     specs: list[ToolSpec] = []
@@ -184,13 +184,13 @@ def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:
             given = cast("dict[str, Any]", tool)
             specs.append(ToolSpec.model_validate(given.get("function", given)))
         elif hasattr(tool, "metadata"):
-            # Not asked of the protocol: that costs more than all the rest of this.
+            # An isinstance check of the protocol would cost more than the rest of this function.
             metadata: ToolMetadataLike = tool.metadata
             if not metadata.name:
-                raise ValueError(f"{tool!r} has no name, and a model could not call it: give its metadata one")
+                raise ValueError(f"{tool!r} has no name, and a model could not call it: set the name in its metadata")
             made: Any = getattr(metadata, "spec", None)
             if made is not None:
-                # Ours keep it: a schema is not read anew for every request.
+                # Tools of this package keep their spec, so that the schema is not read again for every request.
                 specs.append(made())
                 continue
             specs.append(
@@ -202,13 +202,13 @@ def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:
             )
         else:
             raise TypeError(
-                f"{tool!r} is no tool: it has no metadata; for a function write FunctionTool.from_defaults(function)"
+                f"{tool!r} is not a tool: it has no metadata; for a function write FunctionTool.from_defaults(function)"
             )
     return specs
 
 
 def parse_arguments(text: str) -> dict[str, Any] | None:
-    """The JSON object that ``text`` holds, an empty one for empty text, None for anything else."""
+    """Return the JSON object in ``text``, an empty one for empty text, None for anything else."""
     if not text.strip():
         return {}
     try:
@@ -221,7 +221,7 @@ def parse_arguments(text: str) -> dict[str, Any] | None:
 
 
 def tool_call_blocks(message: ChatMessage) -> list[ToolCallBlock]:
-    """The calls of an assistant's message as blocks, also those kept in the older way, each under an id of its own."""
+    """Return the calls of an assistant message as blocks with unique ids, including calls in the older form."""
     texts = [block.tool_kwargs for block in message.blocks if isinstance(block, ToolCallBlock)]
     return [
         ToolCallBlock(
@@ -233,22 +233,22 @@ def tool_call_blocks(message: ChatMessage) -> list[ToolCallBlock]:
     ]
 
 
-# Of dicts as such: what is only made when somebody asks is passed over.
-_get: Any = getattr(dict, "get")  # noqa: B009 - its type is that of a dict of nothing known
+# The entry that the dict contains. Calls that a subclass makes on demand are left out.
+_get: Any = getattr(dict, "get")  # noqa: B009 - dict.get would have an unknown type
 
 
 def kept_calls(message: ChatMessage) -> Any:
-    """What stands under ``"tool_calls"`` in a message and is no block; None for nothing."""
+    """Return the entry ``"tool_calls"`` of a message, None for an empty one."""
     return _get(message.additional_kwargs, CALLS)
 
 
 def tool_selections(message: ChatMessage) -> list[ToolSelection]:
-    """The calls a message asks for, each under an id of its own: missing ids are made, repeated ones changed."""
+    """Return the calls of a message with unique ids: missing ids are made, repeated ids are changed."""
     blocks = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
     selections = _from_blocks(blocks) if blocks else _from_older_form(kept_calls(message) or ())
     if len(selections) < 2:
         return selections
-    # Each name follows from the calls before it: those of an answer that is still arriving stay as they are.
+    # An id depends only on the calls before it, so the ids of a response that is still arriving do not change.
     seen: set[str] = set()
     for number, selection in enumerate(selections):
         given, suffix = selection.tool_id, number
@@ -260,7 +260,7 @@ def tool_selections(message: ChatMessage) -> list[ToolSelection]:
 
 
 def _arguments(given: Any) -> tuple[dict[str, Any], str | None]:
-    """The arguments of a call, and what they came as when that is no JSON object."""
+    """Return the arguments of a call, and their original text when it is not a JSON object."""
     if not isinstance(given, str):
         return cast("dict[str, Any]", given) if isinstance(given, dict) else {}, None
     parsed = parse_arguments(given)
@@ -275,7 +275,7 @@ def _from_blocks(blocks: Sequence[ToolCallBlock]) -> list[ToolSelection]:
     selections: list[ToolSelection] = []
     for block in blocks:
         if not block.tool_call_id:
-            # Kept in the block, so that asking again gives the same id.
+            # Stored in the block, so that the next call of this function returns the same id.
             block.tool_call_id = _new_call_id()
         arguments, invalid = _arguments(block.tool_kwargs)
         selections.append(ToolSelection.made(block.tool_call_id, block.tool_name, dict(arguments), invalid))
@@ -283,11 +283,11 @@ def _from_blocks(blocks: Sequence[ToolCallBlock]) -> list[ToolSelection]:
 
 
 def _from_older_form(calls: Sequence[Any]) -> list[ToolSelection]:
-    """Calls kept in ``additional_kwargs["tool_calls"]``: selections, or calls in OpenAI's form; also as data."""
+    """Return the calls in ``additional_kwargs["tool_calls"]``: selections, OpenAI's objects, or their data."""
     selections: list[ToolSelection] = []
     for call in calls:
         if isinstance(call, ToolSelection):
-            # A copy: the ids may have to change, and the message is the caller's.
+            # A copy, because the ids may have to change, and the message belongs to the caller.
             selections.append(call.model_copy())
         elif isinstance(call, dict):
             given = cast("dict[str, Any]", call)
@@ -297,11 +297,11 @@ def _from_older_form(calls: Sequence[Any]) -> list[ToolSelection]:
                 function = cast("dict[str, Any]", given.get("function", {}))
                 selections.append(_selection(given.get("id"), function.get("name", ""), function.get("arguments", "")))
         elif hasattr(call, "function"):
-            # What additional_kwargs give out themselves, and objects of a vendor's SDK.
+            # Calls that additional_kwargs make on demand, and objects of a vendor's SDK.
             function = call.function
             selections.append(_selection(getattr(call, "id", None), function.name, function.arguments))
         else:
-            raise TypeError(f"{call!r} in additional_kwargs['tool_calls'] is no tool call")
+            raise TypeError(f"{call!r} in additional_kwargs['tool_calls'] is not a tool call")
     return selections
 
 

@@ -1,4 +1,4 @@
-"""Tokens, and what they cost."""
+"""Token usage and its cost."""
 
 import threading
 from contextvars import ContextVar, Token
@@ -23,20 +23,20 @@ __all__ = [
     "track_usage",
 ]
 
-# How the price list calls the vendors that we call otherwise.
+# The names of vendors in the price list, where they differ.
 _PROVIDERS = {"openai": "openai", "anthropic": "anthropic", "deepseek": "deepseek"}
 
 
 class Usage(BaseModel):
-    """Tokens that one request or several took, all vendors' counts brought to one meaning.
+    """The tokens of one or several requests, with the same meaning for all vendors.
 
     Args:
-        input_tokens: Everything the model read, what came from the cache and what was put there included.
-        output_tokens: Everything it wrote, thoughts included.
-        cached_tokens: The part of the input that came from the vendor's cache.
-        cache_write_tokens: The part of the input that was put there.
-        reasoning_tokens: The part of the output that was thought.
-        cost: US dollars; None when unknown (the extra ``prices`` is not installed, or nobody knows the model's price).
+        input_tokens: All input tokens, including tokens read from and written to the cache.
+        output_tokens: All output tokens, including thinking.
+        cached_tokens: The input tokens read from the vendor's cache.
+        cache_write_tokens: The input tokens written to the cache.
+        reasoning_tokens: The output tokens of thinking.
+        cost: US dollars; None when unknown (the extra ``prices`` is not installed, or has no price of the model).
 
     Example:
         >>> (Usage(input_tokens=10, output_tokens=5) + Usage(input_tokens=1)).total_tokens
@@ -54,11 +54,11 @@ class Usage(BaseModel):
 
     @property
     def total_tokens(self) -> int:
-        """Input and output."""
+        """Input and output tokens."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
-        # A sum with a part whose price nobody knows has no known price; a part without tokens has nothing to pay for.
+        # A sum with an unknown price is unknown; a part without tokens costs nothing.
         priced = [one for one in (self, other) if one.total_tokens or one.cost is not None]
         costs = [one.cost for one in priced if one.cost is not None]
         return Usage(
@@ -73,20 +73,20 @@ class Usage(BaseModel):
 
 @cache
 def prices_available() -> bool:
-    """Whether the extra ``prices`` is installed."""
+    """Return whether the extra ``prices`` is installed."""
     return find_spec("genai_prices") is not None
 
 
 def price(usage: Usage, model: str, vendor: str | None = None) -> float | None:
-    """What ``usage`` costs by the price list that comes with the package ``genai-prices``.
+    """Return the cost of ``usage`` by the price list of the package ``genai-prices``.
 
     Args:
-        usage: The tokens of one request; prices may depend on how long it was, so sums are not priced but added up.
-        model: The model's name, as the vendor has it.
-        vendor: ``"openai"``, ``"anthropic"``, ``"deepseek"``; others are looked up by the model's name alone.
+        usage: The tokens of one request. Prices may depend on its length, so pass single requests, not sums.
+        model: The vendor's name of the model.
+        vendor: ``"openai"``, ``"anthropic"``, ``"deepseek"``; others are looked up by the name of the model only.
 
     Returns:
-        US dollars, or None when nobody knows.
+        US dollars, or None when the price is unknown.
 
     Raises:
         MissingDependencyError: The extra ``prices`` is not installed.
@@ -110,18 +110,18 @@ def price(usage: Usage, model: str, vendor: str | None = None) -> float | None:
 
 _NOTHING = Usage()
 
-# Synchronous calls answer on the bridge's thread.
+# Synchronous calls run in the thread of the background loop.
 _adding = threading.Lock()
 
 
 class UsageTotals:
-    """What the models asked inside a :func:`track_usage` block have taken so far.
+    """The usage of the requests made inside a :func:`track_usage` block.
 
     Attributes:
-        usage: All of it.
-        by_model: The same by the model that answered.
-        by_spender: The same by the ``spender`` of the innermost block; under None when there is none.
-        requests: How many answers that is.
+        usage: The sum.
+        by_model: The sums by model.
+        by_spender: The sums by the ``spender`` of the innermost block, None without one.
+        requests: The number of responses.
     """
 
     __slots__ = ("by_model", "by_spender", "requests", "usage")
@@ -133,7 +133,7 @@ class UsageTotals:
         self.requests = 0
 
     def add(self, usage: Usage, model: str, spender: str | None = None) -> None:
-        """Count one answer."""
+        """Add the usage of a response."""
         with _adding:
             self.usage += usage
             self.by_model[model] = self.by_model.get(model, _NOTHING) + usage
@@ -143,24 +143,24 @@ class UsageTotals:
 
 _Counting = tuple[tuple[UsageTotals, ...], str | None]
 
-# Where answers are counted, the outermost block first, and on whose behalf.
+# The totals to add to, the outermost block first, and the spender.
 _counting: ContextVar[_Counting] = ContextVar("batonflow_usage", default=((), None))
 
 
 def counting_here() -> tuple[UsageTotals, ...]:
-    """Where an answer that comes here is counted: what :func:`track_usage` counts in, the outermost block first."""
+    """Return the totals that a response received here is added to, the outermost block first."""
     return _counting.get()[0]
 
 
 def begin_counting(
     totals: UsageTotals, spender: str | None = None, instead_of: UsageTotals | None = None
 ) -> Token[_Counting]:
-    """Count in ``totals`` too, until :func:`end_counting` is given what this returns.
+    """Add usage to ``totals`` too, until :func:`end_counting` receives the returned token.
 
     Args:
-        totals: Where to count.
-        spender: On whose behalf models are asked; None leaves that to who counts around.
-        instead_of: What somebody around counts in, and does not meanwhile.
+        totals: The totals.
+        spender: The spender of the requests; None keeps the spender of the enclosing block.
+        instead_of: Totals of an enclosing block that pause meanwhile.
     """
     around, earlier = _counting.get()
     if instead_of is not None:
@@ -169,18 +169,18 @@ def begin_counting(
 
 
 def end_counting(token: Token[_Counting]) -> None:
-    """Count as before :func:`begin_counting`."""
+    """Undo :func:`begin_counting`."""
     _counting.reset(token)
 
 
 class track_usage:  # noqa: N801 - used like a function
-    """Add up what models take inside the block, in tasks and runs started there too. Blocks may lie in one another.
+    """Add up the usage inside the block, including tasks and runs started there. Blocks can be nested.
 
-    Counted are whole answers of every model whose adapter is written with ``_stream``, as all of ours are.
+    Only whole responses of models with a ``_stream`` of their own count, which all models of this package have.
 
     Args:
-        spender: On whose behalf models are asked inside the block; None leaves that to the block around.
-        instead_of: What a block around counts in, and does not while this one does.
+        spender: The spender of the requests; None keeps the spender of the enclosing block.
+        instead_of: Totals of an enclosing block that pause meanwhile.
 
     Example:
         >>> with track_usage() as totals:
@@ -208,7 +208,7 @@ class track_usage:  # noqa: N801 - used like a function
 
 
 def record_usage(usage: Usage, model: str) -> None:
-    """Count an answer where :func:`track_usage` is at work."""
+    """Add the usage of a response to the totals of :func:`track_usage`."""
     counting, spender = _counting.get()
     for totals in counting:
         totals.add(usage, model, spender)

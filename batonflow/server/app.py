@@ -39,7 +39,7 @@ from batonflow.workflow_core.served_input import served_input
 from batonflow.workflow_core.stored_runs import StoredRuns
 
 if TYPE_CHECKING:
-    from batonflow.durable.stores.protocol import RunStore
+    from batonflow.durable.store_protocol import RunStore
     from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["WorkflowServer"]

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from batonflow.durable.stores.protocol import RunStore
+from batonflow.durable.store_protocol import RunStore
 from batonflow.instrumentation.logs import logger_named
 from batonflow.server.runs import Runs
 from batonflow.server.served import Served

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, cast
 from starlette.exceptions import HTTPException
 
 from batonflow.durable.codec import Codec
+from batonflow.durable.store_protocol import RunInfo, RunStatus, RunStore
 from batonflow.durable.stores.bounds import check_run_id
-from batonflow.durable.stores.protocol import RunInfo, RunStatus, RunStore
 from batonflow.durable.trace import run_told
 from batonflow.server.envelopes import recorded_envelope
 from batonflow.server.served import Served

@@ -19,7 +19,7 @@ from batonflow.workflow_core.problems import in_words_with_hints, unknown_fields
 from batonflow.workflow_core.served_input import reading_input
 
 if TYPE_CHECKING:
-    from batonflow.durable.stores.protocol import RunStore
+    from batonflow.durable.store_protocol import RunStore
     from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["Served", "schema_of"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from batonflow.durable.stores.protocol import RunInfo, RunStore, StoredCommit
+from batonflow.durable.store_protocol import RunInfo, RunStore, StoredCommit
 from batonflow.durable.trace import trace_of
 from batonflow.threads import in_thread
 

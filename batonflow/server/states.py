@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from batonflow.durable.replay import records_of
-from batonflow.durable.stores.protocol import Loaded
+from batonflow.durable.store_protocol import Loaded
 from batonflow.durable.trace import plain_value
 from batonflow.instrumentation.redaction import redacted
 from batonflow.values.serializers import read_json

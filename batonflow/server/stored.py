@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from batonflow.durable.codec import Codec
 from batonflow.durable.gaps import NO_GAP, gap_after, reset_in
 from batonflow.durable.replay import records_of
-from batonflow.durable.stores.protocol import RunInfo, RunStore, StoredCommit
+from batonflow.durable.store_protocol import RunInfo, RunStore, StoredCommit
 from batonflow.server.envelopes import Streamed, streamed_in
 
 __all__ = ["Page", "Reading", "StoredPages", "seq_of", "streamed_by"]

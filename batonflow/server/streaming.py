@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from batonflow.durable.gaps import gap_after
-from batonflow.durable.stores.protocol import StoredCommit
+from batonflow.durable.store_protocol import StoredCommit
 from batonflow.server.envelopes import END, Streamed, envelope, recorded_envelope
 from batonflow.server.runs import Place, Runs
 from batonflow.server.stored import Reading, seq_of, streamed_by

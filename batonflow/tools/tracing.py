@@ -4,11 +4,10 @@ import json
 from collections.abc import Awaitable
 from typing import Any
 
-from batonflow.instrumentation import get_dispatcher
-from batonflow.instrumentation.arguments import bound
+from batonflow.instrumentation import events, get_dispatcher
 from batonflow.instrumentation.context import active_span_id, undo
-from batonflow.instrumentation.events.tool import ToolCallEndEvent, ToolCallStartEvent
 from batonflow.instrumentation.redaction import redacted
+from batonflow.instrumentation.traced import bound
 from batonflow.llms import genai
 from batonflow.tools.base import AsyncBaseTool, BaseTool, ToolOutput
 
@@ -54,7 +53,7 @@ async def traced(
     span_id = dispatcher.open_span(f"{type(tool).__name__}.acall", instance=tool, bound_args=given, tags=tags)
     # The work of the tool, including model calls, belongs inside the span.
     token = active_span_id.set(span_id)
-    dispatcher.event(ToolCallStartEvent(tool_name=name, tool_kwargs=values, span_id=span_id))
+    dispatcher.event(events.tool.ToolCallStartEvent(tool_name=name, tool_kwargs=values, span_id=span_id))
     try:
         output = await running
     except BaseException as err:
@@ -68,7 +67,9 @@ async def traced(
     if genai.captures_content():
         dispatcher.tag_span(span_id, {genai.TOOL_RESULT: json.dumps(redacted(output.content))})
     dispatcher.event(
-        ToolCallEndEvent(tool_name=name, output=output.content[:_SUMMARY], is_error=output.is_error, span_id=span_id)
+        events.tool.ToolCallEndEvent(
+            tool_name=name, output=output.content[:_SUMMARY], is_error=output.is_error, span_id=span_id
+        )
     )
     dispatcher.close_span(span_id, output, tool, given)
     return output

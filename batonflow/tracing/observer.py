@@ -11,7 +11,6 @@ from batonflow.instrumentation import (
     get_dispatcher,
     instrument_tags,
 )
-from batonflow.instrumentation.arguments import named
 from batonflow.instrumentation.dispatcher import PROPAGATION_KEYS
 from batonflow.instrumentation.events.base import BaseEvent
 from batonflow.instrumentation.events.run import (
@@ -24,14 +23,15 @@ from batonflow.instrumentation.events.run import (
     WorkflowStepOutputEvent,
 )
 from batonflow.instrumentation.logs import fit_to_show, logger_named
+from batonflow.instrumentation.traced import named
 from batonflow.llms import genai
 from batonflow.tracing.summary import summarize
 from batonflow.workflow_core.engine.attempts import events_and_context
 from batonflow.workflow_core.engine.ports import Observer
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import RunInterruptedError
 from batonflow.workflow_core.events import Event, WorkflowCancelledEvent
+from batonflow.workflow_core.run import Run
 
 __all__ = ["EARLIER_TRACE", "RUN_ID", "RUN_INPUT", "STEP_INPUT", "observer_for"]
 

@@ -1,4 +1,4 @@
-"""Containers of classes other than Python's five, as data: those of ``collections``, and subclasses of any of them.
+"""Containers as data: classes of ``collections``, and subclasses of Python's containers.
 
 The items are written, and the attributes beside them. A class is made again without a call of its own code: by
 ``__new__`` of the container that it derives from. Where that is not enough, as with ``__slots__``, it is refused.
@@ -35,7 +35,7 @@ _IMMUTABLE: tuple[Any, ...] = (tuple, frozenset)
 _TUPLE, _DEFAULTDICT, _DEQUE = cast("list[Any]", [tuple, defaultdict, deque])
 _kind: Callable[[Any], Any] = type
 _OWN_DICT = "itself"
-"""Stands for the attributes of a dict whose attributes are its items."""
+"""Stands for the attributes of a dict with attributes that are its items."""
 
 BUILT_IN: dict[str, Any] = {
     **{f"builtins.{cls.__name__}": cls for cls in (str, int, float, bool, bytes, list, dict, tuple, set, frozenset)},
@@ -64,13 +64,13 @@ def write_at(key: Any, value: Any, write: Write) -> Any:
 
 
 def items_in(value: Any) -> list[Any]:
-    """The items of a container, those of a dict as pairs, as its builtin base holds them."""
+    """Return the items of a container as its builtin base holds them; a dict gives pairs."""
     base: Any = next(base for base in _BASES if isinstance(value, base))
     return list(base.items(value)) if base in _DICTS else list(base.__iter__(value))
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """What an instance of a container's subclass holds beside its items."""
+    """Return the attributes of a container beside its items."""
     held = getattr(value, "__dict__", None)
     if held is value or not isinstance(held, dict) or _shows_items(_kind(value)):
         return {}

@@ -20,7 +20,7 @@ type_adapter = at_first_use("pydantic", "TypeAdapter")
 
 
 class UnreconstructedException(Exception):
-    """Stands for an exception whose type could not be rebuilt from a payload.
+    """Stands for an exception of a type that could not be rebuilt from a payload.
 
     Args:
         message: The text of the original; also the ``str()`` of this one.
@@ -33,7 +33,7 @@ class UnreconstructedException(Exception):
 
 
 def dump_exception(error: BaseException, *, attributes: bool = True) -> dict[str, Any]:
-    """An exception as data: the qualified name of its class, and its text; of batonflow's own what they carry, too.
+    """Write an exception as data: the name of its class, its text, and the values of batonflow's own errors.
 
     The arguments are there too, where the text alone does not make them, and the attributes; of a class with an
     ``__init__`` of its own only where they are plain data of which the same error can be made without that.
@@ -45,7 +45,7 @@ def dump_exception(error: BaseException, *, attributes: bool = True) -> dict[str
     if isinstance(error, UnreconstructedException):
         return {"exception_type": error.original_type, "exception_message": str(error)}
     cls = type(error)
-    # Whatever stands in it, it can be written.
+    # Half characters are escaped, so that the text can always be written.
     message = str(error).encode(errors="backslashreplace").decode()
     told: dict[str, Any] = {"exception_type": qualified_name(cls), "exception_message": message}
     if kept := _kept_of(cls):
@@ -90,13 +90,13 @@ def _is_name(name: str) -> bool:
 
 
 def _kept_of(cls: type[BaseException]) -> Mapping[str, Any]:
-    """The attributes that are written down with errors of a class, and their types; none but of batonflow's own."""
+    """The attributes that are written down with errors of a class, and their types; empty for other classes."""
     kept: Mapping[str, Any] | None = getattr(cls, "__batonflow_kept__", None)
     return kept if kept is not None and cls.__module__.startswith("batonflow.") else {}
 
 
 def traceback_of(error: BaseException) -> str:
-    """Where an error was raised, for people; its end, when it is long."""
+    """Return the traceback of an error for people; its end, when it is long."""
     text = "".join(traceback.format_exception(error, limit=-_FRAMES))
     text = text.encode(errors="backslashreplace").decode()
     return text if len(text) <= _CHARACTERS else f"...\n{text[-_CHARACTERS:]}"
@@ -133,7 +133,7 @@ def _built(cls: type[Exception], message: str, payload: Mapping[str, Any]) -> Ex
         return cls(*payload["exception_args"])
     if not kept or values is None:
         return cls(message)
-    # Without its __init__, which makes the text anew from what there was then.
+    # Without its __init__, which would make the text anew.
     error = cls.__new__(cls, message)
     for name, kind in kept.items():
         setattr(error, name, type_adapter(kind).validate_python(values.get(name)))

@@ -31,7 +31,7 @@ OwnCheck = Callable[..., bool]
 
 @dataclass(slots=True)
 class Form:
-    """What there is to know of a class of models before one of it is written.
+    """The facts about a class of models that writing needs.
 
     Attributes:
         cls: The class.
@@ -39,7 +39,7 @@ class Form:
         problem: The reason why no model of it can be written with its name.
         untyped: The fields whose types say nothing about their values; None without one.
         has_data: Whether there may be dynamic data.
-        has_result: Whether it ends runs, with a result that is no field.
+        has_result: Whether it ends runs, with a result that is not a field.
         dumps_itself: Whether it has its own way of writing all of itself.
         is_root: Whether it is a single value without names.
         is_whole: Whether it is as a memory is, changed in place by methods of its own, and pydantic's JSON says all.
@@ -90,7 +90,7 @@ class Form:
     adapters: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def scalars_of(self, model: BaseModel) -> dict[str, Any] | None:
-        """The fields of a model as JSON has them; None where one is no scalar, or there is more than fields."""
+        """The fields of a model as JSON has them; None where one is not a scalar, or there is more than fields."""
         values = model.__dict__
         if self.scalars is None or model.__pydantic_extra__ or len(values) != len(self.scalars):
             return None
@@ -102,7 +102,7 @@ class Form:
         return values.copy()
 
     def apart(self, model: BaseModel) -> list[str]:
-        """The fields of which pydantic's JSON would not bring back what they hold."""
+        """The fields with values that pydantic's JSON would not bring back."""
         found: list[str] = []
         values: Mapping[str, Any] = model.__dict__
         for name, exact, check in self.checks:
@@ -154,7 +154,7 @@ class Form:
         return same
 
     def private_of(self, model: Any) -> dict[str, Any]:
-        """The private attributes that are not what a new model has."""
+        """Return the private attributes that differ from a new model's."""
         held: Any = model.__pydantic_private__
         if not isinstance(held, dict):
             return {}
@@ -204,7 +204,7 @@ def _words(annotation: Any) -> str:
 
 @cache
 def form_of(cls: type) -> Form | None:
-    """The form of a class, None of one that is no model."""
+    """Return the form of a class, None for a class that is not a model."""
     if not issubclass(cls, BaseModel):
         return None
     if not cls.__pydantic_complete__:
@@ -323,7 +323,7 @@ def _lost_field(cls: type[BaseModel]) -> str | None:
 
 
 def _private_names(cls: type[BaseModel]) -> tuple[str, ...]:
-    """The private attributes that are data: memories, and batonflow's own models, keep there what they work with."""
+    """Return the private attributes that are data; memories and batonflow's own models have working attributes."""
     if getattr(cls, "shared_in_drafts", False):
         return ()
     return tuple(name for name in cls.__private_attributes__ if not is_ours(_home_of(name, cls)))
@@ -363,7 +363,7 @@ def _dumps_itself(cls: type[BaseModel]) -> bool:
     )
 
 
-# They write what pydantic writes, and what there is beside.
+# They write the same as pydantic, and dynamic data besides.
 _KNOWN_DUMPS = ("DictLikeModel._dump", "StopEvent._dump", "LazyFields._dump_settled", "AgentStream._dump")
 
 

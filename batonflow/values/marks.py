@@ -1,4 +1,4 @@
-"""Marks: the names by which JSON data say of what class a value is."""
+"""Marks: names in JSON data for the classes of values."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ SCALARS = frozenset({str, int, float, bool, type(None)})
 _MARKS = frozenset({IS_PYDANTIC, IS_COMPONENT, IS_DATA, IS_VALUE})
 
 items_of: Any = getattr(dict, "items")  # noqa: B009 - its type is that of a dict of nothing known
-"""The items of a dict of any class: what a class makes beside, when it is asked, are no data of it."""
+"""Return the items of a dict of any class, without values that a class computes on access."""
 
 
 class NotWritable(ValueError):

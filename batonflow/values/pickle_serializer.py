@@ -1,4 +1,4 @@
-"""Pickle as a fallback for what JSON cannot write. Reading a pickle can run code: use it for your own snapshots."""
+"""Pickle as a fallback for values that JSON cannot write. Reading can run code: only read your own snapshots."""
 
 import base64
 import pickle

@@ -77,7 +77,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the class that declares a type says about all its fields.
+    """The configuration of a class that holds for all its fields.
 
     Attributes:
         form_of: The form of a class of models.
@@ -102,7 +102,7 @@ _ALL = Plan(frozenset(), lambda _: True, closed=True)
 _JSON = Plan(SCALARS, is_plain)
 _TEXT = Plan(frozenset({str}), lambda value: isinstance(value, str), closed=True)
 
-# Their plans hold whatever the rules are.
+# Their plans hold under all rules.
 _NATIVE: dict[Any, Plan] = {
     Any: _JSON,
     object: _JSON,
@@ -204,7 +204,7 @@ def _is_tag(one: Any) -> bool:
 
 
 def _is_tagged_union(annotation: Any) -> bool:
-    """Whether the text in a field tells which one of several models it is, as far as a subclass does not change it."""
+    """Tell whether a text field selects one of several models, unless a subclass changes it."""
     return all(isinstance(one, type) and issubclass(one, BaseModel) for one in get_args(annotation))
 
 
@@ -248,7 +248,7 @@ def _of_union(annotation: Any, members: tuple[Any, ...], rules: Rules) -> Plan:
     if len(others) == 1:
         plan = plan_of(others[0], (), rules)
         return Plan(plan.exact | none, plan.check, plan.closed)
-    # A scalar goes to the member that is exactly its type, whatever the others make of it.
+    # A scalar goes to the member of exactly its type.
     scalars = none.union(one for one in others if one in (str, int, float, bool))
     if not rules.ours:
         return Plan(scalars, _round_trip(annotation, (), rules))
@@ -305,7 +305,7 @@ def _of_models(models: frozenset[type], exact: set[type], checks: Sequence[Check
 def _of_enum(cls: type[Enum], rules: Rules) -> Plan:
     values = {(_kind(member.value), member.value) for member in cls if type(member.value) in (str, int)}
     if len(values) < len(cls.__members__) or issubclass(cls, Flag) or rules.strict:
-        # Aliases are members too; whatever has several, or other values, is written by name.
+        # Aliases are members too; a flag with several members or other values is written by name.
         return Plan(frozenset(), None)
     exact = frozenset({cls})
     return Plan(
@@ -437,7 +437,7 @@ def _round_trip(annotation: Any, said: Sequence[Any], rules: Rules) -> Check:
             made = adapter()
             data = made.dump_python(value, mode="json", warnings="error")
             back = made.validate_python(data)
-            # What its own code writes and reads need not be comparable, as exceptions are not.
+            # Values that own code writes and reads need not be comparable, for example exceptions.
             return alike(back, value) or (bool(said) and made.dump_python(back, mode="json") == data)
         except Exception:  # noqa: BLE001 - code of the program's own
             return False

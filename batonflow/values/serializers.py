@@ -1,4 +1,4 @@
-"""How values become text in a snapshot, and values again.
+"""Serializers: values as text in snapshots, and back.
 
 Names of classes in a payload resolve only to classes that are loaded already, or were registered: nothing is imported
 or called because a payload says so. And only what the serializer has marked itself is an object of a class again. Data
@@ -54,7 +54,7 @@ _EARLIER_HOMES = {
     "llama_index.core.tools.": "tools",
     "llama_index.core.schema.": "tools",
 }
-"""Where classes of LlamaIndex are that payloads name, and which of our packages has what stands in their place."""
+"""Modules of LlamaIndex in payloads, and the packages here with the classes in their place."""
 
 
 @runtime_checkable
@@ -62,7 +62,7 @@ class BaseSerializer(Protocol):
     """Writes a value as text and reads it back."""
 
     def serialize(self, value: Any) -> str:
-        """The text for a value; raises ValueError or TypeError when there is none."""
+        """The text for a value; raises ValueError or TypeError when a value cannot be written."""
         ...
 
     def deserialize(self, value: str) -> Any:
@@ -84,7 +84,7 @@ class JsonSerializer:
     # Whether a subclass takes values, also plain ones, into its own hands.
     _writes_all: ClassVar[bool] = False
     _reads_all: ClassVar[bool] = False
-    # Whether what is written is for other processes, too.
+    # Whether the text is for other processes, too.
     _leaves: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -106,7 +106,7 @@ class JsonSerializer:
                     self._known[name] = entry
 
     def knowing(self, types: Iterable[type]) -> "JsonSerializer":
-        """The same serializer, which also finds ``types``, for example those declared inside functions."""
+        """Return the same serializer, which also finds ``types``, for example classes declared inside functions."""
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__)
         other._known = {**{name: cls for cls in types for name in names_of(cls)}, **self._known}
@@ -157,7 +157,7 @@ class JsonSerializer:
         return JsonSerializer.encode(self, value)
 
     def deserialize_value(self, data: Any) -> Any:
-        """The value of what ``serialize_value`` made of it.
+        """Read a value that ``serialize_value`` wrote.
 
         Args:
             data: The data; those inside dicts and lists come here, too.
@@ -250,7 +250,7 @@ class JsonSerializer:
         return found
 
     def digest_of_whole(self, value: Any) -> int | None:
-        """Tells apart what memories hold, within this process; None for anything else.
+        """Return the version of a memory within this process; None for other values.
 
         They may be conversations of thousands of messages: no data are made of them.
 
@@ -266,7 +266,7 @@ class JsonSerializer:
             return hash(as_json(self.encode(value)))
 
     def _encode_model(self, model: Any, form: "Form", *, tried: bool = False) -> dict[str, Any]:
-        """The fields as pydantic writes them; values whose class the fields do not tell are marked.
+        """Write the fields as pydantic does, and mark values of classes that the fields do not declare.
 
         Args:
             model: The model.
@@ -291,7 +291,7 @@ class JsonSerializer:
             return {**marked, "value": self._written(model.root), MARKED: True}
 
         def encode(value: Any) -> Any:
-            marked[MARKED] = True  # nobody knows in which field
+            marked[MARKED] = True  # the field is unknown
             return self._written(value)
 
         dumped = self._dumped(model, form, apart, encode)
@@ -304,7 +304,7 @@ class JsonSerializer:
         return marked
 
     def _encode_short(self, model: Any, form: "Form") -> dict[str, Any] | None:
-        """The same for a model whose fields come back; None where that is not all."""
+        """Write a model with fields that come back as they are; None where more is needed."""
         beside: dict[str, Any] = {}
         for name in form.beside or ():
             beside[name] = value = getattr(model, name)
@@ -341,7 +341,7 @@ class JsonSerializer:
             return self._as_data(dump(mode="python", exclude=exclude), encode)
 
     def _add_apart(self, model: Any, form: "Form", apart: list[str], dumped: dict[str, Any]) -> list[str]:
-        """Add what pydantic's data do not tell, and name the fields in which there are marks."""
+        """Add the data that pydantic leaves out, and name the fields with marks."""
         within: list[str] = []
 
         def add(name: str, value: Any) -> None:
@@ -433,12 +433,12 @@ class JsonSerializer:
                 found = cast("dict[str, Any]", inner)
         return {key: self._read(inner) for key, inner in found.items()}
 
-    # The way of what is inside a value, which a subclass may have taken into its own hands.
+    # The writer of inner values, which a subclass may override.
     _written = encode
     _read = _decode
 
     def _decode_model(self, cls: type[BaseModel], written: Any, within: Any) -> BaseModel:
-        """A model from its fields, of which those ``within`` hold marks."""
+        """Read a model from its fields; the fields ``within`` hold marks."""
         if not isinstance(written, dict):
             return cls.model_validate(self._read(written), by_name=True, by_alias=True)
         fields = dict(cast("dict[str, Any]", written))
@@ -458,12 +458,12 @@ class JsonSerializer:
         return {name: self._read(value) for name, value in values.items()}
 
     def _decode_fields(self, cls: type[BaseModel], fields: dict[str, Any], within: Any) -> None:
-        if within is None:  # earlier payloads, and those of the other library, do not say where the marks are
+        if within is None:  # earlier payloads, and payloads of LlamaIndex, do not name the fields with marks
             form = _values.form_of(cls)
             within = form.free if form is not None else ()
         for name in within:
             value = fields.get(name)
-            if name == "_data" and isinstance(value, dict):  # its names are no marks
+            if name == "_data" and isinstance(value, dict):  # its names are not marks
                 fields[name] = self._decode_named(cast("dict[str, Any]", value))
             elif name in fields:
                 fields[name] = self._read(value)
@@ -484,7 +484,7 @@ class JsonSerializer:
             raise ValueError(f"Refusing to import disallowed type {name}; add it to allowed_types")
         cls = loaded_class(name)
         ours = moved_class(name)
-        # Where the other library is loaded too, the payload still means what stands in its place here.
+        # Where LlamaIndex is loaded too, the payload still means the class here.
         if ours is not None and not (isinstance(cls, type) and issubclass(cls, ours)):
             cls = ours
         return cls
@@ -523,7 +523,7 @@ def as_json(data: Any, *, inf_nan_mode: Literal["constants", "null"] = "constant
         inf_nan_mode: What becomes of the numbers that JSON has no name for.
 
     Raises:
-        PydanticSerializationError: They are nested too deeply, or are no such data.
+        PydanticSerializationError: They are nested too deeply, or are not data of JSON.
     """
     try:
         return to_json(data, inf_nan_mode=inf_nan_mode)
@@ -532,7 +532,7 @@ def as_json(data: Any, *, inf_nan_mode: Literal["constants", "null"] = "constant
 
 
 def read_json(text: str | bytes) -> Any:
-    """What ``as_json`` wrote, which may be nested more deeply than pydantic reads.
+    """Read JSON of ``as_json``, which may be nested more deeply than pydantic reads.
 
     Raises:
         ValueError: It is no JSON.

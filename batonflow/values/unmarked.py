@@ -50,7 +50,7 @@ def built_in(name: str) -> type | None:
 
 
 def value_as_data(value: Any, write: Write) -> dict[str, Any] | None:
-    """A value with the mark of its type, or None when its type is not among those known here.
+    """Return a value with the mark of its type, or None for a type that is not known here.
 
     Args:
         value: The value.
@@ -134,7 +134,7 @@ def _clock(value: datetime | time, _: Write) -> Any:
 
 
 def zone_of(zone: tzinfo | None) -> Any:
-    """The key of a zone, or the offset and the name that somebody gave it; None of one that the offset tells."""
+    """Return the key of a zone, or its offset and given name; None where the offset is enough."""
     if type(zone) is timezone:
         offset, name = zone.utcoffset(None), zone.tzname(None)
         return None if name == timezone(offset).tzname(None) else [_delta(offset), name]
@@ -211,7 +211,7 @@ def _has_fields(cls: Any) -> bool:
 @cache
 def _leaves_out(cls: Any) -> bool:
     """Tell whether a field is not to be written, as ``Field(exclude=True)`` says; the others would not be the whole."""
-    with suppress(Exception):  # hints may name what is not there
+    with suppress(Exception):  # hints may name missing classes
         hints = get_type_hints(cls, include_extras=True)
         said = [one for hint in hints.values() for one in getattr(hint, "__metadata__", ())]
         return any(
@@ -221,7 +221,7 @@ def _leaves_out(cls: Any) -> bool:
 
 
 def _state_of(value: Any) -> dict[str, Any]:
-    """Every attribute of a dataclass's instance: its fields, and what else was set."""
+    """Return all attributes of an instance of a dataclass: its fields, and others that were set."""
     found = {field.name: getattr(value, field.name) for field in fields(value) if hasattr(value, field.name)}
     held: dict[str, Any] = getattr(value, "__dict__", {})
     return found | {name: one for name, one in held.items() if not name.startswith("__")}

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from batonflow.values.serializers import JsonSerializer
 from batonflow.workflow_core.collect import All, Cardinality, Collect, Take
 from batonflow.workflow_core.context.context import Context
-from batonflow.workflow_core.context.state_data import DictState
 from batonflow.workflow_core.errors import (
     BatonflowError,
     ContextSerdeError,
@@ -49,6 +48,7 @@ from batonflow.workflow_core.events import (
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceManager
+from batonflow.workflow_core.state_data import DictState
 from batonflow.workflow_core.step import catch_error, step
 from batonflow.workflow_core.stream import StreamItem
 from batonflow.workflow_core.types import RetryInfo
@@ -56,8 +56,8 @@ from batonflow.workflow_core.workflow import Workflow
 
 if TYPE_CHECKING:
     from batonflow.durable.replay import ReplayedRun, RunDiff
+    from batonflow.durable.store_protocol import RunInfo, RunStore
     from batonflow.durable.stores.memory import MemoryStore
-    from batonflow.durable.stores.protocol import RunInfo, RunStore
     from batonflow.durable.stores.sqlite import SQLiteStore
     from batonflow.values import JsonPickleSerializer, PickleSerializer
 
@@ -125,15 +125,15 @@ __all__ = [
 ]
 
 
-# Stores and what they tell are loaded when first used: most processes keep no runs.
+# Stores and their data are loaded at first use: most processes keep no runs.
 _HOME_OF = {
     "JsonPickleSerializer": "values",
     "PickleSerializer": "values",
     "MemoryStore": "durable.stores.memory",
     "ReplayedRun": "durable.replay",
     "RunDiff": "durable.replay",
-    "RunInfo": "durable.stores.protocol",
-    "RunStore": "durable.stores.protocol",
+    "RunInfo": "durable.store_protocol",
+    "RunStore": "durable.store_protocol",
     "SQLiteStore": "durable.stores.sqlite",
 }
 

@@ -1,4 +1,4 @@
-"""Whether a value can say how long or how many. True and False are no numbers here."""
+"""Tell whether a value can say how long or how many. True and False are not numbers here."""
 
 from importlib import import_module
 from typing import Any, TypeGuard
@@ -7,21 +7,21 @@ __all__ = ["check_whole", "is_seconds", "is_whole"]
 
 
 def is_seconds(value: object) -> TypeGuard[float]:
-    """Whether a value is a number of seconds, 0 or more."""
+    """Tell whether a value is a number of seconds, 0 or more."""
     number: Any = value
     if isinstance(value, int | float):
         return not isinstance(value, bool) and value >= 0
-    # Those of other libraries are numbers, too; hardly ever asked.
+    # Numbers of other libraries are numbers, too; this is rarely reached.
     return isinstance(number, import_module("numbers").Real) and bool(number >= 0)
 
 
 def is_whole(value: object, least: int = 0) -> TypeGuard[int]:
-    """Whether a value is a whole number, and not less than the least."""
+    """Tell whether a value is a whole number, and not less than the least."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def check_whole(value: object, what: str, least: int = 0) -> None:
-    """Refuse what is no whole number, or less than the least.
+    """Refuse a value that is not a whole number of at least ``least``.
 
     Args:
         value: The value.
@@ -29,7 +29,7 @@ def check_whole(value: object, what: str, least: int = 0) -> None:
         least: The least that it may be.
 
     Raises:
-        TypeError: It is no whole number.
+        TypeError: It is not a whole number.
         ValueError: It is too small.
     """
     if not is_whole(value, least):

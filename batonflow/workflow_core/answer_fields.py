@@ -20,7 +20,7 @@ _known: WeakKeyDictionary[type[Event], dict[str, tuple[str, bool]]] = WeakKeyDic
 
 
 def answer_fields(cls: type[Event]) -> AnswerFields:
-    """Tell the fields of a class, as far as nothing in the class changes what may be given for them."""
+    """Describe the fields of a class, unless code of the class changes the values that it takes."""
     found = _known.get(cls)
     if found is None:
         found = _known[cls] = _fields_of(cls)
@@ -43,7 +43,7 @@ def _fields_of(cls: type[Event]) -> dict[str, tuple[str, bool]]:
 
 
 def needed(fields: AnswerFields, filled: Mapping[str, Any]) -> str:
-    """Tell in words which fields an answer has beside those that are filled; empty when nothing is known."""
+    """Describe in words the open fields of an answer; empty when nothing is known."""
     left = {name: about for name, about in fields.items() if name not in filled}
     told = {name: f"{name} ({kind})" if kind else name for name, (kind, _) in left.items()}
     must = ", ".join(told[name] for name, (_, is_needed) in left.items() if is_needed)
@@ -52,7 +52,7 @@ def needed(fields: AnswerFields, filled: Mapping[str, Any]) -> str:
 
 
 def unfit(fields: AnswerFields, given: Mapping[str, Any]) -> list[str]:
-    """Tell what is wrong with the fields of an answer."""
+    """Describe the errors in the fields of an answer."""
     problems = [f"{name} is missing" for name, (_, is_needed) in fields.items() if is_needed and name not in given]
     for name, (kind, _) in fields.items():
         if kind and name in given and not _is(kind, given[name]):

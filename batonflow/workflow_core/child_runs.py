@@ -1,4 +1,4 @@
-"""Workflows inside workflows: who is attached to a run, which runs it started, and how events pass between them.
+"""Workflows inside workflows: attached workflows, the child runs of a run, and the events between them.
 
 An event that no step of a run takes is offered down to the attached workflows that take it, then up to the parent.
 """
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from batonflow.values.serializers import BaseSerializer
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import Causes, Number, WorkItem, origins_of
 from batonflow.workflow_core.errors import ContextSerdeError, WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.run import Run
 
 __all__ = ["Child", "Family", "call_as_data"]
 
@@ -51,9 +51,9 @@ class Family:
         self.parent = parent
         self.children: list[Child] = []
         self.finished: list[Child] = []
-        # Snapshots of children of a restored run: (delivery, call) -> payload, and those that events had started.
+        # Snapshots of the child runs of a restored run, called or started by events.
         self.saved: list[dict[str, Any]] = []
-        # Reads them; each workflow's own serializer when there is none.
+        # Reads them; each workflow's own serializer without one.
         self.saved_with: BaseSerializer | None = parent.saved_with if parent is not None else None
         self._adopted: dict[str, AnyWorkflow] = {}
         self._counts: dict[str, int] = {}
@@ -61,7 +61,7 @@ class Family:
         self._resumable = False
 
     def attached(self) -> dict[str, AnyWorkflow]:
-        """Name -> workflow, those that came as resources among them."""
+        """Name -> workflow, including workflows that came as resources."""
         return {**self.run.workflow.__batonflow__.children, **self._adopted}
 
     def adopt(self, name: str, workflow: AnyWorkflow) -> None:
@@ -79,7 +79,7 @@ class Family:
         return next((name for name, known in self.attached().items() if known is workflow), None)
 
     def description_of(self, run: Run) -> dict[str, Any] | None:
-        """How the journal names a child."""
+        """Describe a child run for its record."""
         child = next((child for child in self.children if child.run is run), None)
         if child is None:
             return None
@@ -124,7 +124,7 @@ class Family:
         return taken
 
     def wants(self, event: Event) -> bool:
-        """Whether a step of this run waits for the event."""
+        """Tell whether a step of this run waits for the event."""
         return self.run.wants(event)
 
     def check_target(self, event: Event, target: str) -> None:
@@ -159,7 +159,7 @@ class Family:
             family = family.parent
 
     def streamed(self, event: Event) -> bool:
-        """Whether a child has streamed this very object already."""
+        """Tell whether a child has streamed this very object already."""
         return id(event) in self._own_streamed
 
     # --- runs of children ---------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class Family:
         return run
 
     def attempt_over(self, item: WorkItem) -> None:
-        """Nobody asks for the results of an attempt's calls any more; the next attempt calls anew."""
+        """Forget the calls of an attempt that is over; the next attempt calls anew."""
         for child in self.children:
             if child.call is not None and child.call[0] == item.id:
                 child.call = None
@@ -242,7 +242,7 @@ class Family:
         root.look_at_late()
 
     def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None:
-        """Remember what a snapshot knows of the children.
+        """Remember the child runs of a snapshot.
 
         Raises:
             ContextSerdeError: A child that an event had started is not attached any more.
@@ -258,11 +258,11 @@ class Family:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many runs of each attached workflow there were."""
+        """The number of runs of each attached workflow so far."""
         return self._counts
 
     def active(self) -> bool:
-        """Whether a child still does something by itself."""
+        """Tell whether a child still does something by itself."""
         return any(child.run.state.busy or not child.run.idle for child in self.children)
 
     def wake_around(self) -> None:
@@ -273,13 +273,13 @@ class Family:
             self.parent.wake_around()
 
     def expecting(self) -> bool:
-        """Whether something may still come from a child."""
+        """Tell whether something may still come from a child."""
         return bool(self.children)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def outlives(self) -> bool:
-        """Whether this run has to wait for children before its StopEvent counts; others are cancelled."""
+        """Tell whether this run has to wait for children before its StopEvent counts; others are cancelled."""
         for child in list(self.children):
             policy = self.run.workflow.__batonflow__.when_parent_stops(child.name)
             if not child.by_event or policy == "cancel":
@@ -321,6 +321,6 @@ class Family:
 
 
 def call_as_data(call: tuple[int, Number]) -> list[Any]:
-    """How a snapshot names the call that started a child, before and after JSON."""
+    """Return the call that started a child run as data, the same before and after JSON."""
     item_id, number = call
     return [item_id, list(number) if isinstance(number, tuple) else number]

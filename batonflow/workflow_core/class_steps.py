@@ -1,4 +1,4 @@
-"""The steps of one workflow class: which they are, what begins and ends its runs, and which state they ask for."""
+"""The steps of one workflow class, the events that begin and end its runs, and the class of its state."""
 
 from collections.abc import Iterable
 from inspect import iscoroutinefunction, isfunction, signature
@@ -6,16 +6,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from batonflow.workflow_core.context.state_data import DictState
 from batonflow.workflow_core.errors import WorkflowConfigurationError, WorkflowValidationError
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.routing import StepTable
+from batonflow.workflow_core.state_data import DictState
 
 __all__ = ["ClassSteps", "steps_of"]
 
 
 class ClassSteps:
-    """What a workflow class has to say of its steps, apart from the class: all names in there are the user's.
+    """The steps of a workflow class, kept apart from the class, as all names in there are the user's.
 
     Args:
         cls: The class.
@@ -131,7 +131,7 @@ class ClassSteps:
 
     @property
     def state_type(self) -> type[BaseModel]:
-        """The class of the key-value state: the most derived of those that the steps ask for with ``Context[...]``.
+        """The class of the key-value state: the most derived class that a step asks for with ``Context[...]``.
 
         Raises:
             ValueError: The classes do not lie on one line of inheritance, or the state has fields without defaults.

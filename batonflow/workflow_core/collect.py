@@ -1,4 +1,4 @@
-"""How a step that takes a list says when it has enough: ``Annotated[list[Done], Collect(Take(2))]``."""
+"""Cardinality of steps that take a list: ``Annotated[list[Done], Collect(Take(2))]``."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""How often each step of a run took and returned events: what a drawing of an execution shows."""
+"""Numbers of events that each step of a run took and returned, for drawings of executions."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

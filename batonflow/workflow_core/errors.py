@@ -166,11 +166,11 @@ class UnknownOutcomeError(WorkflowRuntimeError):
 
 
 class InputClosedError(BatonflowError, RuntimeError):
-    """A question to a person was answered before, or nobody waits for the answer any more."""
+    """A question to a person was answered before, or the answer is no longer awaited."""
 
 
 class InputResponseError(BatonflowError, ValueError):
-    """An answer to a question is not what is awaited; the message names the event and its fields."""
+    """An answer does not fit its question; the message names the event and its fields."""
 
 
 class StateOutsideContextWarning(UserWarning):
@@ -178,7 +178,7 @@ class StateOutsideContextWarning(UserWarning):
 
 
 class StoreError(BatonflowError):
-    """A run store refuses what was asked of it."""
+    """A run store refuses an operation."""
 
 
 class RunInputMismatchError(StoreError):
@@ -219,11 +219,11 @@ class ReplayIncompatible(StoreError):
 
 
 class StoreCorruptedError(StoreError):
-    """What was stored does not come back as it was written; the message names the file, or the run and its commit."""
+    """Stored data is damaged; the message names the file, or the run and its commit."""
 
 
 class ServerConfigurationError(BatonflowError, ValueError):
-    """A WorkflowServer cannot be, or must not be, what its arguments say; the message says what to change."""
+    """The arguments of a WorkflowServer cannot hold; the message says what to change."""
 
 
 class ServerRefusedError(BatonflowError):

@@ -1,4 +1,4 @@
-"""Events: what steps receive, return and stream.
+"""Events, which steps receive, return and stream.
 
 An event carries three kinds of data, told apart by name when it is built: declared fields (validated), declared private
 attributes (settable by name) and everything else, the *dynamic* data. Dynamic data lives in pydantic's own extra
@@ -58,7 +58,6 @@ __all__ = [
 ]
 
 
-
 SerializableException = Annotated[
     Exception,
     BeforeValidator(load_exception),
@@ -73,12 +72,12 @@ _ToldException = Annotated[
         lambda value: dump_exception(value, attributes=False) if isinstance(value, BaseException) else value
     ),
 ]
-"""The same for readers outside of the program, to whom what an exception carries beside is not shown."""
+"""Write an exception for readers outside of the program, without its attributes."""
 
 
 _new = object.__new__
 
-# What a model consists of, set in its slots: looking each up by name would take half as long again.
+# The parts of a model, set in its slots: looking each up by name takes half as long again.
 _put_values: Any = BaseModel.__dict__["__dict__"].__set__
 _put_given: Any = BaseModel.__dict__["__pydantic_fields_set__"].__set__
 _put_extra: Any = BaseModel.__dict__["__pydantic_extra__"].__set__
@@ -94,7 +93,7 @@ _given: dict[type[BaseModel], set[str]] = {}
 
 
 class DictLikeModel(BaseModel):
-    """A pydantic model whose undeclared data can be used like a dict; shared by events and ``DictState``.
+    """A pydantic model with undeclared data that can be used like a dict; the base of events and ``DictState``.
 
     ``model["k"]``, ``in``, ``len``, iteration, ``get``, ``keys``, ``values``, ``items`` and ``to_dict`` see the
     dynamic data only, never declared fields. Attribute access sees everything.
@@ -220,7 +219,7 @@ class Event(DictLikeModel):
             fields: Every declared field by name. The class must not have private attributes.
         """
         event = _new(cls)
-        # What the constructor would do.
+        # As the constructor does.
         _put_values(event, fields)
         given = _given.get(cls)
         if given is None:
@@ -240,7 +239,7 @@ class Event(DictLikeModel):
 
         @property
         def model_fields_set(self) -> set[str]:
-            """The names of what was given."""
+            """The names of the given values."""
             _own_names(self)
             return self.__pydantic_fields_set__
 
@@ -391,7 +390,7 @@ class IdleReleasedEvent(StopEvent):
 
 
 class StepFailedEvent(Event):
-    """What a ``@catch_error`` handler receives; ``failed_at`` is in UTC."""
+    """The failure that a ``@catch_error`` handler receives; ``failed_at`` is in UTC."""
 
     step_name: str
     input_event: Any
@@ -418,11 +417,11 @@ class HumanResponseEvent(Event):
 
 
 class InternalDispatchEvent(Event):
-    """Base of what the engine says about itself; only readers that ask with ``expose_internal`` get these."""
+    """Base of the engine's own events; only readers that ask with ``expose_internal`` get these."""
 
 
 class StepState(Enum):
-    """Where an execution of a step stands."""
+    """The state of an execution of a step."""
 
     PREPARING = "preparing"
     RUNNING = "running"
@@ -444,7 +443,7 @@ class WorkflowIdleEvent(InternalDispatchEvent):
 
 
 class WorkflowStalledEvent(InternalDispatchEvent):
-    """The run can no longer move by itself; ``waiting_on`` says what each waiting join still lacks."""
+    """The run can no longer move by itself; ``waiting_on`` describes what the waiting joins lack."""
 
     waiting_on: list[str]
 
@@ -456,7 +455,7 @@ class InternalEventsMissedEvent(InternalDispatchEvent):
 
 
 class StreamResetEvent(Event):
-    """A run goes on in another process: what was streamed from ``lost_from`` to ``lost_to`` and not stored is lost.
+    """A run goes on in another process; unstored stream events from ``lost_from`` to ``lost_to`` are lost.
 
     What belongs to steps that are repeated is streamed again.
     """
@@ -466,7 +465,7 @@ class StreamResetEvent(Event):
 
 
 class UnhandledEvent(InternalDispatchEvent):
-    """Nobody accepted an event."""
+    """An event was accepted by no step."""
 
     event_type: str
     qualified_name: str

@@ -1,4 +1,4 @@
-"""WorkflowHandler: what a caller holds of a run."""
+"""WorkflowHandler: a caller's hold on a run."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Generator
@@ -8,10 +8,10 @@ from batonflow.workflow_core.compat.handler import EarlierHandler
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.counts import ExecutionCounts
 from batonflow.workflow_core.engine.ports import execution_svg
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.errors import WorkflowCancelledByUser
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.inputs import InputReader, InputRequest, open_requests
+from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.stream import EventIterator, StreamItem, StreamReader
 
 __all__ = ["WorkflowHandler"]
@@ -81,17 +81,17 @@ class WorkflowHandler(EarlierHandler):
 
     @property
     def is_released(self) -> bool:
-        """Whether the run was released from memory (``idle_release``): it waits in its store until something comes."""
+        """Tell whether the run was released from memory (``idle_release``) and waits in its store."""
         return self._run.root.is_asleep
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing goes on in the run and it waits for an event from outside."""
+        """Tell whether nothing goes on in the run and it waits for an event from outside."""
         run = self._run
         return not run.ending.over and (run.is_asleep or run.awaits_people())
 
     def is_done(self) -> bool:
-        """Whether the result is known."""
+        """Tell whether the result is known."""
         return self._run.ending.resolved
 
     def get_stop_event(self) -> StopEvent | None:
@@ -100,7 +100,7 @@ class WorkflowHandler(EarlierHandler):
 
     @property
     def stopped_by(self) -> BaseException | None:
-        """What awaiting the handler raises, None while the run goes on or when it has a result."""
+        """The error that awaiting the handler raises; None while the run goes on or when it has a result."""
         return self._run.ending.error if self._run.ending.done else None
 
     @property
@@ -110,7 +110,7 @@ class WorkflowHandler(EarlierHandler):
 
     @property
     def execution_counts(self) -> ExecutionCounts:
-        """How often each step took and returned events so far, attached workflows included."""
+        """The numbers of events that each step took and returned so far, also in attached workflows."""
         counts = ExecutionCounts()
         counts.add_run(self._run)
         return counts
@@ -186,7 +186,7 @@ class WorkflowHandler(EarlierHandler):
         return self._run.reader(after, internal=internal, stored=True)
 
     def inputs(self) -> AsyncIterator[InputRequest]:
-        """What the run asks people, workflows inside it included: the open questions, then those to come, to its end.
+        """Read the questions to people, also of child runs: the open ones, then new ones, to the end of the run.
 
         Any number of readers; each gets a question once, unless it was answered before. Independent of
         ``stream_events``; after a restore the questions that stood open are given again.
@@ -215,7 +215,7 @@ class WorkflowHandler(EarlierHandler):
         """
         ending = self._run.ending
         if self._run.is_replaced:
-            return  # a step that is thrown away while its run leaves memory must not end what goes on later
+            return  # a step that is dropped while its run leaves memory must not end the run that goes on later
         self._run.on_loop(ending.cancel)
         await self._on_its_loop(_until_ended(self._run, timeout, "cancelled"), timeout)
 

@@ -1,4 +1,4 @@
-"""What a run asks people, as its handler hands it out: requests that know which answer is awaited."""
+"""Questions of a run to people, as requests that know the awaited answer."""
 
 import asyncio
 import hashlib
@@ -9,12 +9,12 @@ from pydantic import ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from batonflow.instrumentation.logs import logger_named
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import TO_STEPS, Question, Waiter, address_of
 from batonflow.workflow_core.errors import InputClosedError, InputResponseError
 from batonflow.workflow_core.events import Event, HumanResponseEvent, check_public
 from batonflow.workflow_core.problems import in_words
 from batonflow.workflow_core.questions import News, Questions
+from batonflow.workflow_core.run import Run
 
 __all__ = ["InputReader", "InputRequest", "answer_key", "close_answered", "open_requests", "say_when_asked"]
 
@@ -27,7 +27,7 @@ _ANSWER_TO = "answer to "
 
 
 def answer_key(path: str, delivery: int, *, wait: str = "", attempt: int = 0, question: int = 0) -> str:
-    """The key of an answer in the inbox of a run: the same for all who answer, so that only the first one counts.
+    """Return the key of an answer in the inbox of a run; all answers to a question share it, so the first one counts.
 
     Args:
         path: Which workflow of the tree asks, empty for the run itself.
@@ -136,13 +136,13 @@ class InputRequest:
 
     @property
     def is_open(self) -> bool:
-        """Whether an answer is still awaited."""
+        """Tell whether an answer is still awaited."""
         self._look_again()
         return self._run.root.questions.place(self._question, self._run) is not None
 
     @property
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the answer, without what is filled in."""
+        """JSON Schema of the answer, without the fields that are filled in."""
         _, cls, filled = self._awaited()
         return _schema(cls or HumanResponseEvent, filled)
 
@@ -155,7 +155,7 @@ class InputRequest:
         return answer_key(question.path, question.cause, question=question.number)
 
     def respond(self, /, response: Any = None, **fields: Any) -> None:
-        """Answer; what the waiting step requires is filled in.
+        """Answer the question; the requirements of the waiting step are filled in.
 
         Args:
             response: The field ``response`` of the answer.
@@ -209,7 +209,7 @@ class InputRequest:
             run.send(event, target, None)
 
     def _awaited(self) -> tuple[Run, type[Event] | None, dict[str, Any]]:
-        """Who takes the answer, the class it must have (None when several may be meant), and what is filled in."""
+        """Return the run that takes the answer, its class (None when several fit), and its filled fields."""
         waiter = self._question.waiter
         if waiter is not None:
             return self._run, waiter.event_type, waiter.requirements
@@ -224,7 +224,7 @@ class InputRequest:
 
 
 class InputReader(AsyncIterator[InputRequest]):
-    """One reading of the questions of a run: the open ones, then those to come, each once, to the end of the run."""
+    """An iterator over the questions of a run: the open ones, then new ones, each once, to the end of the run."""
 
     __slots__ = ("_news", "_run", "_seen")
 
@@ -256,7 +256,7 @@ class InputReader(AsyncIterator[InputRequest]):
 
 
 async def say_when_asked(handler: Any) -> None:
-    """Log a warning when a run asks a person for a while that nobody here can answer: its handler is out of reach."""
+    """Log a warning when a question stays open in a run with a handler that no code here can reach."""
     async for request in handler.inputs():
         await asyncio.sleep(SECONDS_TO_ANSWER)
         if request.is_open:
@@ -270,14 +270,14 @@ async def say_when_asked(handler: Any) -> None:
 
 
 def open_requests(run: Run) -> list[InputRequest]:
-    """The questions of a run, and of those inside it, that are open now."""
+    """Return the open questions of a run and of the runs inside it."""
     questions = run.root.questions
     found = [(questions.place(question, run), question) for question in questions.reader(run).coming]
     return [InputRequest(place, question) for place, question in found if place is not None]
 
 
 def is_answer(key: str) -> bool:
-    """Whether an event in the inbox of a run is the answer to a question, by its key."""
+    """Tell whether an event in the inbox of a run is the answer to a question, by its key."""
     return key.startswith(_ANSWER_TO)
 
 
@@ -310,7 +310,7 @@ def asker_of(run: Run, key: str) -> "tuple[Run, str] | None":
 def close_answered(run: Run, key: str, event: Event) -> None:
     """Close the question without a wait that an event from the inbox answers.
 
-    An answer that comes too late closes none: it must not be taken for that of another question.
+    An answer that comes too late closes no question: it must not be taken for that of another question.
 
     Args:
         run: The run at the root.

@@ -1,4 +1,4 @@
-"""What is chosen for one workflow instance, and what it keeps between runs, apart from the user's attributes.
+"""The options of one workflow instance and its data between runs, apart from the user's attributes.
 
 All that the engine, the journal, the server and the agents want of a workflow they read here, at
 ``workflow.__batonflow__``: of the other names of an instance each may be the user's own.
@@ -52,7 +52,7 @@ class AnyWorkflow(Protocol):
 
 
 class RunQueue(Protocol):
-    """The active runs of a workflow and those that wait for their turn."""
+    """The active and the waiting runs of a workflow."""
 
     def launch(self, run: Any, event: Event | None, step: str | None = None, causes: Any = ()) -> None:
         """Begin a run now, or when its turn comes."""
@@ -120,7 +120,7 @@ def _by_text(value: Any) -> bool:
 
 
 def _classes(value: Any) -> bool:
-    # A class may be iterable itself, as those of enums are.
+    # A class may be iterable itself, for example an enum.
     several = isinstance(value, Iterable) and not isinstance(value, type)
     return several and all(isinstance(one, type) for one in cast("Iterable[Any]", value))
 
@@ -152,7 +152,7 @@ _ANYTHING: tuple[Callable[[Any], bool], str] = (lambda value: True, "")  # noqa:
 
 
 def is_workflow(value: object) -> bool:
-    """Whether a value is a workflow, and not the class of one."""
+    """Tell whether a value is a workflow, and not the class of one."""
     return getattr(type(value), "__batonflow_workflow__", False)
 
 
@@ -238,7 +238,7 @@ class Options:
         self.given_serializer = checked("serializer", serializer)
         self.on_stall = checked("on_stall", on_stall)
         self.timeout_excludes_waiting = timeout_excludes_waiting
-        # What can be gone through only once is kept before it is looked at.
+        # An iterator is read once, before its items are checked.
         self.types = tuple(checked("types", tuple(types) if isinstance(types, Iterator) else types))
         self.version = checked("version", version)
         self.upcasters = dict(checked("upcasters", upcasters) or {})
@@ -262,7 +262,7 @@ class Options:
             on_parent_stop: What happens to their runs.
 
         Raises:
-            WorkflowValidationError: A name is taken by another workflow, or a value is none that it can have.
+            WorkflowValidationError: A name is taken by another workflow, or a value is not a workflow.
         """
         checked("on_parent_stop", on_parent_stop)
         for name, workflow in (checked("workflows", workflows) or {}).items():
@@ -281,7 +281,7 @@ class Options:
         self.validated = None
 
     def when_parent_stops(self, name: str) -> ParentStop:
-        """What happens to event-started runs of an attached workflow when this one stops."""
+        """Return the policy for child runs that an event started, when this workflow stops."""
         return self._on_parent_stop.get(name, "finish")
 
     # --- what follows from the options and the steps ------------------------------------------------------------------
@@ -294,7 +294,7 @@ class Options:
 
     @property
     def declared_types(self) -> list[type]:
-        """The classes that snapshots may hold besides those found by their name."""
+        """The classes that snapshots may hold besides classes found by their name."""
         return [*self.steps.events, self.steps.state_type, *self.types]
 
     @property
@@ -321,7 +321,7 @@ class Options:
 
 
 class NotInitialized:
-    """Stands for what a workflow has until its constructor has set it."""
+    """Stands for the options of a workflow until its constructor has set them."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -351,7 +351,7 @@ class shown(Generic[T]):  # noqa: N801 - stands where `property` would
             raise AttributeError(f"{owner.__name__}.{self._name} is there on instances only")
         return self._get(workflow)
 
-    if TYPE_CHECKING:  # it is hidden by what is set, whatever that is
+    if TYPE_CHECKING:  # any set attribute hides it
 
         def __set__(self, workflow: Any, value: Any) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Where runs live: the one runtime that ships with batonflow keeps them in this process, on asyncio."""
+"""The runtime of runs: the one that ships with batonflow keeps them in this process, on asyncio."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ __all__ = ["BasicRuntime", "basic_runtime", "get_current_runtime"]
 
 
 class BasicRuntime:
-    """Runs in memory, on the event loop of whoever starts them. Knows every run that is not over yet, by id."""
+    """Runs in memory, on the event loop that starts them. Knows every unfinished run by its id."""
 
     is_launched = True
 
@@ -17,11 +17,11 @@ class BasicRuntime:
         """Nothing to prepare; workflows are read when they are built."""
 
     def find(self, run_id: str) -> Any:
-        """Return the live run of this id, None when there is none."""
+        """Return the live run of this id, None for an unknown id."""
         return self._runs.get(run_id)
 
     def add(self, run: Any) -> None:
-        """Keep a run alive, also when nobody holds its handler.
+        """Keep a run alive, also without a handler.
 
         Raises:
             RuntimeError: A run of this id is not over yet.
@@ -42,7 +42,7 @@ class BasicRuntime:
             del self._runs[run.state.run_id]
 
     def _drop_closed_loops(self) -> None:
-        # What still waited when its loop was closed can never end; it must not stay in the way.
+        # A run that waited when its loop was closed can never end; it must not block its id.
         for run_id in [run_id for run_id, run in self._runs.items() if run.loop.is_closed()]:
             del self._runs[run_id]
 

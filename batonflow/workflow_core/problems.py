@@ -1,4 +1,4 @@
-"""What is wrong with the fields of a model, in words that name the place and not the value."""
+"""Errors in the fields of a model, in words that name the place and not the value."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
@@ -20,7 +20,7 @@ get_close_matches = at_first_use("difflib", "get_close_matches")
 
 
 def problems_of(error: ValidationError) -> list[dict[str, Any]]:
-    """What is wrong, each with ``loc`` and ``msg``, without the values that were given: they may be secrets."""
+    """Return the errors, each with ``loc`` and ``msg``, without the given values, which may be secrets."""
     return [{"loc": list(problem["loc"]), "msg": problem["msg"]} for problem in error.errors(include_url=False)]
 
 
@@ -46,7 +46,7 @@ def unknown_fields(model: BaseModel) -> str:
 
 
 def in_words_with_hints(error: ValidationError, cls: type[BaseModel], given: Mapping[str, Any]) -> str:
-    """As ``in_words``, and for what is missing which of the other names may be meant for it."""
+    """As ``in_words``, with suggestions for missing fields among the other given names."""
     missing = {str(one["loc"][0]) for one in error.errors(include_url=False) if one["type"] == "missing" and one["loc"]}
     inner = given.get("_data")
     names = {**given, **(cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else {})}

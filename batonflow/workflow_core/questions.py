@@ -10,9 +10,9 @@ from collections.abc import Container, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import Failures, Question, StepState, Waiter, WorkItem, address_of, is_address
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
+from batonflow.workflow_core.run import Run
 
 __all__ = ["News", "Questions"]
 
@@ -45,7 +45,7 @@ class News:
 
 
 class Questions:
-    """The questions of a tree of workflows; those that are tied to no wait are kept in the state of its root.
+    """The questions of a tree of workflows; the state of its root keeps questions without a wait.
 
     Args:
         root: The run at the root.
@@ -56,17 +56,17 @@ class Questions:
     def __init__(self, root: Run) -> None:
         self._root = root
         self._position = 0
-        # Made when somebody needs them: thousands of runs may wait for a person at a time.
+        # Created at first use: thousands of runs may wait for a person at a time.
         self._readers: WeakSet[News] | None = None
         # Answers that are on their way to questions without a wait, by id of the event.
         self._sent: dict[int, tuple[Event, Question]] | None = None
-        # Those that are open while the run is out of memory, with the runs that ask.
+        # Questions that are open while the run is out of memory, with the runs that ask.
         self.asleep: list[tuple[Run, Question]] = []
-        # Runs whose steps take answers of people, until they are back.
+        # Runs that take answers of people, until they are back in memory.
         self._takers: tuple[Run, ...] = ()
 
     def falls_asleep(self) -> None:
-        """The run leaves memory: its readers stay, and are not told again what they know."""
+        """Keep the open questions while the run leaves memory; readers do not get known questions again."""
         self.look()
         self.asleep = [
             (run, _without_state(run, waiter.question, waiter))
@@ -83,7 +83,7 @@ class Questions:
             self._give_asleep(reader, {name for run, one in self.asleep if (name := _name(run, one)) in owed})
 
     def away(self, run: Run, question: Question) -> tuple[Run, Question] | None:
-        """A question as it was when the run left memory, with who asks, until that is back."""
+        """Return a question as it was when the run left memory, with the run that asks, until that run is back."""
         name = _name(question.run or run, question)
         return next(((asks, one) for asks, one in self.asleep if _name(asks, one) == name), None)
 
@@ -98,14 +98,14 @@ class Questions:
         """The run is in memory again, as its records say; answers that are on their way they do not know."""
         names = {question: _name(run, question) for run, question in self.asleep}
         for reader in self._readers or ():
-            # What it has not looked at yet it is told again: those questions are other objects now.
+            # Questions that the reader has not seen come again, as other objects.
             reader.told.difference_update(names[question] for question in reader.coming if question in names)
             reader.coming.clear()
         self.asleep = [(run, one) for run, one in self.asleep if _path(run, one)]
         self._takers = tuple(run for run in self._takers if run.path)
         answered = {question.number for _, question in (self._sent or {}).values()}
         self._root.state.questions = [one for one in self._root.state.questions if one.number not in answered]
-        # Those with a wait are told when their steps wait again.
+        # Questions with a wait come when their steps wait again.
         self.is_back(self._root)
 
     def is_back(self, run: Run) -> None:
@@ -140,7 +140,7 @@ class Questions:
             self._tell(waiter.question, (run.path, address_of(waiter)))
 
     def look(self) -> None:
-        """Find out what was streamed since the last look."""
+        """Find questions among the events streamed since the last look."""
         for question in self._read_stream():
             self._tell(question)
 
@@ -195,7 +195,7 @@ class Questions:
                 return
 
     def attempt_failed(self, run: Run, item: WorkItem) -> None:
-        """What an attempt streamed and did not come to wait for is asked again by the next one."""
+        """Drop the questions of a failed attempt without a wait: the next attempt asks again."""
         self.look()
         self._root.state.questions = [
             question
@@ -216,7 +216,7 @@ class Questions:
             for reader in self._readers or ():
                 reader.told.discard((question.path, address_of(question.waiter)))
         if question.waiter is None:
-            # By number, as what was asked out of memory is another object there.
+            # By number, as a question from before the release is another object.
             number = question.number
             self._root.state.questions = [one for one in self._root.state.questions if one.number != number]
         if answer is not None and question.waiter is None:
@@ -229,16 +229,16 @@ class Questions:
         self.close(Question(event, "", 0), event)
 
     def answered_by(self, event: Event) -> int | None:
-        """The number of the question without a wait that an event on its way is the answer to, 0 for none."""
+        """The number of the question without a wait that an event on its way is the answer to, 0 if closed."""
         sent = None if self._sent is None else self._sent.get(id(event))
         return None if sent is None else sent[1].number
 
     # --- what is open -------------------------------------------------------------------------------------------------
 
     def reader(self, run: Run) -> News:
-        """Begin to read, with all questions of a run and those inside it that may be open now."""
+        """Begin to read, with all open questions of a run and of the runs inside it."""
         news = News(run)
-        self._give_asleep(news)  # all of them, or those of runs inside that are not back yet
+        self._give_asleep(news)  # all of them, or the questions of child runs that are not back yet
         if not self._root.is_asleep:
             self.look()
             for inner in run.inside():
@@ -295,7 +295,7 @@ class Questions:
         )
 
     def taking(self, question: Question) -> tuple[Run, tuple[type[Event], ...]] | None:
-        """Where steps take answers to a question that no wait belongs to, and of which types.
+        """Return the run with steps that take answers to a question without a wait, and their types.
 
         In the run that asked, else in any other of the tree.
         """
@@ -306,7 +306,7 @@ class Questions:
         return None
 
     def at_rest(self) -> list[tuple[Run, Question]]:
-        """What is open in a run that was restored and never begins, with the runs that ask."""
+        """Return the open questions of a restored run that never begins, with the runs that ask."""
         for question in list(self._root.state.questions):
             self._tie_to_open_wait(question)
         found: list[tuple[Run, Question]] = []
@@ -334,14 +334,14 @@ class Questions:
             loose.remove(question)
 
     def _fits_elsewhere(self, question: Question, waiter: Waiter) -> bool:
-        """Whether another step than the one that asked waits for the answer."""
+        """Tell whether another step than the one that asked waits for the answer."""
         if not waiter.requirements:
             return self.taking(question) is None
         shared = any(_value(question, name) is not _MISSING for name in waiter.requirements)
         return shared and _fits(question, waiter)
 
     def _tell(self, question: Question, name: tuple[str, str] | None = None) -> None:
-        """Tell the readers of a question, but for those who know it by its name."""
+        """Give a question to the readers that do not know it by its name."""
         if question.waiter is None:
             self._tie_to_open_wait(question)
         self._tell_readers(question, name)
@@ -366,7 +366,7 @@ class Questions:
 
 
 def _without_state(run: Run, question: Question, waiter: Waiter) -> Question:
-    """The same question, with what answering it needs and nothing that keeps the state of the run in memory."""
+    """Copy a question with the data that an answer needs, so that the state of the run can leave memory."""
     item = waiter.item
     light = WorkItem(item.id, StepState(item.spec), item.event, None, None)
     light.failures = item.failures and Failures(item.failures.count, item.failures.first_attempt_at)
@@ -396,5 +396,5 @@ def _value(question: Question, name: str) -> Any:
 
 
 def _fits(question: Question, waiter: Waiter) -> bool:
-    """Whether nothing that the wait requires is otherwise in the question."""
+    """Tell whether nothing that the wait requires is otherwise in the question."""
     return all(_value(question, name) in (_MISSING, value) for name, value in waiter.requirements.items())

@@ -41,7 +41,7 @@ _MISSING: Any = object()
 
 @runtime_checkable
 class ResourceDescriptor(Protocol):
-    """What ``ResourceManager`` needs to know of a resource; ``Resource`` and ``ResourceConfig`` are the two kinds."""
+    """A resource as ``ResourceManager`` sees it; ``Resource`` and ``ResourceConfig`` are the two kinds."""
 
     @property
     def name(self) -> str:
@@ -50,15 +50,15 @@ class ResourceDescriptor(Protocol):
 
     @property
     def cache(self) -> bool:
-        """Whether the manager keeps the value."""
+        """Tell whether the manager keeps the value."""
         ...
 
     def identity(self, type_annotation: Any) -> Hashable:
-        """Return what two requests must have in common to be given the same value."""
+        """Return the key under which two requests share a value."""
         ...
 
     def is_async(self) -> bool:
-        """Whether ``build`` returns an awaitable."""
+        """Tell whether ``build`` returns an awaitable."""
         ...
 
     def get_dependencies(self) -> "list[ResourceDefinition]":
@@ -125,7 +125,7 @@ class Resource(Generic[T]):
 
     @property
     def cache(self) -> bool:
-        """Whether the value is kept."""
+        """Tell whether the value is kept."""
         return self._cache
 
     def __repr__(self) -> str:
@@ -138,7 +138,7 @@ class Resource(Generic[T]):
         return (Resource, id(self.factory))
 
     def is_async(self) -> bool:
-        """Whether the factory is ``async def`` (a callable object: whether its ``__call__`` is)."""
+        """Tell whether the factory is ``async def`` (a callable object: whether its ``__call__`` is)."""
         return self._is_async
 
     def set_localns(self, localns: Mapping[str, Any] | None) -> None:
@@ -255,7 +255,7 @@ class ResourceConfig:
         description: longer text for drawings.
 
     Raises:
-        ValueError: the file is not a ``.json`` file.
+        ValueError: the file is nott a ``.json`` file.
 
     Example::
 
@@ -322,7 +322,7 @@ class ResourceConfig:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: the file is not JSON, or the selected part is not an object.
+            ValueError: the file is nott JSON, or the selected part is not an object.
         """
         status = Path(self.config_file).stat()
         value: Any = _load_json(self.config_file, (status.st_mtime_ns, status.st_size))
@@ -352,7 +352,7 @@ class ResourceConfig:
 
 
 class _Building:
-    """A cached resource that somebody is building; the others wait here."""
+    """A cached resource that is being built; further requests wait here."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -361,7 +361,7 @@ class _Building:
 
 
 class ResourceManager:
-    """Builds resources and keeps those that are to be kept.
+    """Builds resources and keeps the cached ones.
 
     A factory that fails is not kept: who asked at the same time gets the same error, who asks later starts it anew.
     A manager may be shared by several workflows: ``Workflow(resource_manager=manager)``.
@@ -432,7 +432,7 @@ class ResourceManager:
         return values
 
     def resolve_sync_if_ready(self, definitions: Sequence[ResourceDefinition]) -> dict[str, Any] | None:
-        """Do what ``resolve`` does when nothing has to be awaited for it, else return None and start nothing."""
+        """Resolve without waiting; return None and start nothing when something has to be awaited."""
         graph: dict[Hashable, Any] = {}
         values: dict[str, Any] = {}
         for definition in definitions:
@@ -465,7 +465,7 @@ class ResourceManager:
     def _validate(self, definition: ResourceDefinition, where: str, chain: list[str], problems: list[str]) -> None:
         descriptor = definition.descriptor
         if descriptor.name in chain:
-            return  # a circle is reported by who resolves it
+            return  # the resolver reports a circle
         path = [*chain, descriptor.name]
         try:
             if isinstance(descriptor, ResourceConfig):
@@ -547,7 +547,7 @@ class ResourceManager:
 
     async def _build_once(self, definition: ResourceDefinition, identity: Hashable, graph: dict[Hashable, Any]) -> Any:
         loop = asyncio.get_running_loop()
-        # Who builds on another loop cannot be waited for from here: then both build, and the later one is kept.
+        # A build on another loop cannot be awaited from here: then both build, and the later one is kept.
         while (other := self._building.get(identity)) is not None and other.loop is loop:
             await other.ended.wait()
             if other.error is not None:
@@ -555,7 +555,7 @@ class ResourceManager:
             value = self._kept(definition.descriptor, identity)
             if value is not _MISSING:
                 return value
-            # The one who was building has been cancelled: whoever comes first takes over.
+            # The builder was cancelled: the first of the waiting requests takes over.
         mine = self._building[identity] = _Building(loop)
         try:
             value = await self._build(definition, graph)

@@ -341,7 +341,7 @@ class wait_random(_Wait):
 
 
 class wait_random_exponential(wait_exponential):
-    """Wait between ``min`` seconds and what ``wait_exponential`` says (full jitter)."""
+    """Wait between ``min`` seconds and the time of ``wait_exponential`` (full jitter)."""
 
     def __init__(self, multiplier: float = 1.0, exp_base: float = 2.0, max: Seconds = 60.0, min: Seconds = 0.0) -> None:
         super().__init__(multiplier, exp_base, max, min)

@@ -1,4 +1,4 @@
-"""What the engine needs of retry policies; the strategies themselves are in ``retry_policy`` and load tenacity."""
+"""Retry policies as the engine calls them; the strategies are in ``retry_policy`` and load tenacity."""
 
 import inspect
 from hashlib import sha256
@@ -37,7 +37,7 @@ def _takes_seed(policy_class: type[RetryPolicy]) -> bool:
 
 
 def next_delay(policy: RetryPolicy, elapsed: float, attempts: int, error: Exception, seed: str) -> float | None:
-    """Ask ``policy`` what comes after a failure; the engine's way in.
+    """Ask ``policy`` for the delay after a failure; the entry of the engine.
 
     Args:
         policy: Any retry policy, also one whose ``next`` has no ``seed`` parameter.

@@ -22,14 +22,14 @@ __all__ = ["Level", "Route", "StepSpec", "StepTable"]
 T = TypeVar("T")
 
 Level = tuple[str, ...]
-"""The fan-out steps whose streams are open around an event, outermost first."""
+"""The fan-out steps with open streams around an event, outermost first."""
 
 _MAX_DEPTH = 8
 _MAX_LEVELS = 64
 
 
 class StepSpec:
-    """One step as the engine uses it: the function with what its signature said, flat and ready."""
+    """One step as the engine uses it: the function with the facts of its signature."""
 
     __slots__ = (
         "children",
@@ -76,7 +76,7 @@ class StepSpec:
         self.plan = self._calling_plan()
 
     def _calling_plan(self) -> str:
-        """How to pass arguments without building a dict: the event alone, context then event, or by name.
+        """The plan of the call: the event alone, context then event, or arguments by name.
 
         ``method`` is what nearly all steps are: an asynchronous method that takes the context, then a single event.
         """
@@ -96,11 +96,11 @@ class StepSpec:
         return self.config.collect
 
     def matches(self, event_type: type[Event], accepted: Iterable[type[Event]]) -> bool:
-        """Whether an event type counts as one of ``accepted``, types of this step's parameters."""
+        """Tell whether an event type counts as one of ``accepted``, types of this step's parameters."""
         return _accepts(self, accepted, event_type)
 
     def problem_with(self, result: Any) -> str | None:
-        """What is wrong with the result of the step, None when it is as declared."""
+        """Describe the error in the result of the step; None when it is as declared."""
         if result is None or (isinstance(result, Event) and self.may_be_bare):
             return None
         if not isinstance(result, list):
@@ -128,7 +128,7 @@ class StepSpec:
 
 
 class Route:
-    """Where an event of one type goes: steps by single event, joins with the slots that fit, collectors by list."""
+    """The route of an event type: steps by single event, joins with fitting slots, collectors by list."""
 
     __slots__ = ("accepted", "collects", "is_input_required", "joins", "singles", "takes_human")
 
@@ -203,13 +203,13 @@ class StepTable:
         self.accepts_human = bool(self.human_events)
 
     def once(self, key: str, find: Callable[[], T]) -> T:
-        """What ``find`` says about these steps, found out at the first time."""
+        """Return the value of ``find`` for these steps, found once."""
         if key not in self._facts:
             self._facts[key] = find()
         return self._facts[key]
 
     def _handler_of(self, step: str) -> str | None:
-        """The ``@catch_error`` handler that covers it: one that names it, else the one for all; none for handlers."""
+        """The ``@catch_error`` handler that covers it: one that names it, else the one for all; None for handlers."""
         if step in self.handlers:
             return None
         for name, config in self.handlers.items():
@@ -218,11 +218,11 @@ class StepTable:
         return next((name for name, config in self.handlers.items() if config.for_steps is None), None)
 
     def route(self, event_type: type[Event]) -> Route:
-        """Where events of exactly this type go."""
+        """Return the route of events of exactly this type."""
         return self.routes[event_type]
 
     def bound_collectors(self, producer: str) -> tuple[StepSpec, ...]:
-        """The steps whose list is filled by the streams that ``producer`` opens, by the declared types."""
+        """Return the steps that collect from the streams that ``producer`` opens, by the declared types."""
         if producer not in self._bound:
             self._bound[producer] = tuple(
                 spec
@@ -248,7 +248,7 @@ class StepTable:
 
     def _find_levels(self) -> dict[type[Event], set[Level]]:
         found: dict[type[Event], set[Level]] = {}
-        # Shallow levels first, so that the bounds cut off only what repeats them.
+        # Shallow levels first, so that the bounds cut off only repetitions.
         queue: deque[tuple[type[Event], Level]] = deque((cls, ()) for cls in self._entry_types())
         while queue:
             event_type, level = queue.popleft()
@@ -272,7 +272,7 @@ class StepTable:
         return found
 
     def _entry_types(self) -> list[type[Event]]:
-        """Types that come from outside: those that start a run or answer, and those that no step returns."""
+        """Types that come from outside: start events, answers, and types that no step returns."""
         produced = {cls for spec in self.steps.values() for cls in spec.config.return_types}
         accepted = [cls for spec in self.steps.values() for cls in spec.config.accepted_events]
         outside = [
@@ -285,7 +285,7 @@ class StepTable:
 
 
 def _results(spec: StepSpec, level: Level) -> Iterable[tuple[type[Event], Level]]:
-    """What a step that is executed on a level declares to return, with the levels of that."""
+    """Return the declared results of a step on a level, with the levels of these results."""
     listed = spec.config.list_return_types
     bare = spec.config.return_types[: len(spec.config.return_types) - len(listed)]
     for cls in listed:

@@ -1,4 +1,4 @@
-"""Runs of a workflow that have not begun: new ones, and those that a context or a snapshot carries on."""
+"""The assembly of runs: new ones, and runs that a context or a snapshot carries on."""
 
 from typing import Any, cast
 
@@ -6,12 +6,12 @@ from batonflow.clock import current_source
 from batonflow.workflow_core.child_runs import Family
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.context.state_store import StateCell
-from batonflow.workflow_core.engine.ports import AttachedRuns, OpenQuestions, load_run, stepwise_run
-from batonflow.workflow_core.engine.runner import Run
+from batonflow.workflow_core.engine.ports import load_run, stepwise_run
 from batonflow.workflow_core.engine.state import RunState, WorkItem
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.questions import Questions
+from batonflow.workflow_core.run import AttachedRuns, OpenQuestions, Run
 from batonflow.workflow_core.served_input import input_is_served, mark_input
 
 __all__ = ["WorkflowRun", "new_run"]

@@ -1,4 +1,4 @@
-"""Marks work that a server begins: its input comes from a client, who must not choose what this process reads."""
+"""Marks work that a server begins: its input comes from a client, which must not choose what this process reads."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -59,7 +59,7 @@ class ChildSlot:
 
 @dataclass(frozen=True, slots=True)
 class CatchErrorConfig:
-    """What a ``@catch_error`` handler covers: named steps or, with None, all of them."""
+    """The steps that a ``@catch_error`` handler covers: named ones or, with None, all of them."""
 
     for_steps: tuple[str, ...] | None
     max_recoveries: int
@@ -105,7 +105,7 @@ class StepConfig:
 
 
 class StepFunction(Protocol):
-    """A decorated step: the function itself, with what was read from its signature."""
+    """A decorated step: the function itself, with the facts of its signature."""
 
     _step_config: StepConfig
     __name__: str
@@ -153,8 +153,8 @@ def step(
         replaces: Name of an inherited step that this one stands in for.
 
     Raises:
-        WorkflowValidationError: The signature cannot be a step's, or an option is none; the message says what to
-            change.
+        WorkflowValidationError: The signature does not fit a step, or an option has a wrong value; the message says
+            what to change.
 
     Example:
         >>> class Hello(Workflow):
@@ -212,7 +212,7 @@ def catch_error(
         max_recoveries: How often it may run for one lineage of events before the run fails after all.
 
     Raises:
-        WorkflowValidationError: The function does not accept exactly ``StepFailedEvent``, or an option is none.
+        WorkflowValidationError: The function does not accept exactly ``StepFailedEvent``, or an option is wrong.
 
     Example:
         >>> class Careful(Workflow):
@@ -260,7 +260,7 @@ def _attach(function: Callable[..., Any], config: StepConfig, workflow: Any) -> 
 
 
 def _enclosing_locals(frame: types.FrameType | None) -> dict[str, Any]:
-    """Names that annotations may use besides the module's globals: those of the frames around the function."""
+    """Return names that annotations may use besides globals: the names of the frames around the function."""
     found: dict[str, Any] = {}
     frame = frame.f_back if frame is not None else None
     module_globals = frame.f_globals if frame else None
@@ -295,7 +295,7 @@ def _members(annotation: Any) -> list[Any]:
 
 
 def _list_members(annotation: Any) -> list[Any] | None:
-    """The event classes in ``list[A | B]`` (perhaps ``| None``), or None when the annotation is no list of events."""
+    """Return the event classes in ``list[A | B]`` (perhaps ``| None``), or None for other annotations."""
     parts = [part for part in _members(annotation) if part is not type(None)]
     if len(parts) != 1 or get_origin(parts[0]) is not list:
         return None
@@ -311,7 +311,7 @@ def _as_context(annotation: Any) -> Any:
 
 
 def _says_what_it_gets(annotation: Any) -> bool:
-    """Whether an annotation is that of an event, a list of events, the Context or a resource."""
+    """Tell whether an annotation is that of an event, a list of events, the Context or a resource."""
     if get_origin(annotation) is Annotated or _as_context(annotation) is not None:
         return True
     return _list_members(annotation) is not None or any(_is_event(part) for part in _members(annotation))
@@ -381,7 +381,7 @@ class _Parameters:
         self.order: list[str] = []
         self.by_position = True
         parameters = list(inspect.signature(function).parameters.items())
-        # Of a method, the first one is the workflow, whatever it is called and said to be.
+        # The first parameter of a method is the workflow, under any name and annotation.
         if parameters and not _is_free(function) and not _says_what_it_gets(hints.get(parameters[0][0])):
             del parameters[0]
         for name, parameter in parameters:
@@ -392,7 +392,7 @@ class _Parameters:
                 self._sort(name, hints[name], parameter)
             self.by_position = self.by_position and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         self._check()
-        wrapped = hasattr(function, "__wrapped__")  # whatever stands around it may pass something of its own
+        wrapped = hasattr(function, "__wrapped__")  # a wrapper may pass arguments of its own
         for name, parameter in parameters if not wrapped else ():
             self._check_given(name, parameter)
 
@@ -449,7 +449,7 @@ class _Parameters:
             )
         if not self.lists and not self.slots:
             raise WorkflowValidationError(
-                f"Step signature must have at least one parameter annotated as type Event: {self._name} has none"
+                f"Step signature must have at least one parameter annotated as type Event: {self._name} has no such one"
             )
         if len(self.slots) > 1:
             for slot in self.slots:
@@ -491,7 +491,7 @@ def _async_iterator_text(function: Callable[..., Any]) -> str:
 
 
 def _read_return(function: Callable[..., Any], hints: dict[str, Any]) -> tuple[list[type], list[type[Event]]]:
-    """Declared return classes: those of bare events (with ``NoneType``), and the members of lists."""
+    """Return the declared classes: single events (with ``NoneType``), and the members of lists."""
     if "return" not in hints:
         raise WorkflowValidationError(
             f"Return types of workflows step functions must be annotated with their type: {function.__qualname__} has "

@@ -1,4 +1,4 @@
-"""What a workflow offers beside ``run`` when it has a store: its runs outlive the process that began them."""
+"""Methods of a workflow with a store: its runs outlive the process that began them."""
 
 from collections.abc import Collection, Mapping
 from copy import copy
@@ -21,7 +21,7 @@ __all__ = ["StoredRuns", "check_context", "check_run_id"]
 
 
 def check_context(ctx: Any) -> None:
-    """Refuse what cannot be the context of a run.
+    """Refuse a value that cannot be the context of a run.
 
     Raises:
         TypeError: It is no Context.
@@ -31,10 +31,10 @@ def check_context(ctx: Any) -> None:
 
 
 def check_run_id(run_id: Any) -> None:
-    """Refuse what cannot be the id of a new run; None is for one that is made up.
+    """Refuse a value that cannot be the id of a new run; with None an id is generated.
 
     Raises:
-        TypeError: It is no text.
+        TypeError: It is not a text.
         ValueError: It is empty.
     """
     if run_id is not None:
@@ -75,12 +75,12 @@ class StoredRuns:
 
         Args:
             store: Where the runs of the other one are kept, as for ``Workflow(store=...)``.
-            idle_release: For the other one, where this one has none.
+            idle_release: For the other one, where this one has no value.
             name: The workflow name of the other one; the same as here when left out.
 
         Raises:
             WorkflowValidationError: The workflow is not sound, or an option has a value that it cannot have.
-            StoreError: ``store`` names none.
+            StoreError: ``store`` does not name a store.
 
         Example:
             >>> kept = flow.with_store(SQLiteStore("runs.db"))
@@ -99,7 +99,7 @@ class StoredRuns:
         return other
 
     def live_handler(self, run_id: str) -> WorkflowHandler | None:
-        """A handler on a run that goes on in this process; None when there is none.
+        """A handler on a run that goes on in this process; None for an unknown id.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
@@ -117,7 +117,7 @@ class StoredRuns:
         return [self.__batonflow_handler__(run) for run in _keeper_for(self, "live_handlers").live_runs(self)]
 
     def forget_sleeping(self) -> int:
-        """Let go of runs that left memory and whose handlers nobody holds; returns how many those were.
+        """Let go of runs that left memory and have no handlers; return their number.
 
         This process keeps what such a run has streamed, and brings it back when something comes for it. From here on
         it is in the store only, and somebody has to call ``recover`` or ``resume``.
@@ -128,7 +128,7 @@ class StoredRuns:
         return _keeper_for(self, "forget_sleeping").forget_sleeping(self)
 
     async def open_inputs(self, run_id: str) -> list[InputRequest]:
-        """The questions to people that stand open in a run that the store has, whichever process drives it, or none.
+        """The questions to people that stand open in a run that the store has, whether a process drives it or not.
 
         ``request.respond()`` answers one of a run that goes on in this process. For any other make the event with
         ``request.answer()`` and give it to ``send_to_run``.
@@ -142,7 +142,7 @@ class StoredRuns:
         return await _keeper_for(self, "open_inputs").open_inputs(self, run_id)
 
     async def awaited_events(self, run_id: str, at: int | None = None) -> set[type[Event]]:
-        """The classes of the events that the steps of a run wait for, those of attached workflows included.
+        """Return the classes of the events that the steps of a run, and of attached workflows, wait for.
 
         Args:
             run_id: A run that the store has.
@@ -185,7 +185,7 @@ class StoredRuns:
         event: Event | None = None,
         new_id: str | None = None,
     ) -> WorkflowHandler:
-        """Begin a run that shares what another one did up to a commit, and return its handler at once.
+        """Begin a run that shares the work of another one up to a commit, and return its handler at once.
 
         What the steps did outside is not undone; what they do from here on, the new run does for itself. Awaiting the
         handler raises ``StoreError`` when there is no such commit, or the run was over with it.
@@ -244,7 +244,7 @@ class StoredRuns:
         return [self.__batonflow_handler__(run) for run in runs]
 
     async def send_to_run(self, run_id: str, event: Event, *, key: str | None = None, step: str | None = None) -> bool:
-        """Send an event to a run that the store has, whichever process drives it, or none at all.
+        """Send an event to a run that the store has, whether a process drives it or not.
 
         Args:
             run_id: The run.

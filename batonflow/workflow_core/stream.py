@@ -1,4 +1,4 @@
-"""The stream of a run: what steps streamed, kept for late readers, and the engine's own notes in a bounded ring."""
+"""The stream of a run: streamed events, kept for late readers, and the engine's own notes in a bounded ring."""
 
 import asyncio
 import sys
@@ -21,13 +21,13 @@ from batonflow.workflow_core.events import (
 __all__ = ["EventIterator", "Note", "StreamItem", "StreamLog", "StreamReader"]
 
 ANOTHER_LOOP = "belongs to another event loop: await and stream its handler on the loop where run() was called"
-"""What is wrong when a run is used on a loop that is not its own; the subject of the sentence stands before it."""
+"""The error of using a run on another loop; the subject of the sentence stands before it."""
 
 RING = 10_000
 """How many internal notes are kept for readers that ask late."""
 
 Note = tuple[int, float, str, str, int | str, Any, Any]
-"""seq, ts, what, step, worker, input, output; turned into an event only when read."""
+"""seq, ts, kind, step, worker, input, output; turned into an event only when read."""
 
 _NOTE_SIZE = 7
 
@@ -84,7 +84,7 @@ def _as_event(note: Note) -> InternalDispatchEvent:
 
 
 class StreamLog:
-    """Everything a run has streamed so far, and the futures of those who wait for more.
+    """The streamed events of a run so far, and the futures of waiting readers.
 
     Args:
         loop: The event loop of the run.
@@ -97,7 +97,7 @@ class StreamLog:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # What stands before it, of a run that was taken up, only a store has.
+        # Earlier events of a run that was taken up are only in the store.
         self.begins = self.seq = 0
         self.events: list[Event] = []
         self.seqs: list[int] = []
@@ -109,7 +109,7 @@ class StreamLog:
         self.ended = False
         self._sleepers: list[asyncio.Future[None]] | None = None
         # From which number on nothing is shown with it, as a store does not know yet that it was given out; and when
-        # to reserve more, with whom.
+        # to reserve more.
         self.reserved = self.mark = NEVER
         self.on_mark: Callable[[], None] = _nothing
 
@@ -148,12 +148,12 @@ class StreamLog:
 
     @property
     def notes_made(self) -> int:
-        """How many notes there have been."""
+        """The number of notes so far."""
         return self._dropped + len(self._notes) // _NOTE_SIZE
 
     @property
     def notes_lost(self) -> int:
-        """How many of them are not kept any more."""
+        """The number of notes that are not kept any more."""
         return max(0, self.notes_made - RING)
 
     def note_at(self, number: int) -> Note:
@@ -162,19 +162,19 @@ class StreamLog:
         return cast("Note", tuple(self._notes[begin : begin + _NOTE_SIZE]))
 
     def last_unhandled(self) -> str:
-        """Class name of the last event that nobody took, as far as notes are kept; empty when there was none."""
+        """Return the class name of the last unhandled event, as far as notes are kept; empty without one."""
         kept = map(self.note_at, reversed(range(self.notes_lost, self.notes_made)))
         return next((note[3] for note in kept if note[2] == "unhandled"), "")
 
     def end(self, *, is_recorded: bool = True) -> None:
-        """Nothing will follow here; of what a store does not know, no more is shown."""
+        """End the stream; events that the store does not know are not shown any more."""
         self.ended, self.mark, self.on_mark = True, NEVER, _nothing
         if is_recorded:
             self.reserved = NEVER
         self._wake()
 
     def nudge(self) -> None:
-        """Let whoever waits for more look again: something else has changed."""
+        """Let waiting readers look again, as something else has changed."""
         self._wake()
 
     def _wake(self) -> None:
@@ -192,7 +192,7 @@ class StreamLog:
         await self.sleeper()
 
     def sleeper(self) -> "asyncio.Future[None]":
-        """What wakes one reader as soon as something is appended.
+        """The wake-up of one reader as soon as something is appended.
 
         Raises:
             WorkflowRuntimeError: Another event loop than that of the run is running here.
@@ -241,7 +241,7 @@ class StreamReader(AsyncIterator[StreamItem]):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits for the next event here."""
+        """Tell whether a reader waits for the next event here."""
         return self._sleeper is not None and not self._sleeper.done()
 
     def show_internal(self, internal: bool) -> None:
@@ -251,7 +251,7 @@ class StreamReader(AsyncIterator[StreamItem]):
         self.internal = internal
 
     async def __anext__(self) -> StreamItem:
-        # The position asked for may lie ahead of what is streamed so far.
+        # The position asked for may lie ahead of the stream so far.
         while (entry := await self.next_entry())[0] <= self._after:
             pass
         return StreamItem(*entry)
@@ -327,7 +327,7 @@ class EventIterator(AsyncIterator[Event]):
         return (await reader.next_entry())[5]
 
     def _begin(self) -> None:
-        """Wait for the first time: somebody else may do so, or have read everything."""
+        """Wait for the first time: another reader may wait, or have read everything."""
         if self._reader.finished:
             raise WorkflowRuntimeError(
                 f"All the streamed events have already been consumed (run {self._run_id}); use subscribe() for "

@@ -8,11 +8,11 @@ from contextvars import Context as ContextVars
 from functools import partial
 from typing import NamedTuple
 
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import Causes, current_item
 from batonflow.workflow_core.engine.ticks import EventArrived
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import Options
+from batonflow.workflow_core.run import Run
 
 __all__ = ["Turns"]
 
@@ -25,7 +25,7 @@ class _Watch(NamedTuple):
 
 
 class Turns:
-    """The active runs of one workflow, and those that wait for their turn, on any number of event loops.
+    """The active and the waiting runs of one workflow, on any number of event loops.
 
     Args:
         options: The options of the workflow; ``num_concurrent_runs`` is read when a run may begin.
@@ -118,7 +118,7 @@ class Turns:
         return limit is None or self._active < limit
 
     def _let_begin(self) -> None:
-        """Begin the waiting runs of this event loop, and wake the loops of those before them."""
+        """Begin the waiting runs of this event loop, and wake the loops of runs before them."""
         woken: set[asyncio.AbstractEventLoop] = set()
         while True:
             with self._lock:
@@ -175,7 +175,7 @@ class Turns:
 
 
 def _callers(caller: Run | None) -> Iterator[Run]:
-    """A run whose step waits for another run, and those whose steps called that one."""
+    """Yield a run with a step that waits for another run, then the callers of that run."""
     while caller is not None and not caller.ending.over:
         yield caller
         if caller.family is not None and caller.family.parent is not None:

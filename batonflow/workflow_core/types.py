@@ -16,7 +16,7 @@ StopEventT = TypeVar("StopEventT")
 """The class of a workflow's StopEvent."""
 
 RunResultT = TypeVar("RunResultT")
-"""What awaiting a run gives."""
+"""The result of awaiting a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class RetryInfo:
 
 
 def is_context_class(cls: object) -> bool:
-    """Whether a class is the Context, or one made of it.
+    """Tell whether a class is the Context, or one made of it.
 
     By name and home: who reads signatures lies below what the Context is made of, or does without the engine.
     """

@@ -67,7 +67,7 @@ class Workflow(StoredRuns):
         store_streamed: Whether the store keeps what steps stream, for those who read it there.
 
     Raises:
-        WorkflowConfigurationError: There is no step for a start event, none that returns a stop event, or several of
+        WorkflowConfigurationError: There is no step for a start event, no step that returns a stop event, or several of
         either. WorkflowValidationError: An option has a value that it cannot have.
 
     Example:
@@ -86,7 +86,7 @@ class Workflow(StoredRuns):
     __batonflow_id_matters__: ClassVar[bool] = False
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = WorkflowHandler
     __batonflow_steps__: ClassVar[ClassSteps]
-    # What the engine calls by its name, so that no step can be called so.
+    # Methods that the engine calls by name; steps must have other names.
     __batonflow_called__: ClassVar[frozenset[str]] = frozenset({"run", "trace_tags"})
 
     def __init_subclass__(cls, *, entry: Iterable[type[Event]] | None = None, **kwargs: Any) -> None:
@@ -142,7 +142,7 @@ class Workflow(StoredRuns):
         options.attach(workflows)
 
     def trace_tags(self) -> dict[str, Any]:
-        """What the span of a run is tagged with beside the run's id; for subclasses, as values of JSON."""
+        """Return tags for the span of a run, as values of JSON; subclasses override it."""
         return {}
 
     # --- steps --------------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class Workflow(StoredRuns):
 
     @shown
     def run_state_type(self) -> type[BaseModel]:
-        """The class of the key-value state: the most derived of those that the steps ask for with ``Context[...]``.
+        """The class of the key-value state: the most derived class that a step asks for with ``Context[...]``.
 
         Raises:
             ValueError: The classes do not lie on one line of inheritance, or the state has fields without defaults.
@@ -203,7 +203,7 @@ class Workflow(StoredRuns):
     # --- options ------------------------------------------------------------------------------------------------------
 
     _timeout = option("timeout")
-    # What it is set to later changes nothing, as in LlamaIndex: many a subclass keeps an option of its own there.
+    # A later value changes nothing, as in LlamaIndex: subclasses may keep an option of their own there.
     _verbose = option("said_verbose")
     _disable_validation = option("disable_validation")
     _num_concurrent_runs = option("num_concurrent_runs")
@@ -215,7 +215,7 @@ class Workflow(StoredRuns):
 
     @shown
     def runtime(self) -> BasicRuntime:
-        """Where the runs live."""
+        """The runtime of the runs."""
         return self.__batonflow__.runtime
 
     @shown
@@ -225,7 +225,7 @@ class Workflow(StoredRuns):
 
     @shown
     def declared_types(self) -> list[type]:
-        """The classes that snapshots of this workflow may hold besides those found by their name."""
+        """The classes that snapshots of this workflow may hold besides classes found by their name."""
         return self.__batonflow__.declared_types
 
     @shown
@@ -235,12 +235,12 @@ class Workflow(StoredRuns):
 
     @shown
     def run_store(self) -> Any:
-        """Where the runs are recorded."""
+        """The store of the runs."""
         return self.__batonflow__.store
 
     @shown
     def store_streamed(self) -> bool:
-        """Whether the store keeps what steps stream."""
+        """Tell whether the store keeps streamed events."""
         return self.__batonflow__.store_streamed
 
     @shown
@@ -255,7 +255,7 @@ class Workflow(StoredRuns):
 
     @shown
     def timeout_seconds(self) -> float | None:
-        """How long a run may take."""
+        """The seconds that a run may take."""
         return self.__batonflow__.timeout
 
     @shown
@@ -265,7 +265,7 @@ class Workflow(StoredRuns):
 
     @shown
     def last_run_state(self) -> RunState | None:
-        """The state of the run started last; for drawing what happened."""
+        """The state of the run started last, for drawings of executions."""
         return self.__batonflow__.last_state
 
     # --- other workflows ----------------------------------------------------------------------------------------------
@@ -279,8 +279,7 @@ class Workflow(StoredRuns):
             **workflows: Name -> workflow.
 
         Raises:
-            WorkflowValidationError: A name is taken by another workflow, a value is no workflow, or ``on_parent_stop``
-                neither of the two.
+            WorkflowValidationError: A name is taken, a value is not a workflow, or ``on_parent_stop`` is unknown.
 
         Example:
             >>> shop.add_workflows(packing=Packing(), billing=Billing())
@@ -453,7 +452,7 @@ def _loop_of_parent(workflow: Workflow) -> asyncio.AbstractEventLoop | None:
 
 
 def _parent_of(workflow: Workflow) -> "tuple[Family, str, Any] | None":
-    """The run whose step is calling ``run()``, when the workflow is attached to it."""
+    """Return the run with the step that calls ``run()``, when the workflow is attached to it."""
     item = current_item.get()
     if item is None or item.run is None or item.run.family is None:
         return None

@@ -237,14 +237,16 @@ async def test_what_a_model_prepares_stays_its_own() -> None:
 
 @pytest.mark.parametrize("llm", [Given, WithAMethodOfItsOwn])
 async def test_a_model_that_gives_something_else_than_events_is_told_so(llm: type[Given]) -> None:
-    with pytest.raises(TypeError, match="_stream gave 'text', which is no event of a stream: give TextDelta"):
+    with pytest.raises(TypeError, match="'text' is not a stream event: a model's _stream must yield TextDelta"):
         await FunctionAgent(llm=llm(events=["text"])).run("Go.")
 
     class NoGenerator(llm):  # type: ignore[valid-type, misc]
         async def _stream(self, request: ChatRequest) -> Any:
             return TextDelta(text="done")
 
-    with pytest.raises(TypeError, match=r"NoGenerator\._stream is no asynchronous generator: write it with `yield`"):
+    with pytest.raises(
+        TypeError, match=r"NoGenerator\._stream is not an asynchronous generator: write it with `yield`"
+    ):
         await FunctionAgent(llm=NoGenerator(events=[])).run("Go.")
 
 

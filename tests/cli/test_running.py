@@ -69,7 +69,7 @@ def test_an_id_that_no_store_takes_is_told(here: Cli, command: str) -> None:
     words = {"run": ["flows.py:greet", "--run-id"], "resume": ["flows.py:greet"]}.get(command, [])
     code, output, errors = here(command, *words, "a b", "--store", "runs.db")
     assert (code, output) == (2, "")
-    assert errors.startswith(f"batonflow {command}: 'a b' is no run id: use 1 to 200 characters")
+    assert errors.startswith(f"batonflow {command}: 'a b' is not a run id: use 1 to 200 characters")
 
 
 SHAPED = """

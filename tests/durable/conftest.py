@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from batonflow.clock import Source
+from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.stores.memory import MemoryStore
-from batonflow.durable.stores.protocol import RunStore
 from batonflow.durable.stores.sqlite import SQLiteStore
 
 

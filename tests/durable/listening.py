@@ -5,8 +5,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from batonflow.durable.store_protocol import CommitDone, Created, Existing, NewRun, RunCommit, RunStore
 from batonflow.durable.stores.memory import MemoryStore
-from batonflow.durable.stores.protocol import CommitDone, Created, Existing, NewRun, RunCommit, RunStore
 
 __all__ = ["Listener", "Record", "found_in", "history", "numbered", "shown"]
 

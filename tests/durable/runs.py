@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from batonflow.durable.stores.protocol import Claimed, Created, NewRun, RunCommit, RunInfo, RunStore
+from batonflow.durable.store_protocol import Claimed, Created, NewRun, RunCommit, RunInfo, RunStore
 
 TTL = 15.0
 

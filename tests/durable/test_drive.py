@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.stores.memory import MemoryStore
-from batonflow.durable.stores.protocol import RunStore
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, WorkflowHandler, step
 from batonflow.workflow_core.errors import RunInterruptedError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from batonflow.durable.stores.protocol import RunStore
+from batonflow.durable.store_protocol import RunStore
 from batonflow.workflow_core import (
     Context,
     HumanResponseEvent,

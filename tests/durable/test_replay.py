@@ -174,7 +174,7 @@ async def test_the_state_is_asked_by_the_number_of_a_commit(commit: Any) -> None
 async def test_an_id_that_is_no_text() -> None:
     store = await kept("tides")
     for ask in (store.history(5), store.replay(5), store.diff("tides", 5)):  # type: ignore[arg-type]
-        with pytest.raises(StoreError, match="5 is no run id: use 1 to 200 characters"):
+        with pytest.raises(StoreError, match="5 is not a run id: use 1 to 200 characters"):
             await ask
 
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.stores.memory import MemoryStore
-from batonflow.durable.stores.protocol import RunStore
 from batonflow.workflow_core import (
     Context,
     HumanResponseEvent,

@@ -22,8 +22,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from batonflow.durable.store_protocol import Busy, Claimed, CommitVerdict
 from batonflow.durable.stores import sqlite_commits, sqlite_schema
-from batonflow.durable.stores.protocol import Busy, Claimed, CommitVerdict
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.durable.stores.sqlite_schema import DatabaseFile
 from batonflow.workflow_core.errors import StoreError
@@ -143,7 +143,7 @@ def test_a_path_is_text_or_a_path(wrong: Any):
 
 
 def test_a_path_has_no_nul_character():
-    with pytest.raises(StoreError, match=r"'a\\x00b.db' is no path of a file: take the NUL character out"):
+    with pytest.raises(StoreError, match=r"'a\\x00b.db' is not the path of a file: take the NUL character out"):
         SQLiteStore("a\0b.db")
 
 
@@ -466,7 +466,7 @@ def test_a_forked_child_has_a_store_of_its_own(path: Path):
     program = """
 import asyncio, json, os, sys
 from batonflow.durable.stores.sqlite import SQLiteStore
-from batonflow.durable.stores.protocol import Busy
+from batonflow.durable.store_protocol import Busy
 from tests.durable.runs import TTL, begin, write
 
 store = SQLiteStore(sys.argv[1])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from batonflow.durable.stores.protocol import Busy, Claimed
+from batonflow.durable.store_protocol import Busy, Claimed
 from batonflow.durable.stores.sqlite import SQLiteStore
 from tests.durable.runs import TTL, begin, bodies, known, take, write
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from batonflow.durable.stores.protocol import Busy, Claimed, Created, Ended, Existing, NewRun, NotDue, RunStore
+from batonflow.durable.store_protocol import Busy, Claimed, Created, Ended, Existing, NewRun, NotDue, RunStore
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.conftest import Clock, Stores
 from tests.durable.runs import TTL, begin, known, new_run, take, write
@@ -62,7 +62,7 @@ async def test_other_names_of_a_run_may_be_any_text(store: RunStore):
     info = await known(store)
     assert (info.workflow, info.digest, info.version, info.shape) == (text, text, text, text)
     assert [each.run_id for each in await store.list_runs(workflow=text)] == ["a"]
-    with pytest.raises(StoreError, match="The workflow of run 'b' is no valid text"):
+    with pytest.raises(StoreError, match="The workflow of run 'b' is not valid text"):
         await store.create(NewRun("b", "\udcff", "d"), store.owner, TTL)
 
 
@@ -334,6 +334,6 @@ async def test_owners_of_other_names_live_as_long_as_the_store(store: RunStore, 
 
 async def test_a_name_that_is_no_owners_is_refused(store: RunStore):
     for owner in ("", "../x", ".hidden", "a/b", "x" * 101):
-        with pytest.raises(StoreError, match="no name of an owner"):
+        with pytest.raises(StoreError, match="is not an owner"):
             await store.create(new_run(), owner, TTL)
     assert await store.info("a") is None

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from batonflow.durable.store_protocol import CommitVerdict, RunStore
 from batonflow.durable.stores import bounds
-from batonflow.durable.stores.protocol import CommitVerdict, RunStore
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.conftest import Clock
 from tests.durable.runs import TTL, begin, bodies, entry, known, take, write

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from batonflow.durable.stores.protocol import Appended, Claimed, Ended, InboxItem, RunStore
+from batonflow.durable.store_protocol import Appended, Claimed, Ended, InboxItem, RunStore
 from tests.durable.conftest import Clock
 from tests.durable.runs import TTL, begin, entry, known, take, write
 

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from batonflow.clock import Source
-from batonflow.durable.stores.protocol import (
+from batonflow.durable.store_protocol import (
     Appended,
     Busy,
     Claimed,

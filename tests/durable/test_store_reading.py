@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from batonflow.durable.store_protocol import Loaded, RunStore, StoredCommit
 from batonflow.durable.stores import memory as in_memory
 from batonflow.durable.stores import sqlite
 from batonflow.durable.stores.hints import Hints
-from batonflow.durable.stores.protocol import Loaded, RunStore, StoredCommit
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.runs import TTL, begin, entry, known, new_run, take, write
 
@@ -90,7 +90,7 @@ async def test_a_commit_is_loaded_by_its_number(store: RunStore, at: Any):
 @pytest.mark.parametrize("wrong", [5, None, b"a"])
 async def test_the_id_of_a_run_is_text(store: RunStore, wrong: Any):
     for ask in (store.info, store.load, store.read, store.delete, store.compact):
-        with pytest.raises(StoreError, match=f"{wrong!r} is no run id: use 1 to 200 characters"):
+        with pytest.raises(StoreError, match=f"{wrong!r} is not a run id: use 1 to 200 characters"):
             await ask(wrong)
 
 
@@ -100,7 +100,7 @@ async def test_the_id_of_a_run_is_text(store: RunStore, wrong: Any):
         ({"limit": -1}, "limit=-1: give a whole number, 0 or more"),
         ({"limit": "x"}, "limit='x': give a whole number"),
         ({"limit": None}, "limit=None: give a whole number"),
-        ({"after": 5}, "5 is no run id"),
+        ({"after": 5}, "5 is not a run id"),
         ({"status": 5}, "No run has the status 5: there are ready"),
         ({"workflow": 5}, "workflow=5: give the name of a workflow, or None for all"),
     ],

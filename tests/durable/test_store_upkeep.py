@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from batonflow.durable.stores.protocol import RunStore
+from batonflow.durable.store_protocol import RunStore
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.conftest import Clock
 from tests.durable.runs import TTL, begin, bodies, entry, known, take, write

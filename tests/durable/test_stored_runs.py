@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 from pydantic import BaseModel
 
+from batonflow.durable.store_protocol import StoredCommit
 from batonflow.durable.stores.memory import MemoryStore
-from batonflow.durable.stores.protocol import StoredCommit
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core import (
     Context,
@@ -733,7 +733,7 @@ class TestBadInput:
 
     def test_the_id_of_a_branch_is_one_that_a_store_takes(self) -> None:
         flow = Asks(store="memory:")
-        with pytest.raises(StoreError, match="'a b' is no run id: use 1 to 200 characters"):
+        with pytest.raises(StoreError, match="'a b' is not a run id: use 1 to 200 characters"):
             flow.fork("r", 1, new_id="a b")
         with pytest.raises(TypeError, match="new_id is a text that names the run, not 5"):
             flow.fork("r", 1, new_id=5)  # type: ignore[arg-type]

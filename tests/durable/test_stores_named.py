@@ -73,7 +73,7 @@ def test_a_kind_of_store_that_there_is_not_is_refused_by_name(name: str, tmp_pat
 
 @pytest.mark.parametrize("name", ["a\0b.db", "sqlite:///a\0b.db", Path("a\0b.db")])
 def test_a_path_with_a_nul_character_is_refused(name: Any):
-    with pytest.raises(StoreError, match="is no path of a file: take the NUL character out"):
+    with pytest.raises(StoreError, match="is not the path of a file: take the NUL character out"):
         Hello(store=name)
 
 

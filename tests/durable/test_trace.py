@@ -6,9 +6,9 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from batonflow.durable.stores.protocol import StoredCommit
+from batonflow.durable.store_protocol import StoredCommit
 from batonflow.durable.trace import trace_of
-from batonflow.values.serializers import JsonPickleSerializer
+from batonflow.values import JsonPickleSerializer
 from batonflow.workflow_core import (
     Context,
     Event,

@@ -3,7 +3,7 @@
 import json
 
 from batonflow.durable.replay import records_of
-from batonflow.durable.stores.protocol import StoredCommit
+from batonflow.durable.store_protocol import StoredCommit
 from batonflow.durable.traces import trace_in, with_trace
 
 BODY = b'{"t":1.5,"e":0.0,"r":[{"id":1,"kind":"started"}]}'

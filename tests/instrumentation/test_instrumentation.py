@@ -30,13 +30,13 @@ from batonflow.instrumentation import (
     get_dispatcher,
     instrument_tags,
 )
-from batonflow.instrumentation.arguments import bound, named, signature_of
 from batonflow.instrumentation.events import (
     SpanDropEvent,
     StepEndEvent,
     WorkflowRunOutputEvent,
     WorkflowStepOutputEvent,
 )
+from batonflow.instrumentation.traced import bound, named, signature_of
 from batonflow.tracing.summary import summarize
 from batonflow.workflow_core.events import Event, StopEvent
 from tests.contract import contract

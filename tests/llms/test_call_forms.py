@@ -80,7 +80,7 @@ async def test_what_a_program_puts_there_stands_for_them() -> None:
 
 def test_a_call_that_has_only_begun_is_among_them() -> None:
     answer = Answer()
-    shown = answer.shown(ToolCallDelta(index=0, id="c", name="add", arguments='{"a": '))
+    shown = answer.add(ToolCallDelta(index=0, id="c", name="add", arguments='{"a": '))
     assert shown is not None
     (call,) = shown.message.additional_kwargs["tool_calls"]
     assert (call.id, call.function.name, call.function.arguments) == ("c", "add", '{"a": ')
@@ -103,7 +103,7 @@ async def test_but_no_dump_and_no_size_knows_of_it() -> None:
 
 
 def _piece(answer: Answer, arguments: str, index: int = 0, **more: Any) -> ChatResponse:
-    shown = answer.shown(ToolCallDelta(index=index, arguments=arguments, **more))
+    shown = answer.add(ToolCallDelta(index=index, arguments=arguments, **more))
     assert shown is not None
     return shown
 
@@ -246,7 +246,7 @@ def test_the_objects_of_a_vendors_sdk_are_taken_too() -> None:
     one, other = tool_selections(ChatMessage(additional_kwargs={"tool_calls": calls}))
     assert one == ToolSelection(tool_id="c", tool_name="add", tool_kwargs={"a": 2})
     assert other.tool_id
-    with pytest.raises(TypeError, match="is no tool call"):
+    with pytest.raises(TypeError, match="is not a tool call"):
         tool_selections(ChatMessage(additional_kwargs={"tool_calls": [TextBlock(text="x")]}))
 
 

@@ -26,7 +26,7 @@ from batonflow.llms import (
     Usage,
     track_usage,
 )
-from batonflow.llms.callbacks import llm_chat_callback, llm_completion_callback
+from batonflow.llms.call_tracing import llm_chat_callback, llm_completion_callback
 from batonflow.llms.prompts import PromptTemplate
 
 ASK = [ChatMessage("Why?")]

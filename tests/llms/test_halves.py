@@ -5,16 +5,16 @@ from collections.abc import Iterable
 import pytest
 
 from batonflow.llms.blocks import ThinkingBlock
-from batonflow.llms.halves import Halves
+from batonflow.llms.sdk_body import SurrogateJoiner
 from batonflow.llms.stream import BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 
 HIGH, LOW, WAVE, NONE = "\ud83c", "\udf0a", "\U0001f30a", "\ufffd"
 
 
 def through(*events: StreamEvent) -> Iterable[StreamEvent]:
-    halves = Halves()
+    halves = SurrogateJoiner()
     for event in events:
-        yield from halves.whole(event) if halves.concern(event) else [event]
+        yield from halves.joined(event) if halves.affects(event) else [event]
 
 
 @pytest.mark.parametrize("text", ["", "plain", f"Zw\u00f6lf {WAVE}"])
@@ -26,7 +26,7 @@ def test_whole_characters_are_no_concern(text: str) -> None:
         BlockDone(block=ThinkingBlock(content=text)),
         Finish(),
     ]
-    assert not any(map(Halves().concern, events))
+    assert not any(map(SurrogateJoiner().affects, events))
 
 
 def test_a_half_waits_for_the_other() -> None:

@@ -19,8 +19,7 @@ from batonflow.llms import (
     ScriptedLLM,
     Usage,
 )
-from batonflow.llms.limits import estimated_tokens
-from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta
+from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta, estimated_tokens
 from batonflow.testing import run_virtual
 
 ASK = [ChatMessage("Hello?")]

@@ -249,7 +249,7 @@ class TestToolSelections:
     def test_specs_from_dicts_and_specs(self) -> None:
         spec = ToolSpec(name="add", description="Adds.", parameters={"type": "object", "properties": {}})
         assert tool_specs([spec, {"type": "function", "function": spec.model_dump()}, spec.model_dump()]) == [spec] * 3
-        with pytest.raises(TypeError, match="no tool"):
+        with pytest.raises(TypeError, match="is not a tool"):
             tool_specs([5])
 
     def test_a_tool_needs_a_name_and_no_description(self) -> None:

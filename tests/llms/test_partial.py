@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, RootModel
 
-from batonflow.llms.partial import GrowingObject, PartialModel, objects_in, partial_of
+from batonflow.llms.json_text import ArrivingObject, PartialModel, objects_in, partial_of
 
 
 class Verse(BaseModel):
@@ -58,11 +58,11 @@ VALUES = st.recursive(
 
 
 def growing(text: str, size: int = 1) -> Iterator[dict[str, Any]]:
-    grown = GrowingObject()
+    grown = ArrivingObject()
     for start in range(0, len(text), size):
-        news = grown.add(text[start : start + size]).news()
-        if news is not None:
-            yield news
+        next_value = grown.add(text[start : start + size]).next_value()
+        if next_value is not None:
+            yield next_value
 
 
 class TestPartialModels:

@@ -24,7 +24,7 @@ from batonflow.llms import (
     ToolCallError,
     tool_call,
 )
-from batonflow.llms.callbacks import llm_chat_callback, llm_completion_callback
+from batonflow.llms.call_tracing import llm_chat_callback, llm_completion_callback
 from batonflow.llms.predict_and_call import FailedCall
 from batonflow.llms.prompts import ChatPromptTemplate, PromptTemplate
 from batonflow.llms.react_text import ReActChatFormatter
@@ -246,7 +246,7 @@ class TestCallingTools:
         [
             (tool_call("fail"), "out of order"),
             (tool_call("subtract", a=1), "Tool subtract not found; there are: add, fail, later"),
-            (ToolCallBlock(tool_name="add", tool_kwargs='{"a": '), "no JSON object"),
+            (ToolCallBlock(tool_name="add", tool_kwargs='{"a": '), "not a JSON object"),
         ],
     )
     async def test_a_failed_call_tells_so_or_is_an_error(self, call: Any, told: str) -> None:

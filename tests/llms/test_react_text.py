@@ -10,17 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batonflow.llms import ChatMessage, LLMError, MessageRole
-from batonflow.llms.react_steps import (
-    ActionReasoningStep,
-    BaseReasoningStep,
-    ObservationReasoningStep,
-    ResponseReasoningStep,
-)
 from batonflow.llms.react_text import (
     REACT_HEADER,
     REACT_HEADER_WITH_CONTEXT,
+    ActionReasoningStep,
+    BaseReasoningStep,
+    ObservationReasoningStep,
     ReActChatFormatter,
     ReActOutputParser,
+    ResponseReasoningStep,
     extract_final_response,
     extract_tool_use,
     parse_action_reasoning_step,
@@ -393,5 +391,5 @@ class TestFormatter:
         assert as_tool.format([], [], steps)[2].role is MessageRole.TOOL
 
     def test_a_tool_without_a_name_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="has no name, by which a model could ask for it"):
+        with pytest.raises(ValueError, match="has no name, and a model could not call it"):
             ReActChatFormatter().format([tool(None)], [])

@@ -144,7 +144,7 @@ class TestTheFile:
             ReplayLLM(path)
 
     @pytest.mark.parametrize(
-        ("text", "words"), [(None, "there is no recording"), ("{", "is no recording"), ('{"format": 0}', "format 1")]
+        ("text", "words"), [(None, "there is no recording"), ("{", "is not a recording"), ('{"format": 0}', "format 1")]
     )
     def test_a_file_that_is_no_recording(self, path: Path, text: str | None, words: str) -> None:
         if text is not None:

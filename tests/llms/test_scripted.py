@@ -125,7 +125,7 @@ class TestScriptedLLM:
             await llm.achat(ASK)
 
     async def test_what_is_no_turn_is_named(self) -> None:
-        with pytest.raises(TypeError, match="5 is no turn"):
+        with pytest.raises(TypeError, match="5 is not a turn"):
             await ScriptedLLM([5]).achat(ASK)  # type: ignore[list-item]
         with pytest.raises(TypeError, match="list of turns"):
             ScriptedLLM("not a list")

@@ -53,7 +53,7 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            ({"temprature": 0.1}, "temprature is no argument of OpenAI; did you mean temperature"),
+            ({"temprature": 0.1}, "temprature is not an argument of OpenAI; did you mean temperature"),
             ({"presence_penalty": 1}, "go into additional_kwargs"),
             ({"timeout": -1}, "timeout: Input should be greater than 0"),
             ({"max_retries": -1}, "max_retries"),

@@ -36,10 +36,10 @@ from batonflow.llms import (
     Usage,
     tool_call,
 )
+from batonflow.llms.messages import PydanticProgramMode
 from batonflow.llms.prompts import ChatPromptTemplate, PromptTemplate
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta, ToolCallDelta
 from batonflow.llms.structured_llm import generate_structured_response, messages_to_xml_format
-from batonflow.llms.types import PydanticProgramMode
 from tests.llms.loopback import Answer, Loopback, loopback
 from tests.llms.wire import anthropic, chat, responses
 from tests.llms.wire.content import Refusal, Said, Text, ToolCall
@@ -396,10 +396,10 @@ class TestWhichWay:
         ("mode", "reason"),
         [
             ("function", "the model does not take tools"),
-            ("native", "the model cannot be held to a schema"),
-            ("guidance", "there is no such way here"),
-            ("lm-format-enforcer", "there is no such way here"),
-            ("nonsense", "there is no such way here"),
+            ("native", "the vendor cannot enforce a schema"),
+            ("guidance", "this mode is not supported"),
+            ("lm-format-enforcer", "this mode is not supported"),
+            ("nonsense", "this mode is not supported"),
         ],
     )
     async def test_a_way_that_is_not_there_is_an_error(self, mode: str, reason: str) -> None:
@@ -588,7 +588,7 @@ class TestStructuredLLM:
             async def astructured_predict(self, *args: Any, **kwargs: Any) -> Any:
                 return "a song"
 
-        with pytest.raises(TypeError, match="Own is to return an instance of Song, and returned 'a song'"):
+        with pytest.raises(TypeError, match="Own must return an instance of Song; it returned 'a song'"):
             await Own().as_structured_llm(Song).achat([ChatMessage("A song")])
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from batonflow.durable.store_protocol import Loaded, StoredCommit
 from batonflow.durable.stores.memory import MemoryStore
-from batonflow.durable.stores.protocol import Loaded, StoredCommit
 from batonflow.server import WorkflowServer
 from batonflow.workflow_core import Context, Event, SQLiteStore, StartEvent, StopEvent, Workflow, step
 from tests.durable.runs import begin, write

@@ -11,8 +11,8 @@ from typing import ClassVar, Literal
 import pytest
 from pydantic import field_validator
 
+from batonflow.durable.store_protocol import Appended, Ended, NewRun, RunStore, StoredCommit
 from batonflow.durable.stores.memory import MemoryStore
-from batonflow.durable.stores.protocol import Appended, Ended, NewRun, RunStore, StoredCommit
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.server import WorkflowServer, routes_runs, spent
 from batonflow.workflow_core import Context, Event, InputRequiredEvent, StartEvent, StopEvent, Workflow, step

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from batonflow.durable.stores.protocol import Claimed
+from batonflow.durable.store_protocol import Claimed
 from batonflow.server import WorkflowServer
 from batonflow.workflow_core import (
     Context,

@@ -439,7 +439,7 @@ async def test_a_failed_run_whose_handler_is_dropped_is_logged(drop: str, caplog
     for _ in range(5):
         await asyncio.sleep(0)
     assert [record.message for record in caplog.records] == [
-        f"{FailsAlone.__module__}.FailsAlone (run lonely) failed, and nobody awaited it"
+        f"{FailsAlone.__module__}.FailsAlone (run lonely) failed, and its result was not awaited"
     ]
     assert "nobody listens" in caplog.text
 

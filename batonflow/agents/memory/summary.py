@@ -16,7 +16,7 @@ from batonflow.agents.memory.turn_taking import TurnTaking
 from batonflow.agents.memory.turns import as_shown, cuts, next_start
 from batonflow.llms import LLM, ChatMessage, MessageRole, ToolCallBlock
 from batonflow.llms._bridge import run_sync
-from batonflow.llms.registry import llm_from
+from batonflow.llms.settings import llm_from
 from batonflow.llms.tool_protocol import kept_calls
 from batonflow.user_warnings import warn_user
 

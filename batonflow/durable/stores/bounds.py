@@ -1,4 +1,4 @@
-"""What names, numbers and records a store takes; the same for every store."""
+"""Bounds of names, numbers and records, the same for every store."""
 
 import os
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any, Literal, get_args
 
-from batonflow.durable.stores.protocol import NewRun, RunCommit, RunStatus
+from batonflow.durable.store_protocol import NewRun, RunCommit, RunStatus
 from batonflow.workflow_core.amounts import is_seconds, is_whole
 from batonflow.workflow_core.errors import StoreError
 
@@ -36,18 +36,18 @@ _MAX_TEXT = 1000
 
 
 def check_run_id(run_id: str) -> str:
-    """The run id itself.
+    """Return the run id.
 
     Raises:
-        StoreError: It is none.
+        StoreError: It is not a run id.
     """
     try:
         matched = _RUN_ID(run_id)
-    except TypeError:  # no text; asked in this way as it costs those nothing who give one
+    except TypeError:  # not a text; this check costs nothing for texts
         matched = None
     if not matched:
         raise StoreError(
-            f"{run_id!r} is no run id: use 1 to 200 characters, each a letter or digit of ASCII or one of _ . : / -"
+            f"{run_id!r} is not a run id: use 1 to 200 characters, each a letter or digit of ASCII or one of _ . : / -"
         )
     return run_id
 
@@ -55,7 +55,7 @@ def check_run_id(run_id: str) -> str:
 def check_listing(
     status: RunStatus | Sequence[RunStatus] | None, workflow: str | None, after: str | None, limit: int
 ) -> Sequence[RunStatus] | None:
-    """What runs are asked for by; returns the statuses, None for any.
+    """Check the filters of a listing and return the statuses, None for any.
 
     Raises:
         StoreError: Names what cannot be.
@@ -80,10 +80,10 @@ def _statuses(status: Any) -> Sequence[RunStatus] | None:
 
 
 def check_limit(limit: int) -> int:
-    """How many runs are asked for.
+    """Check the limit of a listing.
 
     Raises:
-        StoreError: It is no whole number from 0 on.
+        StoreError: It is not a whole number of at least 0.
     """
     if not is_whole(limit):
         raise StoreError(f"limit={limit!r}: give a whole number, 0 or more")
@@ -91,10 +91,10 @@ def check_limit(limit: int) -> int:
 
 
 def check_commit_number(at: int | None) -> None:
-    """Refuse what cannot be the number of a commit; None is for the last. Whether there is such a commit shows later.
+    """Refuse a value that cannot be the number of a commit; None means the last commit.
 
     Raises:
-        StoreError: It is no whole number.
+        StoreError: It is not a whole number.
     """
     number: Any = at
     if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
@@ -112,17 +112,17 @@ def check_path(path: str | PathLike[str]) -> str:
     if not isinstance(text, str):
         raise StoreError(f"path={given!r}: give the path of a file, as text or as a Path")
     if text in {"", ":memory:"}:
-        raise StoreError(f'{text!r} is no path of a file: store="memory:" keeps runs in this process only')
+        raise StoreError(f'{text!r} is not the path of a file: store="memory:" keeps runs in this process only')
     if "\0" in text:
-        raise StoreError(f"{text!r} is no path of a file: take the NUL character out")
+        raise StoreError(f"{text!r} is not the path of a file: take the NUL character out")
     return text
 
 
 def check_lease(lease_seconds: float) -> float:
-    """For how long runs are claimed.
+    """Check the seconds of a lease.
 
     Raises:
-        StoreError: It is no number of seconds above 0.
+        StoreError: It is not a number of seconds above 0.
     """
     if not is_seconds(lease_seconds) or lease_seconds == 0:
         raise StoreError(f"lease_seconds={lease_seconds!r}: give a number of seconds above 0")
@@ -144,24 +144,24 @@ def check_file_options(durability: Literal["process", "power"], busy_seconds: fl
 
 
 def check_owner(owner: str) -> str:
-    """The owner's name itself.
+    """Return the owner's name.
 
     Raises:
-        StoreError: It is none.
+        StoreError: It is not the name of an owner.
     """
     if not _OWNER(owner):
         raise StoreError(
-            f"{owner!r} is no name of an owner: use store.owner, or up to 100 ASCII letters, digits, _ . - and no dot "
+            f"{owner!r} is not an owner: use store.owner, or up to 100 ASCII letters, digits, _ . - and no dot "
             "at the beginning"
         )
     return owner
 
 
 def check_new_run(run: NewRun) -> None:
-    """Refuse a run whose names cannot be kept.
+    """Refuse a run with names that cannot be kept.
 
     Raises:
-        StoreError: Names what is wrong with which.
+        StoreError: A name cannot be kept; the message says why.
     """
     check_run_id(run.run_id)
     for name, text in (
@@ -203,10 +203,10 @@ def check_commit(entry: RunCommit) -> None:
 
 
 def check_age(seconds: float) -> float:
-    """The age from which on ended runs are deleted.
+    """Check the age of ended runs that are deleted.
 
     Raises:
-        ValueError: It is no number of seconds from 0 on.
+        ValueError: It is not a number of seconds of at least 0.
     """
     if not is_seconds(seconds):
         raise ValueError(f"seconds is how long ago a run has ended at least, from 0 on, not {seconds!r}")
@@ -214,7 +214,7 @@ def check_age(seconds: float) -> float:
 
 
 def check_fork(run_id: str, at: int, commits: Sequence[bytes]) -> None:
-    """Refuse a branch whose name or own commits cannot be kept.
+    """Refuse a fork with a name or commits that cannot be kept.
 
     Raises:
         StoreError: Names what is wrong.
@@ -238,4 +238,4 @@ def _check_text(what: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise StoreError(f"{what} is no valid text: {text[:100]!r}") from None
+        raise StoreError(f"{what} is not valid text: {text[:100]!r}") from None

@@ -1,4 +1,4 @@
-"""Waking those who wait for news of runs. Hints may be lost or wrong; whoever gets one looks for itself."""
+"""Waking readers that wait for changes of runs. Hints may be lost or wrong, so each reader looks for itself."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ class Bell:
         if self._rung:
             return
         self._rung = True
-        with suppress(RuntimeError):  # its loop was closed: nobody is left to be woken
+        with suppress(RuntimeError):  # its loop was closed
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def wait(self, seconds: float | None = None) -> None:
@@ -29,13 +29,13 @@ class Bell:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
-        # Whoever rings before this line is heard all the same, as the caller looks for news only now.
+        # A hint before this line is not lost, as the caller looks for changes only now.
         self._event.clear()
         self._rung = False
 
 
 class Hints:
-    """Who waits for what.
+    """Waiting readers by run.
 
     Args:
         begun: Called when somebody begins to wait; it may have to look out for what other processes do.
@@ -51,7 +51,7 @@ class Hints:
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody waits."""
+        """Tell whether anybody waits."""
         return bool(self._for_appends or self._for_runs)
 
     def appended(self) -> None:

@@ -8,21 +8,7 @@ from typing import Literal
 
 from batonflow.clock import current_source
 from batonflow.durable.history import StoredHistory
-from batonflow.durable.stores.bounds import (
-    check_age,
-    check_commit,
-    check_commit_number,
-    check_fork,
-    check_lease,
-    check_limit,
-    check_listing,
-    check_new_run,
-    check_owner,
-    check_payload,
-    check_run_id,
-)
-from batonflow.durable.stores.hints import Hints
-from batonflow.durable.stores.protocol import (
+from batonflow.durable.store_protocol import (
     ENDS,
     LEASE_SECONDS,
     Appended,
@@ -42,6 +28,20 @@ from batonflow.durable.stores.protocol import (
     RunStatus,
     StoredCommit,
 )
+from batonflow.durable.stores.bounds import (
+    check_age,
+    check_commit,
+    check_commit_number,
+    check_fork,
+    check_lease,
+    check_limit,
+    check_listing,
+    check_new_run,
+    check_owner,
+    check_payload,
+    check_run_id,
+)
+from batonflow.durable.stores.hints import Hints
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["MemoryStore"]
@@ -55,7 +55,7 @@ _FENCED = CommitVerdict("fenced")
 
 @dataclass(slots=True)
 class _Item:
-    """Something in an inbox: when it came, by the run's last commit, and the first commit of those that used it."""
+    """An inbox item: the last commit of the run when it came, and the first commit that used it."""
 
     item: InboxItem
     came: int
@@ -101,7 +101,7 @@ class _Run:
 
 @dataclass(slots=True)
 class _Shared:
-    """What several objects have in common."""
+    """The shared contents of several stores in memory."""
 
     runs: dict[str, _Run] = field(default_factory=dict[str, _Run])
     epoch_floor: int = 0
@@ -119,7 +119,7 @@ class MemoryStore(StoredHistory):
         lease_seconds: After how many seconds without a sign of life another owner may take a run.
 
     Raises:
-        StoreError: ``lease_seconds`` is no number of seconds above 0.
+        StoreError: ``lease_seconds`` is not a number of seconds above 0.
 
     Example:
         >>> store = MemoryStore()
@@ -212,7 +212,7 @@ class MemoryStore(StoredHistory):
             return [self._take(run, owner, ttl) for run in self._to_drive(open_to, grace=0.0)[:limit]]
 
     def _to_drive(self, runs: Iterable[_Run], grace: float) -> list[_Run]:
-        """Runs left behind, then those that are ready for so long, or due; the longest first."""
+        """Return abandoned runs, then ready or due runs, the longest waiting first."""
         now = current_source().now()
         left: list[_Run] = []
         ready: list[_Run] = []
@@ -563,7 +563,7 @@ def _use(run: _Run, entry: RunCommit) -> None:
 
 
 def _was_written(run: _Run, entry: RunCommit) -> bool:
-    """Whether the very same was asked before: in one epoch a run has one writer, and the bodies tell the rest."""
+    """Tell whether the very same was asked before: in one epoch a run has one writer, and the bodies tell the rest."""
     last = entry.expected_seq + len(entry.commits)
     if run.epoch != entry.epoch or run.seq < last or (entry.status is not None and run.status != entry.status):
         return False

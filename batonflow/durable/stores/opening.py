@@ -5,9 +5,9 @@ from os import PathLike
 from typing import Any, cast
 from weakref import WeakValueDictionary
 
+from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.stores.bounds import check_path
 from batonflow.durable.stores.memory import MemoryStore
-from batonflow.durable.stores.protocol import RunStore
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core.errors import StoreError
 
@@ -27,7 +27,7 @@ def open_store(store: "str | PathLike[str] | RunStore") -> RunStore:
         StoreError: The value names a kind of store that there is not, or cannot be the path of a file.
     """
     given: Any = store
-    if isinstance(given, RunStore) and not isinstance(given, type):  # a class has what its objects have
+    if isinstance(given, RunStore) and not isinstance(given, type):  # a class has the attributes of its objects
         return given
     if store == "memory:":
         return MemoryStore()

@@ -1,4 +1,4 @@
-"""Who is alive: each owner of runs holds a lock on a file of its name, which the system frees when its process ends."""
+"""Living owners: each owner holds a lock on a file of its name, which the system frees when its process ends."""
 
 import os
 import sys
@@ -47,7 +47,7 @@ def boot_number() -> int:
 
 
 class Owners:
-    """The owners that this process vouches for, and what is known of the others.
+    """The owners of this process, and the known state of other owners.
 
     Another object of this class is another process to this one, in the same process too. Where the system has no
     ``flock``, every owner counts as alive, and only leases tell.
@@ -75,7 +75,7 @@ class Owners:
                 self._held[owner] = self._hold(owner)
 
     def alive(self, owner: str) -> bool:
-        """Whether the process that vouched for ``owner`` still lives. The lock file of a dead one is removed."""
+        """Tell whether the process that vouched for ``owner`` still lives. The lock file of a dead one is removed."""
         if owner in self._held or not LOCKS:
             return True
         return not _remove_if_free(self._folder / (owner + _SUFFIX))
@@ -90,7 +90,7 @@ class Owners:
                     _remove_if_free(path)
 
     def give_up(self) -> None:
-        """Vouch for nobody any more."""
+        """Release all owners of this process."""
         with self._guard:
             for owner, descriptor in self._held.items():
                 with suppress(OSError):
@@ -116,11 +116,11 @@ class Owners:
                 self._folder.mkdir(mode=0o700)
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-            except FileNotFoundError:  # the folder was removed by the last one who left it
+            except FileNotFoundError:  # the last owner that left removed the folder
                 if time.monotonic() > deadline:
                     raise
                 continue
-            # Somebody who looks whether the owner lives may hold the lock for a moment, and remove the file.
+            # Another process that checks the owner may hold the lock for a moment, and remove the file.
             if _lock(descriptor, shared=False) and _is_at(descriptor, path):
                 return descriptor
             os.close(descriptor)
@@ -133,7 +133,7 @@ class Owners:
 
 
 def _remove_if_free(path: Path) -> bool:
-    """Whether nobody holds the lock of this file, which is removed then; True also when there is none."""
+    """Tell whether the lock of this file is free or the file is missing; remove a free file."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:

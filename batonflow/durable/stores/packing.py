@@ -14,7 +14,7 @@ _MARK = zlib.compress(b"")[:1]
 
 
 def packed(data: bytes) -> bytes:
-    """What is stored for ``data``."""
+    """Return the stored form of ``data``."""
     ambiguous = data[:1] == _MARK
     if len(data) < PACKED_FROM and not ambiguous:
         return data

@@ -11,22 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from batonflow.clock import current_source
 from batonflow.durable.history import StoredHistory
-from batonflow.durable.stores import sqlite_claims as claims
-from batonflow.durable.stores import sqlite_reads as reads
-from batonflow.durable.stores import sqlite_upkeep as upkeep
-from batonflow.durable.stores.bounds import (
-    check_age,
-    check_commit_number,
-    check_file_options,
-    check_lease,
-    check_limit,
-    check_listing,
-    check_path,
-    check_run_id,
-)
-from batonflow.durable.stores.hints import Bell
-from batonflow.durable.stores.owners import Owners
-from batonflow.durable.stores.protocol import (
+from batonflow.durable.store_protocol import (
     LEASE_SECONDS,
     Appended,
     Busy,
@@ -45,6 +30,21 @@ from batonflow.durable.stores.protocol import (
     RunStatus,
     StoredCommit,
 )
+from batonflow.durable.stores import sqlite_claims as claims
+from batonflow.durable.stores import sqlite_reads as reads
+from batonflow.durable.stores import sqlite_upkeep as upkeep
+from batonflow.durable.stores.bounds import (
+    check_age,
+    check_commit_number,
+    check_file_options,
+    check_lease,
+    check_limit,
+    check_listing,
+    check_path,
+    check_run_id,
+)
+from batonflow.durable.stores.hints import Bell
+from batonflow.durable.stores.owners import Owners
 from batonflow.durable.stores.sqlite_commits import write_commits
 from batonflow.durable.stores.sqlite_rows import Desk
 from batonflow.durable.stores.sqlite_schema import DatabaseFile
@@ -270,11 +270,11 @@ class SQLiteStore(StoredHistory):
 
     @property
     def is_closed(self) -> bool:
-        """Whether ``aclose`` was called."""
+        """Tell whether ``aclose`` was called."""
         return self._closed
 
     async def aclose(self) -> None:
-        """See ``RunStore.aclose``. What is queued is written before."""
+        """See ``RunStore.aclose``. Queued commits are written first."""
         self._closed = True
         _stop(self._writer, self._readers)
         for threads in (self._readers, self._writer):
@@ -289,7 +289,7 @@ class SQLiteStore(StoredHistory):
 
     async def _read(self, operation: Callable[..., T], *arguments: Any) -> T:
         if not self._writer.was_opened:
-            # Only who writes can make the file, and refuse one that is none of ours.
+            # Only a writer can create the file, and refuse a file of another program.
             await self._write(_nothing)
         return await _outcome(self._readers, operation, arguments)
 
@@ -303,7 +303,7 @@ async def _outcome(threads: Writer | Readers, operation: Callable[..., T], argum
         try:
             loop.call_soon_threadsafe(_resolve, future, result, error)
         except RuntimeError:
-            return  # the loop was closed: nobody waits any more
+            return  # the loop was closed
 
     def operate(desk: Desk) -> T:
         return operation(desk, *arguments)
@@ -331,7 +331,7 @@ def _nothing(_desk: Desk) -> None:
 
 def _stop(writer: Writer, readers: Readers) -> None:
     readers.stop()
-    readers.when_ended(writer.stop)  # only who can write, and closes last, can clear the log away
+    readers.when_ended(writer.stop)  # only the last writer can remove the log
 
 
 _stores: "weakref.WeakSet[SQLiteStore]" = weakref.WeakSet()

@@ -1,11 +1,10 @@
-"""Who drives a run of a SQLiteStore, and what it is told: operations inside one write transaction each."""
+"""Claims and inboxes of a SQLiteStore: operations inside one write transaction each."""
 
 import json
 from collections.abc import Sequence
 from typing import Literal
 
-from batonflow.durable.stores.bounds import check_new_run, check_owner, check_payload, check_run_id
-from batonflow.durable.stores.protocol import (
+from batonflow.durable.store_protocol import (
     Appended,
     Busy,
     Claimed,
@@ -15,6 +14,7 @@ from batonflow.durable.stores.protocol import (
     NewRun,
     NotDue,
 )
+from batonflow.durable.stores.bounds import check_new_run, check_owner, check_payload, check_run_id
 from batonflow.durable.stores.sqlite_commits import insert_bodies
 from batonflow.durable.stores.sqlite_rows import ENDS, Desk, RunRow, checksum, find_run, info_of, salt_of
 
@@ -137,7 +137,7 @@ def _runs(desk: Desk, statement: str, values: tuple[object, ...]) -> list[RunRow
 
 
 def _left_behind(desk: Desk, workflows: str | None, limit: int) -> list[RunRow]:
-    """Runs whose owner is dead or did not renew their lease, the longest first."""
+    """Return runs with a dead owner or an expired lease, the longest first."""
     owners = desk.connection.execute("SELECT DISTINCT owner FROM runs WHERE status = 'running'").fetchall()
     dead = [owner for (owner,) in owners if owner is not None and not desk.owners.alive(owner)]
     now = desk.source.monotonic()

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
+from batonflow.durable.store_protocol import CommitVerdict, RunCommit
 from batonflow.durable.stores.bounds import check_commit, check_run_id
 from batonflow.durable.stores.packing import packed, unpacked
-from batonflow.durable.stores.protocol import CommitVerdict, RunCommit
 from batonflow.durable.stores.sqlite_rows import PLACE_BITS, Desk, RunRow, checksum, find_run
 
 __all__ = ["flush", "insert_bodies", "write_commits"]
@@ -105,7 +105,7 @@ def _write_with_care(desk: Desk, entry: RunCommit) -> CommitVerdict:
 
 
 def _use(desk: Desk, row: RunRow, entry: RunCommit) -> int:
-    """Mark what these commits have consumed; returns how much of it was not used before."""
+    """Mark the consumed inbox items; return the number of newly used ones."""
     used = 0
     for position in entry.consumed:
         used += desk.connection.execute(
@@ -146,7 +146,7 @@ def insert_bodies(desk: Desk, run: int, salt: int, seq: int, bodies: Sequence[by
 
 
 def flush(desk: Desk) -> None:
-    """Write the commits that wait for more to come, before somebody looks at the table, or the end."""
+    """Write the gathered commits, before the table is read or the transaction ends."""
     if not desk.rows:
         return
     _flush_full(desk)
@@ -171,7 +171,7 @@ def _insert_statement(rows: int) -> str:
 
 
 def _was_written(desk: Desk, row: RunRow, entry: RunCommit) -> bool:
-    """Whether the very same was asked before, and the answer was lost on its way.
+    """Tell whether the very same was asked before, and the answer was lost on its way.
 
     In one epoch a run has one writer, so that what is there under these numbers is of the same owner; the bodies tell
     whether it is also the same.

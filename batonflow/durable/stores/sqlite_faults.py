@@ -1,4 +1,4 @@
-"""What SQLite and the operating system say when a store fails, in words that say what to do."""
+"""Errors of SQLite and the operating system, in words that say what to do."""
 
 import errno
 import os
@@ -21,12 +21,12 @@ def _code(error: BaseException) -> int:
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether another connection is in the way, which may end by itself."""
+    """Tell whether another connection is in the way, which may end by itself."""
     return isinstance(error, sqlite3.Error) and _code(error) in _BUSY
 
 
 def concerns_all(error: BaseException) -> bool:
-    """Whether the connection itself is of no more use, so that no other operation would fare better."""
+    """Tell whether the connection itself is of no more use, so that no other operation would fare better."""
     if isinstance(error, sqlite3.Error):
         return _code(error) not in {
             sqlite3.SQLITE_FULL,
@@ -38,7 +38,7 @@ def concerns_all(error: BaseException) -> bool:
 
 
 def explained(file: DatabaseFile, error: Exception, waited: float) -> Exception:
-    """The error for the caller: a StoreError when the database is at fault, else what was raised.
+    """Return the error for the caller: a StoreError when the database is at fault, else the raised error.
 
     Args:
         file: The database.

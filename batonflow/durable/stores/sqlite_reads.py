@@ -1,12 +1,12 @@
-"""Reading from a SQLiteStore's file: operations inside one read transaction each, checked against what was written."""
+"""Reading from the file of a SQLiteStore: operations inside one read transaction each, with checksums."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from batonflow.durable.store_protocol import InboxItem, Loaded, RunInfo, RunStatus, StoredCommit
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.stores.packing import unpacked
-from batonflow.durable.stores.protocol import InboxItem, Loaded, RunInfo, RunStatus, StoredCommit
 from batonflow.durable.stores.sqlite_rows import (
     ENDS,
     PLACE_BITS,
@@ -61,7 +61,7 @@ def _snapshot(desk: Desk, row: RunRow, last: int) -> tuple[int, bytes] | None:
 
 
 def _commits(desk: Desk, row: RunRow, after: int, last: int, limit: int) -> list[StoredCommit]:
-    """Those behind ``after``, or behind what was dropped, up to ``last``, and so many at most; each must be there."""
+    """Return the commits behind ``after`` or the compacted ones, up to ``last`` and a limit; each must be there."""
     base = row.id << PLACE_BITS
     begin = max(after, row.compacted)
     end = min(last, begin + limit)
@@ -82,7 +82,7 @@ def _commits(desk: Desk, row: RunRow, after: int, last: int, limit: int) -> list
 
 
 def _inbox(desk: Desk, row: RunRow, last: int | None) -> list[InboxItem]:
-    """What is not used now, or was not when commit ``last`` was the last."""
+    """Return the inbox items that are unused now, or were unused at commit ``last``."""
     if last is None:
         return _items(
             desk,
@@ -126,7 +126,7 @@ def read(desk: Desk, run_id: str, after: int, limit: int) -> list[StoredCommit]:
 def follow(
     desk: Desk, run_id: str, after: int, limit: int, number: int | None
 ) -> tuple[int | None, list[StoredCommit]]:
-    """Commits of a run for somebody who reads on; with its own number, None when there will be no more.
+    """Return commits for a continuous reader, with the last number; None when no more will come.
 
     Args:
         desk: What to work with.

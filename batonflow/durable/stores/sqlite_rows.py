@@ -1,4 +1,4 @@
-"""What the operations of a SQLiteStore share: the connection and clocks they use, rows of runs, checksums."""
+"""Shared parts of the operations of a SQLiteStore: connection and clocks, rows of runs, checksums."""
 
 import math
 import sqlite3
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from batonflow.clock import Source
+from batonflow.durable.store_protocol import ENDS, RunInfo, RunStatus
 from batonflow.durable.stores.owners import Owners, boot_number
 from batonflow.durable.stores.packing import unpacked
-from batonflow.durable.stores.protocol import ENDS, RunInfo, RunStatus
 from batonflow.workflow_core.errors import StoreCorruptedError
 
 __all__ = ["ENDS", "PLACE_BITS", "Desk", "RunRow", "checksum", "damaged", "find_run", "info_of", "salt_of"]
@@ -55,7 +55,7 @@ class RunRow(NamedTuple):
 
 @dataclass(slots=True)
 class Desk:
-    """What an operation works with; each thread has its own.
+    """The tools of an operation; each thread has its own.
 
     Attributes:
         connection: To the database.
@@ -83,7 +83,7 @@ class Desk:
     appended: int = 0
 
     def lease_left(self, row: RunRow) -> float:
-        """Seconds for which the lease of a run lasts, by the monotonic clock; 0 for none."""
+        """Seconds for which the lease of a run lasts, by the monotonic clock; 0 without a lease."""
         if row.lease_until is None or row.lease_ttl is None or row.lease_boot != self.boot:
             return 0.0
         left = row.lease_until - self.source.monotonic()
@@ -96,7 +96,7 @@ class Desk:
         return self.source.monotonic() + ttl
 
     def driven(self, row: RunRow) -> bool:
-        """Whether somebody drives this run: its owner lives and has renewed the lease."""
+        """Tell whether an owner drives this run: it lives and has renewed the lease."""
         return (
             row.status == "running"
             and row.owner is not None
@@ -112,7 +112,7 @@ def find_run(desk: Desk, run_id: str) -> RunRow | None:
 
 
 def info_of(desk: Desk, row: RunRow) -> RunInfo:
-    """What is known of a run.
+    """Return the listing of a run from its row.
 
     Raises:
         StoreCorruptedError: Its result is damaged.
@@ -143,7 +143,7 @@ def info_of(desk: Desk, row: RunRow) -> RunInfo:
 
 
 def salt_of(run_id: str) -> int:
-    """What tells the records of a run from those of others."""
+    """Return the salt of the checksums of a run."""
     return zlib.crc32(run_id.encode())
 
 
@@ -153,7 +153,7 @@ def checksum(salt: int, number: int, data: bytes) -> int:
 
 
 def damaged(desk: Desk, what: str) -> StoreCorruptedError:
-    """The error that says that a record is not what was written."""
+    """Return the error for a damaged record."""
     return StoreCorruptedError(
         f"{what} in {desk.path} is damaged: it is not what was written. Restore the database from a backup, fork the "
         "run at an earlier commit, or delete the run"

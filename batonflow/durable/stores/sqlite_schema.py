@@ -106,7 +106,7 @@ def _create(connection: sqlite3.Connection) -> None:
 
 
 def _may_be_packed(connection: sqlite3.Connection) -> None:
-    """From here on records may be compressed, which older versions could not read; those that are there stay."""
+    """Allow compressed records, which older versions cannot read; present records stay as they are."""
 
 
 MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _may_be_packed]
@@ -208,7 +208,7 @@ class DatabaseFile:
             )
         connection.execute(_SYNCHRONOUS[self.durability])
         connection.execute("PRAGMA cache_size = -16384")
-        connection.execute("PRAGMA journal_size_limit = 67108864")  # what a burst has taken is given back
+        connection.execute("PRAGMA journal_size_limit = 67108864")  # room that a burst has taken is given back
         if self.durability == "power":
             connection.execute("PRAGMA fullfsync = ON")
         if self.max_bytes is not None:

@@ -1,4 +1,4 @@
-"""The threads of a SQLiteStore: one that writes, in transactions shared by all who wait, and a few that read."""
+"""The threads of a SQLiteStore: one writer with shared transactions, and a few readers."""
 
 import atexit
 import math
@@ -30,7 +30,7 @@ Done: TypeAlias = Callable[[Any, BaseException | None], None]
 MOST_IN_ONE_TRANSACTION = 1000
 """Jobs; the next ones wait for the next transaction, so that it stays short."""
 POLL_SECONDS = (0.02, 0.1)
-"""How often to look for what other processes have committed: after activity, and when nothing has happened for long."""
+"""Seconds between looks for commits of other processes: after activity, and after a long silence."""
 MOST_READERS = 4
 
 _logger = logger_named(__name__)
@@ -49,7 +49,7 @@ class Job:
     done: Done
 
     def finish(self, result: Any, error: BaseException | None) -> None:
-        """Tell the outcome. What the receiver does with it must not end the thread."""
+        """Report the outcome. An error of the receiver must not end the thread."""
         try:
             self.done(result, error)
         except Exception:
@@ -57,7 +57,7 @@ class Job:
 
 
 class Writer:
-    """The only one who writes: whatever is queued when it becomes free goes into one transaction.
+    """The only writer: all operations that are queued when it becomes free go into one transaction.
 
     Args:
         file: The database.
@@ -68,9 +68,9 @@ class Writer:
 
     def __init__(self, file: DatabaseFile, owners: Owners, source: Source, busy_seconds: float) -> None:
         self.was_opened = False
-        """Whether the file is there, and one of ours."""
+        """Tell whether the file is there, and one of ours."""
         self.hints = Hints(self.nudge)
-        """Who waits for what is written, here and by other processes."""
+        """The readers that wait for commits, of this and of other processes."""
         self._file = file
         self._owners = owners
         self._source = source
@@ -215,7 +215,7 @@ class Writer:
                 held[1]()
 
     def _poll(self) -> None:
-        """Tell those who wait of what other processes have committed."""
+        """Wake readers for commits of other processes."""
         try:
             desk = self._opened()
             (version,) = desk.connection.execute("PRAGMA data_version").fetchone()
@@ -223,7 +223,7 @@ class Writer:
                 return
             (appends,) = desk.connection.execute("SELECT appends FROM facts").fetchone()
         except (sqlite3.Error, OSError, StoreError):
-            return  # whoever asks for something gets the error
+            return  # the next operation reports the error
         self._last_version = version
         self._active_at = time.monotonic()
         self.hints.anything()
@@ -247,7 +247,7 @@ class Writer:
             job.finish(result, None)
 
     def _attempt(self, jobs: list[Job]) -> list[Any]:
-        """One transaction; tried again for as long as somebody else is in the way."""
+        """Run one transaction; try again while another process holds the lock."""
         began = time.monotonic()
         pause = 0.001
         while True:
@@ -372,7 +372,7 @@ class Readers:
             thread.join(seconds)
 
     def when_ended(self, callback: Callable[[], None]) -> None:
-        """Call this on the last of the threads as the last it does; at once when none runs."""
+        """Call this on the last of the threads as the last it does; at once when no thread runs."""
         with self._guard:
             if self._running:
                 self._callbacks.append(callback)
@@ -427,7 +427,7 @@ _writers: "weakref.WeakSet[Writer]" = weakref.WeakSet()
 
 
 def _finish_all() -> None:
-    """Write what is queued before the interpreter ends."""
+    """Write the queued operations before the interpreter ends."""
     # A reader that closes after the writer leaves SQLite's log behind.
     for each in (*_readers, *_writers):
         each.stop()
@@ -438,6 +438,6 @@ atexit.register(_finish_all)
 
 
 def forget_all() -> None:
-    """In a forked child: none of the threads is there."""
+    """Start anew in a forked child, which has no threads."""
     _readers.clear()
     _writers.clear()

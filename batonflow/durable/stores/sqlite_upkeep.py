@@ -75,7 +75,7 @@ def _remove(desk: Desk, row: RunRow) -> None:
     connection.execute("DELETE FROM inbox WHERE run = ?", (row.id,))
     connection.execute("DELETE FROM results WHERE run = ?", (row.id,))
     connection.execute("DELETE FROM runs WHERE id = ?", (row.id,))
-    # Whoever still believes to own the run holds an epoch up to this one; a new run of its name begins above.
+    # A former owner holds an epoch up to this one; a new run of the same name begins above it.
     connection.execute("UPDATE facts SET epoch_floor = max(epoch_floor, ?)", (row.epoch,))
     desk.known.pop(row.run_id, None)
     desk.touched.append(row.run_id)
@@ -112,7 +112,7 @@ def to_retire(desk: Desk, seconds: float, limit: int) -> list[str]:
 
 
 def delete_ended(desk: Desk, run_ids: Sequence[str], seconds: float) -> list[str]:
-    """Delete those of the runs that ended longer ago than this; returns their ids."""
+    """Delete runs that ended longer ago than this; return their ids."""
     before = desk.source.now() - seconds
     deleted: list[str] = []
     for run_id in run_ids:

@@ -1,4 +1,4 @@
-"""What dispatchers report: the base class, and the events of spans, runs and steps.
+"""Events that dispatchers report: the base class, and the events of spans, runs and steps.
 
 Events of models, tools, agents and retrieval are in the submodules ``llm``, ``tool``, ``agent`` and ``retrieval``.
 """
@@ -6,9 +6,14 @@ Events of models, tools, agents and retrieval are in the submodules ``llm``, ``t
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from batonflow.instrumentation.events.base import BaseEvent
+from batonflow.instrumentation.events.base import BaseEvent, ExceptionEvent, SpanCancelledEvent, SpanDropEvent
 
 if TYPE_CHECKING:
+    from batonflow.instrumentation.events import agent as agent
+    from batonflow.instrumentation.events import llm as llm
+    from batonflow.instrumentation.events import retrieval as retrieval
+    from batonflow.instrumentation.events import run as run
+    from batonflow.instrumentation.events import tool as tool
     from batonflow.instrumentation.events.run import (
         RunEndEvent,
         RunStartEvent,
@@ -17,10 +22,10 @@ if TYPE_CHECKING:
         WorkflowRunOutputEvent,
         WorkflowStepOutputEvent,
     )
-    from batonflow.instrumentation.events.span import SpanCancelledEvent, SpanDropEvent
 
 __all__ = [
     "BaseEvent",
+    "ExceptionEvent",
     "RunEndEvent",
     "RunStartEvent",
     "SpanCancelledEvent",
@@ -31,11 +36,13 @@ __all__ = [
     "WorkflowStepOutputEvent",
 ]
 
+_MODULES = frozenset({"agent", "llm", "retrieval", "run", "tool"})
+
 
 def __getattr__(name: str) -> Any:
-    # Nobody needs the events of runs and spans before there is somebody to tell.
+    # A process without handlers never loads the event classes.
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     if name in __all__:
-        module = "span" if name.startswith("Span") else "run"
-        found = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
-        return found
+        return getattr(import_module(f"{__name__}.run"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

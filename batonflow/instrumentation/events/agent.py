@@ -14,7 +14,7 @@ __all__ = [
 
 
 class AgentRunStepStartEvent(BaseEvent):
-    """An agent takes a turn.
+    """A turn of an agent starts.
 
     Args:
         task_id: The run.
@@ -28,19 +28,19 @@ class AgentRunStepStartEvent(BaseEvent):
 
 
 class AgentRunStepEndEvent(BaseEvent):
-    """An agent has taken a turn; ``step_output`` is its AgentOutput."""
+    """A turn of an agent ended; ``step_output`` is its AgentOutput."""
 
     step_output: Any
 
 
 class AgentChatWithStepStartEvent(BaseEvent):
-    """A conversation with an agent begins with the user's message."""
+    """A conversation with an agent starts with the user's message."""
 
     user_msg: str
 
 
 class AgentChatWithStepEndEvent(BaseEvent):
-    """A conversation with an agent has its answer."""
+    """A conversation with an agent ended with its answer."""
 
     response: Any = None
 

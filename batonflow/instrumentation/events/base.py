@@ -1,4 +1,4 @@
-"""The base class of everything a dispatcher reports."""
+"""The base class of events, and the events of spans and exceptions."""
 
 from datetime import datetime
 from typing import Any
@@ -8,11 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from batonflow.clock import current_source
 from batonflow.instrumentation.context import active_span_id
 
-__all__ = ["BaseEvent"]
+__all__ = ["BaseEvent", "ExceptionEvent", "SpanCancelledEvent", "SpanDropEvent"]
 
 
 def _now() -> datetime:
-    # Local and without a zone: handlers written for LlamaIndex compare it with datetime.now().
+    # Local time without a zone: handlers written for LlamaIndex compare it with datetime.now().
     return datetime.fromtimestamp(current_source().now())  # noqa: DTZ006
 
 
@@ -21,13 +21,13 @@ def _new_id() -> str:
 
 
 class BaseEvent(BaseModel):
-    """Something that happened, told to the event handlers of a dispatcher.
+    """An event that a dispatcher reports to its event handlers.
 
     Args:
-        timestamp: When it was made; local time.
-        id_: Its own id.
-        span_id: The span in which it happened; by default the active one.
-        tags: Names and values; the dispatcher adds those of :func:`instrument_tags`.
+        timestamp: The local time of its creation.
+        id_: Its id.
+        span_id: The enclosing span; by default the active one.
+        tags: Names and values; the dispatcher adds the tags of :func:`instrument_tags`.
 
     Example:
         >>> class CacheMiss(BaseEvent):
@@ -44,11 +44,41 @@ class BaseEvent(BaseModel):
 
     @classmethod
     def class_name(cls) -> str:
-        """The name under which handlers and exporters know this kind of event; the class's own unless overridden."""
+        """Return the name of this class of events for handlers and exporters."""
         return cls.__name__
 
     def model_dump(self, **kwargs: Any) -> dict[str, Any]:
-        """The fields as a dict, with ``class_name`` added; takes pydantic's options."""
+        """Return the fields as a dict with ``class_name`` added; takes the options of pydantic."""
         data = super().model_dump(**kwargs)
         data["class_name"] = self.class_name()
         return data
+
+
+class ExceptionEvent(BaseEvent):
+    """A call to a model ended without a response: it failed, or its consumer stopped early (GeneratorExit).
+
+    Args:
+        exception: The cause.
+    """
+
+    exception: BaseException
+
+
+class SpanDropEvent(BaseEvent):
+    """A span ended with an error.
+
+    Args:
+        err_str: The text of the error.
+    """
+
+    err_str: str
+
+
+class SpanCancelledEvent(BaseEvent):
+    """A span ended because its work was cancelled; it is closed, not dropped.
+
+    Args:
+        reason: The cause of the cancellation, as text.
+    """
+
+    reason: str

@@ -1,4 +1,4 @@
-"""Events about calls of language models.
+"""Events about calls to language models.
 
 Messages and responses are the objects of ``batonflow.llms``; the core does not know their classes.
 """
@@ -30,13 +30,13 @@ class LLMPredictStartEvent(BaseEvent):
 
 
 class LLMPredictEndEvent(BaseEvent):
-    """The text that came back for a prompt template."""
+    """The text of the answer to a prompt template."""
 
     output: str
 
 
 class LLMStructuredPredictStartEvent(BaseEvent):
-    """A prompt template is about to be sent, to be answered as an instance of ``output_cls``."""
+    """A prompt template is about to be sent for an answer of type ``output_cls``."""
 
     output_cls: Any
     template: Any
@@ -44,13 +44,13 @@ class LLMStructuredPredictStartEvent(BaseEvent):
 
 
 class LLMStructuredPredictInProgressEvent(BaseEvent):
-    """The part of a structured answer that has arrived."""
+    """The received part of a structured answer."""
 
     output: Any
 
 
 class LLMStructuredPredictEndEvent(BaseEvent):
-    """A structured answer, whole."""
+    """A complete structured answer."""
 
     output: Any
 
@@ -64,14 +64,14 @@ class LLMCompletionStartEvent(BaseEvent):
 
 
 class LLMCompletionInProgressEvent(BaseEvent):
-    """The part of a completion that has arrived."""
+    """The received part of a completion."""
 
     prompt: str
     response: Any
 
 
 class LLMCompletionEndEvent(BaseEvent):
-    """A completion, whole."""
+    """A complete completion."""
 
     prompt: str
     response: Any
@@ -83,7 +83,7 @@ class LLMChatStartEvent(BaseEvent):
     Args:
         messages: The conversation.
         additional_kwargs: Other arguments of the call.
-        model_dict: What describes the model: ``class_name``, ``model``.
+        model_dict: The description of the model, with ``class_name`` and ``model``.
     """
 
     messages: list[Any]
@@ -92,14 +92,14 @@ class LLMChatStartEvent(BaseEvent):
 
 
 class LLMChatInProgressEvent(BaseEvent):
-    """The part of an answer that has arrived."""
+    """The received part of a response."""
 
     messages: list[Any]
     response: Any
 
 
 class LLMChatEndEvent(BaseEvent):
-    """An answer, whole; of a streamed one its last piece, None when there was none."""
+    """A complete response; of a stream its last chunk, None for an empty stream."""
 
     messages: list[Any]
     response: Any = None

@@ -8,13 +8,13 @@ __all__ = ["RetrievalEndEvent", "RetrievalStartEvent"]
 
 
 class RetrievalStartEvent(BaseEvent):
-    """A retriever is asked; the query is text or a query bundle."""
+    """A retriever receives a query, as text or a query bundle."""
 
     str_or_query_bundle: Any
 
 
 class RetrievalEndEvent(BaseEvent):
-    """A retriever has answered with ``nodes``."""
+    """A retriever has returned ``nodes``."""
 
     str_or_query_bundle: Any
     nodes: list[Any]

@@ -19,12 +19,12 @@ StepStatus = Literal["completed", "failed", "cancelled", "waiting"]
 
 
 class RunStartEvent(BaseEvent):
-    """A run begins or, after a restore, goes on.
+    """A run starts, or continues after a restore.
 
     Args:
         run_id: The run.
         workflow: Name of the workflow.
-        path: Where the run hangs in its parent, ``""`` for a run of its own.
+        path: The path of the run in its parent, ``""`` for a run without a parent.
         input_event: Class name of the start event, None for a resumed run.
         input_summary: The start event in at most 200 characters.
     """
@@ -37,15 +37,15 @@ class RunStartEvent(BaseEvent):
 
 
 class RunEndEvent(BaseEvent):
-    """A run is over.
+    """A run ended.
 
     Args:
         run_id: The run.
         workflow: Name of the workflow.
-        path: Where the run hangs in its parent, ``""`` for a run of its own.
-        status: How it ended. ``interrupted``: it goes on elsewhere or later; ``released``: it waits outside of memory.
+        path: The path of the run in its parent, ``""`` for a run without a parent.
+        status: The outcome. ``interrupted``: it continues elsewhere or later; ``released``: it waits outside of memory.
         output: The result in at most 200 characters, empty unless completed.
-        error: The text of the error, None when there was none.
+        error: The text of the error, None without an error.
     """
 
     run_id: str
@@ -57,14 +57,14 @@ class RunEndEvent(BaseEvent):
 
 
 class StepStartEvent(BaseEvent):
-    """An attempt of a step begins.
+    """An attempt of a step starts.
 
     Args:
         run_id: The run.
         step: Name of the step.
-        path: Where the run hangs in its parent, ``""`` for a run of its own.
-        input_event: Class name of the event the step got.
-        input_summary: That event in at most 200 characters.
+        path: The path of the run in its parent, ``""`` for a run without a parent.
+        input_event: Class name of the event that the step received.
+        input_summary: This event in at most 200 characters.
         attempt: 0 for the first attempt, 1 for the first retry.
     """
 
@@ -77,16 +77,16 @@ class StepStartEvent(BaseEvent):
 
 
 class StepEndEvent(BaseEvent):
-    """An attempt of a step is over, or suspended.
+    """An attempt of a step ended or was suspended.
 
     Args:
         run_id: The run.
         step: Name of the step.
-        path: Where the run hangs in its parent, ``""`` for a run of its own.
-        input_event: Class name of the event the step got.
-        status: How it ended; ``waiting`` is a suspension.
-        output: What it returned in at most 200 characters.
-        error: The text of the error, None when there was none.
+        path: The path of the run in its parent, ``""`` for a run without a parent.
+        input_event: Class name of the event that the step received.
+        status: The outcome; ``waiting`` is a suspension.
+        output: The result in at most 200 characters.
+        error: The text of the error, None without an error.
         attempt: 0 for the first attempt, 1 for the first retry.
     """
 
@@ -101,7 +101,7 @@ class StepEndEvent(BaseEvent):
 
 
 class WorkflowStepOutputEvent(BaseEvent):
-    """What a step returned, under the name ``step.output`` that trace viewers know.
+    """The result of a step, under the name ``step.output`` that trace viewers know.
 
     Args:
         output: The returned event in at most 200 characters.
@@ -111,12 +111,12 @@ class WorkflowStepOutputEvent(BaseEvent):
 
     @classmethod
     def class_name(cls) -> str:
-        """``step.output``."""
+        """Return ``step.output``."""
         return "step.output"
 
 
 class WorkflowRunOutputEvent(BaseEvent):
-    """What a run returned, under the name ``workflow.output`` that trace viewers know.
+    """The result of a run, under the name ``workflow.output`` that trace viewers know.
 
     Args:
         output: The stop event in at most 200 characters.
@@ -126,5 +126,5 @@ class WorkflowRunOutputEvent(BaseEvent):
 
     @classmethod
     def class_name(cls) -> str:
-        """``workflow.output``."""
+        """Return ``workflow.output``."""
         return "workflow.output"

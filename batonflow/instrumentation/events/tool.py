@@ -20,12 +20,12 @@ class ToolCallStartEvent(BaseEvent):
 
 
 class ToolCallEndEvent(BaseEvent):
-    """The body of a tool has run.
+    """The body of a tool has returned.
 
     Args:
         tool_name: Name of the tool.
         output: The content in at most 200 characters.
-        is_error: Whether the model is told of a failure.
+        is_error: Whether the output reports an error to the model.
     """
 
     tool_name: str

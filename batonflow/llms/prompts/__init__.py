@@ -1,8 +1,7 @@
-"""Prompts: texts with placeholders, and the mixin of whatever lets its prompts be read and exchanged."""
+"""Prompts: texts with placeholders, and a mixin to read and replace the prompts of an object."""
 
 from batonflow.llms.messages import ChatMessage, MessageRole
-from batonflow.llms.prompts.base import BasePromptTemplate, ChatPromptTemplate, PromptTemplate, PromptType
-from batonflow.llms.prompts.mixin import PromptMixin
+from batonflow.llms.prompts.base import BasePromptTemplate, ChatPromptTemplate, PromptMixin, PromptTemplate, PromptType
 
 __all__ = [
     "BasePromptTemplate",

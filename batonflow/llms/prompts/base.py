@@ -1,4 +1,4 @@
-"""Templates of prompts: text, or messages, with ``{names}`` to fill in."""
+"""Prompt templates: text or messages with placeholders, and the mixin for objects that have prompts."""
 
 import re
 from abc import ABC, abstractmethod
@@ -12,20 +12,30 @@ from pydantic import BaseModel, ConfigDict, Field
 from batonflow.llms.blocks import TextBlock
 from batonflow.llms.messages import ChatMessage, MessageRole, messages_to_prompt
 
-__all__ = ["BasePromptTemplate", "ChatPromptTemplate", "PromptTemplate", "PromptType", "fill", "placeholders"]
+__all__ = [
+    "BasePromptTemplate",
+    "ChatPromptTemplate",
+    "PromptDictType",
+    "PromptMixin",
+    "PromptMixinType",
+    "PromptTemplate",
+    "PromptType",
+    "fill",
+    "placeholders",
+]
 
 _BRACES = re.compile(r"\{\{|\{(?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)\}|\{|\}")
 
 
 @lru_cache(maxsize=128)
 def _parts(template: str) -> tuple[tuple[str, str | None], ...]:
-    """The template cut into texts (with None) and placeholders (with their names).
+    """Split the template into texts (with None) and placeholders (with their names).
 
-    Two braces stand for one where they open and two close them, so ``{{"a": {{}}}}`` is ``{"a": {}}``. All other braces
-    are text: ``{"a": {"b": 1}}`` ends with two that close nothing that two have opened.
+    Double braces stand for single braces where two open and two close, so ``{{"a": {{}}}}`` is ``{"a": {}}``. All other
+    braces are text: ``{"a": {"b": 1}}`` ends with two braces that close no double brace.
     """
     parts: list[tuple[str, str | None]] = []
-    opened: list[int | None] = []  # the part of a double brace, None for a single one
+    opened: list[int | None] = []  # the index of a double brace, None for a single brace
     done = 0
     for found in _BRACES.finditer(template):
         if found.start() < done:
@@ -48,19 +58,19 @@ def _parts(template: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def placeholders(template: str) -> list[str]:
-    """The names a template has placeholders for, each once, in the order of the text."""
+    """Return the names of the placeholders in the order of the text, without duplicates."""
     return list(dict.fromkeys(name for _, name in _parts(template) if name is not None))
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
-    """Put values in for the placeholders that have one, and leave all others as they are.
+    """Replace the placeholders that have a value; the others stay.
 
-    A placeholder is a name in braces. ``{{...}}`` is text in single braces. Other braces, those of JSON for instance,
-    are text. What is put in is not looked at again.
+    A placeholder is a name in braces. ``{{...}}`` is text in single braces. Other braces, for example in JSON, are
+    text. Inserted values are not searched for placeholders.
 
     Args:
         template: The text.
-        values: By name; anything that has a ``str()``.
+        values: The values by name; ``str()`` is applied to them.
 
     Example:
         >>> fill('{greeting} {name}: {"a": 1}', {"greeting": "Hello"})
@@ -70,7 +80,7 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
 
 
 class PromptType(str, Enum):  # noqa: UP042 - like MessageRole, for the programs this must run
-    """What a prompt is for; kept in its metadata and used for nothing else."""
+    """The purpose of a prompt. It is kept in its metadata and not used."""
 
     SUMMARY = "summary"
     QUESTION_ANSWER = "text_qa"
@@ -81,15 +91,15 @@ class PromptType(str, Enum):  # noqa: UP042 - like MessageRole, for the programs
 
 
 class BasePromptTemplate(BaseModel, ABC):
-    """What every template is. Filling a template never changes it.
+    """The base class of templates. Formatting a template never changes it.
 
     Args:
-        metadata: What you want to keep with it; ``prompt_type`` is there always.
-        kwargs: Values already known, by name.
-        output_parser: Its ``format(text)``, if there is one, adds to the prompt how to answer.
-        template_var_mappings: Other names for placeholders: ``{"context_str": "facts"}`` fills ``{facts}`` with what
-            is given as ``context_str``.
-        function_mappings: Functions that compute values: by name, called with all values that are known.
+        metadata: Data of the program; ``prompt_type`` is always present.
+        kwargs: Known values by name.
+        output_parser: Its ``format(text)`` adds instructions about the answer to the prompt.
+        template_var_mappings: Other names for placeholders: ``{"context_str": "facts"}`` fills ``{facts}`` with the
+            value of ``context_str``.
+        function_mappings: Functions that compute values: by name, called with all known values.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -120,11 +130,11 @@ class BasePromptTemplate(BaseModel, ABC):
 
     @property
     def template_vars(self) -> list[str]:
-        """The names of the placeholders, each once."""
+        """The names of the placeholders, without duplicates."""
         return placeholders(self.get_template())
 
     def partial_format(self, **kwargs: Any) -> Self:
-        """A copy that knows some of the values already.
+        """Return a copy with more known values.
 
         Example:
             >>> PromptTemplate("{a} {b}").partial_format(a=1).format(b=2)
@@ -133,7 +143,7 @@ class BasePromptTemplate(BaseModel, ABC):
         return self.model_copy(update={"kwargs": {**self.kwargs, **kwargs}, "metadata": dict(self.metadata)})
 
     def known_values(self) -> dict[str, Any]:
-        """The values that the template knows already, by the names of its placeholders.
+        """Return the known values by the names of the placeholders.
 
         Example:
             >>> PromptTemplate("{a} {b}").partial_format(a=1).known_values()
@@ -142,21 +152,21 @@ class BasePromptTemplate(BaseModel, ABC):
         return self._values({})
 
     def partial_text(self) -> str:
-        """The text with the values that are known already, and with its other placeholders."""
+        """Return the text with the known values, and with its other placeholders."""
         known = self.known_values()
         return fill(self.get_template(), known) if known else self.get_template()
 
     @abstractmethod
     def format(self, llm: Any = None, **kwargs: Any) -> str:
-        """The prompt as one text."""
+        """Return the prompt as one text."""
 
     @abstractmethod
     def format_messages(self, llm: Any = None, **kwargs: Any) -> list[ChatMessage]:
-        """The prompt as messages."""
+        """Return the prompt as messages."""
 
     @abstractmethod
     def get_template(self, llm: Any = None) -> str:
-        """The text with its placeholders."""
+        """Return the text with its placeholders."""
 
     def _values(self, given: Mapping[str, Any]) -> dict[str, Any]:
         known = {**self.kwargs, **given}
@@ -167,17 +177,17 @@ class BasePromptTemplate(BaseModel, ABC):
 class PromptTemplate(BasePromptTemplate):
     """A text with placeholders.
 
-    ``{name}`` is a placeholder; one for which no value is given stays. ``{{`` and ``}}`` around something stand for
-    single braces. Braces that are neither, in JSON for instance, are left alone.
+    ``{name}`` is a placeholder; it stays when there is no value. ``{{`` and ``}}`` stand for single braces. Other
+    braces, for example in JSON, are text.
 
     Args:
         template: The text.
         prompt_type: Kept in ``metadata``.
-        output_parser: Its ``format(text)``, if there is one, adds to the prompt how to answer.
-        metadata: What you want to keep with it.
+        output_parser: Its ``format(text)`` adds instructions about the answer to the prompt.
+        metadata: Data of the program.
         template_var_mappings: Other names for placeholders.
         function_mappings: Functions that compute values.
-        **kwargs: Values already known.
+        **kwargs: Known values.
 
     Example:
         >>> PromptTemplate("Answer in {language}: {question}").format(language="French", question="Who?")
@@ -208,16 +218,16 @@ class PromptTemplate(BasePromptTemplate):
 
     def format(
         self,
-        llm: Any = None,  # noqa: ARG002 - part of the contract
+        llm: Any = None,  # noqa: ARG002 - for compatibility
         completion_to_prompt: Callable[[str], str] | None = None,
         **kwargs: Any,
     ) -> str:
-        """The text with the values filled in.
+        """Return the text with the values filled in.
 
         Args:
-            llm: Kept for the contract.
-            completion_to_prompt: Dresses the result for a model that completes.
-            **kwargs: Values by name; they win over those known before.
+            llm: Ignored.
+            completion_to_prompt: Formats the result for a model that completes.
+            **kwargs: Values by name, which replace known values.
         """
         text = fill(self.template, self._values(kwargs))
         if self.output_parser is not None:
@@ -225,11 +235,11 @@ class PromptTemplate(BasePromptTemplate):
         return text if completion_to_prompt is None else completion_to_prompt(text)
 
     def format_messages(self, llm: Any = None, **kwargs: Any) -> list[ChatMessage]:
-        """The text as one message of the user."""
+        """Return the text as one user message."""
         return [ChatMessage(self.format(llm, **kwargs))]
 
-    def get_template(self, llm: Any = None) -> str:  # noqa: ARG002 - part of the contract
-        """The text with its placeholders."""
+    def get_template(self, llm: Any = None) -> str:  # noqa: ARG002 - for compatibility
+        """Return the text with its placeholders."""
         return self.template
 
 
@@ -237,13 +247,13 @@ class ChatPromptTemplate(BasePromptTemplate):
     """Messages with placeholders in their text.
 
     Args:
-        message_templates: The messages; blocks that are not text stay as they are.
+        message_templates: The messages; blocks that are not text stay unchanged.
         prompt_type: Kept in ``metadata``.
-        output_parser: Its ``format(text)`` is applied to the system message if that comes first, else to the last.
-        metadata: What you want to keep with it.
+        output_parser: Its ``format(text)`` is applied to a system message at the start, otherwise to the last message.
+        metadata: Data of the program.
         template_var_mappings: Other names for placeholders.
         function_mappings: Functions that compute values.
-        **kwargs: Values already known.
+        **kwargs: Known values.
 
     Example:
         >>> template = ChatPromptTemplate.from_messages([("system", "Be {tone}."), ("user", "{question}")])
@@ -274,14 +284,14 @@ class ChatPromptTemplate(BasePromptTemplate):
 
     @classmethod
     def from_messages(cls, message_templates: Sequence[ChatMessage | tuple[str, str]], **kwargs: Any) -> Self:
-        """A template from messages, or from pairs of role and text.
+        """Return a template of messages, or of pairs of role and text.
 
         Args:
-            message_templates: ``("system", "Be {tone}.")`` and the like.
-            **kwargs: As of the class.
+            message_templates: Messages, or pairs such as ``("system", "Be {tone}.")``.
+            **kwargs: Arguments of the class.
 
         Raises:
-            ValueError: There is no such role.
+            ValueError: A role is unknown.
         """
         messages = [one if isinstance(one, ChatMessage) else _message(*one) for one in message_templates]
         return cls(messages, **kwargs)
@@ -292,18 +302,18 @@ class ChatPromptTemplate(BasePromptTemplate):
         messages_to_prompt: Callable[[Sequence[ChatMessage]], str] | None = None,
         **kwargs: Any,
     ) -> str:
-        """The messages as one text.
+        """Return the messages as one text.
 
         Args:
-            llm: Kept for the contract.
-            messages_to_prompt: How the conversation becomes a text; a line per message unless given.
+            llm: Ignored.
+            messages_to_prompt: Turns the conversation into text; the default is a line for each message.
             **kwargs: Values by name.
         """
         messages = self.format_messages(llm, **kwargs)
         return _as_text(messages) if messages_to_prompt is None else messages_to_prompt(messages)
 
-    def format_messages(self, llm: Any = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: ARG002 - the contract's
-        """The messages with the values filled in."""
+    def format_messages(self, llm: Any = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: ARG002 - for compatibility
+        """Return the messages with the values filled in."""
         values = self._values(kwargs)
         messages = [_over_texts(message, lambda text: fill(text, values)) for message in self.message_templates]
         if self.output_parser is not None and messages:
@@ -313,13 +323,13 @@ class ChatPromptTemplate(BasePromptTemplate):
                 texts[-1].text = self.output_parser.format(texts[-1].text)
         return messages
 
-    def get_template(self, llm: Any = None) -> str:  # noqa: ARG002 - part of the contract
-        """The messages as one text with its placeholders."""
+    def get_template(self, llm: Any = None) -> str:  # noqa: ARG002 - for compatibility
+        """Return the messages as one text with placeholders."""
         return _as_text(self.message_templates)
 
 
 def as_template(value: Any) -> Any:
-    """A template from a text, or from the data that ``model_dump()`` made of one; any other value as it is."""
+    """Return a template for a text or for the data of ``model_dump()``; other values are returned unchanged."""
     if isinstance(value, dict):
         data = cast("dict[str, Any]", value)
         return ChatPromptTemplate(**data) if "message_templates" in data else PromptTemplate(**data)
@@ -327,7 +337,7 @@ def as_template(value: Any) -> Any:
 
 
 def _known(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The values among a constructor's other arguments; a dump has them as one dict."""
+    """Return the values among a constructor's other arguments; a dump has them as one dict."""
     return {**kwargs.pop("kwargs", {}), **kwargs}
 
 
@@ -340,13 +350,98 @@ def _message(role: str, text: str) -> ChatMessage:
         return ChatMessage(text, role=MessageRole(role))
     except ValueError:
         known = ", ".join(one.value for one in MessageRole)
-        raise ValueError(f"{role!r} is no role of a message; the roles are {known}") from None
+        raise ValueError(f"{role!r} is not a role of a message; the roles are {known}") from None
 
 
 def _over_texts(message: ChatMessage, change: Callable[[str], str]) -> ChatMessage:
-    """A copy of the message with other texts."""
+    """Return a copy of the message with other texts."""
     blocks = [
         block.model_copy(update={"text": change(block.text)}) if isinstance(block, TextBlock) else block
         for block in message.blocks
     ]
     return message.model_copy(update={"blocks": blocks, "additional_kwargs": message.additional_kwargs.copy()})
+
+
+PromptDictType = dict[str, BasePromptTemplate]
+PromptMixinType = dict[str, "PromptMixin"]
+
+
+class PromptMixin(ABC):
+    """A mixin to read and replace the prompts of an object and of its parts by name.
+
+    Subclasses implement ``_get_prompts`` and ``_update_prompts``, and ``_get_prompt_modules`` if they have parts that
+    are PromptMixins too. A prompt of a part is called ``part:prompt``.
+
+    Example:
+        >>> team.get_prompts()
+        >>> team.update_prompts({"writer:react_header": PromptTemplate("...")})
+    """
+
+    @abstractmethod
+    def _get_prompts(self) -> PromptDictType:
+        """Return the prompts of the object itself by name."""
+
+    @abstractmethod
+    def _update_prompts(self, prompts_dict: PromptDictType) -> None:
+        """Replace prompts of the object itself; the others stay."""
+
+    def _get_prompt_modules(self) -> PromptMixinType:
+        """Return the parts by name."""
+        return {}
+
+    def get_prompts(self) -> PromptDictType:
+        """Return copies of all prompts by name.
+
+        Raises:
+            ValueError: The name of a prompt or of a part contains a colon.
+        """
+        own_prompts, parts = self._get_prompts(), self._get_prompt_modules()
+        for name in (*own_prompts, *parts):
+            if ":" in name:
+                raise ValueError(
+                    f"Prompt key {name} cannot contain ':', which stands between a part and its prompt: rename it in "
+                    f"{type(self).__name__}"
+                )
+        prompts = {name: prompt.partial_format() for name, prompt in own_prompts.items()}
+        for part, module in parts.items():
+            prompts.update({f"{part}:{name}": prompt for name, prompt in module.get_prompts().items()})
+        return prompts
+
+    def update_prompts(self, prompts_dict: Mapping[str, BasePromptTemplate | str]) -> None:
+        """Replace prompts; prompts without an entry stay.
+
+        Args:
+            prompts_dict: Prompts by name as in :meth:`get_prompts`; a text becomes a PromptTemplate.
+
+        Raises:
+            ValueError: A prompt or part does not exist. Then no prompt is replaced.
+        """
+        _check_known(self, prompts_dict)
+        own: PromptDictType = {}
+        of_parts: dict[str, PromptDictType] = {}
+        for key, prompt in prompts_dict.items():
+            template = PromptTemplate(prompt) if isinstance(prompt, str) else prompt
+            part, colon, name = key.partition(":")
+            if colon:
+                of_parts.setdefault(part, {})[name] = template
+            else:
+                own[key] = template
+        self._update_prompts(own)
+        parts = self._get_prompt_modules()
+        for part, prompts in of_parts.items():
+            parts[part].update_prompts(prompts)
+
+
+def _check_known(prompts: PromptMixin, given: Mapping[str, object]) -> None:
+    known = prompts.get_prompts()
+    parts = prompts._get_prompt_modules()  # pyright: ignore[reportPrivateUsage]
+    for key in given:
+        part, colon, _ = key.partition(":")
+        if colon and part not in parts:
+            raise ValueError(
+                f"Module {part} not found in {type(prompts).__name__}; its parts are {', '.join(parts) or 'none'}"
+            )
+        if key not in known:
+            raise ValueError(
+                f"Prompt {key} not found in {type(prompts).__name__}; its prompts are {', '.join(known) or 'none'}"
+            )

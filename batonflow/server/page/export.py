@@ -10,7 +10,7 @@ from pydantic_core import to_json
 from batonflow.draw.representation.build import get_workflow_representation
 from batonflow.draw.scene import scene_of
 from batonflow.draw.svg import escape, svg
-from batonflow.durable.stores.protocol import RunInfo, RunStore, StoredCommit
+from batonflow.durable.store_protocol import RunInfo, RunStore, StoredCommit
 from batonflow.durable.trace import run_told, trace_of
 from batonflow.server.page.build import page_html
 from batonflow.server.page.derived import graph_of

@@ -3,9 +3,9 @@
 from typing import Any, ClassVar
 
 from batonflow.user_warnings import warn_user
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.run import Run
 
 __all__ = ["EarlierHandler"]
 
@@ -25,7 +25,7 @@ class EarlierHandler:
             warn_user(f"WorkflowHandler.{name}() is deprecated, use {instead}", DeprecationWarning)
 
     def done(self) -> bool:
-        """Whether the run is over; use ``is_done()``."""
+        """Tell whether the run is over; use ``is_done()``."""
         self._deprecated("done", "is_done()")
         return self._run.ending.resolved
 
@@ -39,7 +39,7 @@ class EarlierHandler:
         self._run.on_loop(self._run.ending.cancel)
 
     def cancelled(self) -> bool:
-        """Whether the run was cancelled; await the handler instead."""
+        """Tell whether the run was cancelled; await the handler instead."""
         self._deprecated("cancelled", "await and catch WorkflowCancelledByUser")
         return isinstance(self._run.ending.error, WorkflowCancelledByUser)
 

@@ -34,7 +34,7 @@ def upgrade(payload: Any) -> dict[str, Any]:
     data = cast("dict[str, Any]", payload)
     version = data.get("version", 0)
     if isinstance(version, bool) or not isinstance(version, int):
-        raise ContextSerdeError(f"Context dict specified in an invalid format: version {version!r} is no number")
+        raise ContextSerdeError(f"Context dict specified in an invalid format: version {version!r} is not a number")
     if version > CURRENT_VERSION:
         raise ContextSerdeError(
             f"Context dict specified in an invalid format: it has version {version}, this library reads up to "
@@ -54,7 +54,7 @@ def _check_shape(data: dict[str, Any]) -> None:
     workers = data.get("workers")
     if not isinstance(workers, dict) or not all(isinstance(worker, dict) for worker in cast("Any", workers).values()):
         raise ContextSerdeError(
-            "Context dict specified in an invalid format: it has no 'workers', so it is no snapshot of a run"
+            "Context dict specified in an invalid format: it has no 'workers', so it is not a snapshot of a run"
         )
 
 
@@ -84,7 +84,7 @@ def _from_v1(data: dict[str, Any]) -> dict[str, Any]:
 def _from_v0(data: dict[str, Any]) -> dict[str, Any]:
     """Queues were JSON texts; executions came before queued events; buffers were kept by event type."""
     if not {"queues", "in_progress", "event_buffers", "is_running", "state"} & set(data):
-        raise ContextSerdeError("Context dict specified in an invalid format: none of the keys of a snapshot is there")
+        raise ContextSerdeError("Context dict specified in an invalid format: it has no key of a snapshot")
     waiting = set(data.get("waiting_ids") or [])
     queues: dict[str, str] = data.get("queues") or {}
     in_progress: dict[str, list[str]] = data.get("in_progress") or {}

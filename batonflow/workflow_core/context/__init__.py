@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from batonflow.values import BaseSerializer, JsonPickleSerializer, JsonSerializer, PickleSerializer
     from batonflow.workflow_core.context.context import Context
-    from batonflow.workflow_core.context.state_data import DictState
     from batonflow.workflow_core.context.state_store import InMemoryStateStore, StateStore
+    from batonflow.workflow_core.state_data import DictState
     from batonflow.workflow_core.types import RetryInfo
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
 _HOMES = {
     "BaseSerializer": "batonflow.values.serializers",
     "Context": "batonflow.workflow_core.context.context",
-    "DictState": "batonflow.workflow_core.context.state_data",
+    "DictState": "batonflow.workflow_core.state_data",
     "InMemoryStateStore": "batonflow.workflow_core.context.state_store",
     "JsonPickleSerializer": "batonflow.values",
     "JsonSerializer": "batonflow.values.serializers",
@@ -36,7 +36,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Parts of the engine lie between the modules of this package, so none is loaded before it is asked for.
+    # Parts of the engine lie between the modules of this package, so each is loaded at its first use.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

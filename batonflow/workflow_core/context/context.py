@@ -1,4 +1,4 @@
-"""What a step sees of its run, and what a caller holds of it: one class with three faces.
+"""The context of a run, for its steps and for its caller: one class with three faces.
 
 Before a run it stages state; from the handler it looks into the run; inside a step it sends, collects, waits and
 streams.
@@ -20,12 +20,12 @@ from batonflow.workflow_core.context.once import run_effect, run_once
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
 from batonflow.workflow_core.engine.attempts import collect
 from batonflow.workflow_core.engine.ports import dump_run, load_run
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import RETURNED, RunState, WorkItem, current_item
 from batonflow.workflow_core.engine.waiting import check_wait
 from batonflow.workflow_core.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.types import RetryInfo
 
 __all__ = ["Context", "RetryInfo"]
@@ -94,7 +94,7 @@ class Context(EarlierContext, Generic[StateT]):
         """A context from a snapshot; run it with ``workflow.run(ctx=...)``.
 
         Raises:
-            ContextSerdeError: ``data`` is no snapshot, or one of a newer version.
+            ContextSerdeError: ``data`` is not a snapshot, or one of a newer version.
         """
         return cls(workflow, previous_context=data, serializer=serializer)
 
@@ -137,14 +137,14 @@ class Context(EarlierContext, Generic[StateT]):
 
     @property
     def is_resumable(self) -> bool:
-        """Whether this context holds a run that was under way, so that running it needs no start event."""
+        """Tell whether this context holds a run that was under way, so that running it needs no start event."""
         if self.run is not None:
             # A cancelled run may be resumed from its own context.
             return self.run.ending.done and self.run.state.running
         return self._restored is not None and self._restored.running
 
     def leave_cancelled_run(self) -> None:
-        """Go on with the state of a run that was cancelled, and with nothing of what it was at."""
+        """Keep the state of a cancelled run, and drop its unfinished work."""
         run = self.run
         if run is not None and isinstance(run.ending.error, WorkflowCancelledByUser):
             run.state.running = False
@@ -152,7 +152,7 @@ class Context(EarlierContext, Generic[StateT]):
             self._restored, self._children = None, {}
 
     def take_restored(self) -> tuple[RunState | None, StateCell, dict[str, Any]]:
-        """What a new run starts from: a restored state if there is one, and the staged key-value state."""
+        """Return the start of a new run: a restored state if there is one, and the staged key-value state."""
         run = self.run
         if run is not None and self._workflow is not None:
             if run.state.running:
@@ -189,7 +189,7 @@ class Context(EarlierContext, Generic[StateT]):
 
     @property
     def is_running(self) -> bool:
-        """Whether the run goes on; before a run, whether the snapshot was taken of one that did."""
+        """Tell whether the run goes on; before a run, whether the snapshot was taken of one that did."""
         if self._item is not None:
             self.warn_earlier("is_running called from within a step is always True")
             return True
@@ -250,21 +250,21 @@ class Context(EarlierContext, Generic[StateT]):
             raise ContextStateError(over)
         item = self._item
         if item is not None and item.run is not run:
-            item = None  # sent by a task that outlived its step: nobody's result waits for it
+            item = None  # sent by a task that outlived its step: no result waits for it
         if get_ident() == run.thread_id:
             _send(run, message, step, item, inside=self._item is not None)
         else:
             run.on_loop(lambda: _send(run, message, step, item, inside=self._item is not None))
 
     def write_event_to_stream(self, ev: Event | None) -> None:
-        """Show an event to whoever reads the stream; None is ignored.
+        """Show an event to the readers of the stream; None is ignored.
 
         Args:
             ev: The event.
 
         Raises:
             ContextStateError: Called outside of a step.
-            WorkflowRuntimeError: It is no event.
+            WorkflowRuntimeError: It is not an event.
 
         Example:
             >>> ctx.write_event_to_stream(Progress(percent=40))
@@ -308,7 +308,7 @@ class Context(EarlierContext, Generic[StateT]):
 
         Raises:
             ContextStateError: Called outside of a step.
-            TypeError: ``expected`` is no list of classes of events.
+            TypeError: ``expected`` is not a list of event classes.
 
         Example:
             >>> found = ctx.collect_events(ev, [Weather, Tide])
@@ -362,7 +362,7 @@ class Context(EarlierContext, Generic[StateT]):
 
         Raises:
             ContextStateError: Called outside of a step.
-            TypeError: ``key`` is no text.
+            TypeError: ``key`` is not a text.
             StoreError: The result cannot be written, in a run that a store keeps.
 
         Example:
@@ -388,7 +388,7 @@ class Context(EarlierContext, Generic[StateT]):
 
         Raises:
             ContextStateError: Called outside of a step.
-            TypeError: ``key`` is no text.
+            TypeError: ``key`` is not a text.
             UnknownOutcomeError: The effect was begun by a process that ended in the middle of it.
 
         Example:
@@ -398,7 +398,7 @@ class Context(EarlierContext, Generic[StateT]):
         return cast("T", await run_effect(run, item, key, fn, args, about=about, repeat=repeat))
 
     def retry_info(self) -> RetryInfo:
-        """How often this delivery failed before; zeros on the first attempt."""
+        """Return the earlier failures of this delivery; zeros on the first attempt."""
         run, item = self._in_step("retry_info")
         failures = item.failures
         if failures is None:
@@ -411,7 +411,7 @@ class Context(EarlierContext, Generic[StateT]):
     # --- the handler's side -------------------------------------------------------------------------------------------
 
     def stream_events(self) -> AsyncIterator[Event]:
-        """The run's streamed events and what the engine says about itself, from the beginning.
+        """Read the streamed events and the engine's own events of the run, from the beginning.
 
         Each call is a reader of its own; ``handler.stream_events()`` gives the streamed events alone.
         """

@@ -1,13 +1,13 @@
-"""``ctx.once`` and ``ctx.effect``: calls whose results belong to the delivery, not to the attempt."""
+"""``ctx.once`` and ``ctx.effect``: calls with results that belong to the delivery, not to the attempt."""
 
 import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import WorkItem, current_call, current_item
 from batonflow.workflow_core.errors import UnknownOutcomeError
+from batonflow.workflow_core.run import Run
 
 __all__ = ["begun_earlier", "run_effect", "run_once"]
 
@@ -65,7 +65,7 @@ async def run_once(
     except BaseException as error:
         del records[key]
         if intent is not None and recorder is not None and isinstance(error, Exception):
-            recorder.suspend(item, "raised", key)  # so that nobody need ask what became of it
+            recorder.suspend(item, "raised", key)  # so that its outcome is known
         raise
     finally:
         progress.begun.pop(key, None)
@@ -76,7 +76,7 @@ async def run_once(
 
 
 def begun_earlier(key: str) -> dict[str, Any] | None:
-    """What the step that is running here knows of an effect that it began before it was taken up again.
+    """Return the intent of an effect that the running step began before it was taken up again.
 
     Returns:
         Its intent, as long as nobody knows what became of the call; nothing more of one whose result is known; None for
@@ -101,7 +101,7 @@ async def run_effect(
     about: Any = None,
     repeat: bool = False,
 ) -> Any:
-    """As ``run_once``, for what must not be repeated without a word.
+    """As ``run_once``, for an effect that must not be repeated silently.
 
     Raises:
         UnknownOutcomeError: An earlier process began the call, and nobody knows whether it came to an end.
@@ -110,7 +110,7 @@ async def run_effect(
     if intents is not None and key in intents:
         times = intents[key].get("times", 1)
         waits = any(waiter.key.endswith(f"@{key}") for waiter in run.state.waiters.of(item))
-        # At a wait of its own the call had done what it did so far, and goes on from its beginning by contract.
+        # A call that waits inside begins again by contract.
         if not (repeat or waits):
             raise UnknownOutcomeError(
                 f"Nobody knows whether {key!r} of step {item.spec.name} happened: the process ended in the midst of it",

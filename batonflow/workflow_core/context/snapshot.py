@@ -18,12 +18,9 @@ from batonflow.values.serializers import BaseSerializer, JsonSerializer, moved_c
 from batonflow.workflow_core.answer_fields import answer_fields
 from batonflow.workflow_core.child_runs import call_as_data
 from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
-from batonflow.workflow_core.context.state_data import as_declared, dump_state, load_state
 from batonflow.workflow_core.context.state_paths import DELETED, write_into
 from batonflow.workflow_core.context.state_store import StateCell, lacks_default
-from batonflow.workflow_core.context.telling import written
 from batonflow.workflow_core.context.underway import deliveries_as_data, outcomes_as_data, read_outcome, with_outcomes
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import (
     Buffer,
     Causes,
@@ -45,13 +42,16 @@ from batonflow.workflow_core.errors import ContextSerdeError, WorkflowCancelledB
 from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StopEvent
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
+from batonflow.workflow_core.run import Run
+from batonflow.workflow_core.state_data import as_declared, dump_state, load_state
+from batonflow.workflow_core.telling import written
 
 __all__ = ["LoadedRun", "dump_run", "load_run"]
 
 
 @dataclass(slots=True)
 class LoadedRun:
-    """What a snapshot holds: the run's state, its key-value state, and its children as they were written."""
+    """The content of a snapshot: the state of the run, its key-value state, and its child runs as data."""
 
     state: RunState
     cell: StateCell
@@ -307,7 +307,7 @@ def load_run(workflow: AnyWorkflow, payload: Any, serializer: BaseSerializer) ->
     """Read a snapshot.
 
     Raises:
-        ContextSerdeError: It is no snapshot, one of a newer version, or something in it cannot be read.
+        ContextSerdeError: It is not a snapshot, one of a newer version, or something in it cannot be read.
     """
     if isinstance(serializer, JsonSerializer):
         serializer = serializer.knowing(workflow.__batonflow__.declared_types)
@@ -335,7 +335,7 @@ class _Reader:
         self._streams: dict[str, Stream] = {}
         self._items: dict[str, WorkItem] = {}
         self._numbers: set[int] = set()
-        # Of deliveries whose step had come to its end: its place among what was on its way, and what came of it.
+        # Outcomes of steps that had ended, each with its place among the undecided ticks.
         self._outcomes: dict[WorkItem, tuple[int, StepReturned | StepFailed]] = {}
 
     def read(self) -> LoadedRun:
@@ -435,7 +435,7 @@ class _Reader:
             needs = mapping(mapping(worker, "collect_needs"), buffer_id)
             for event, key in zip(events, mapping(worker, "collect_keys").get(buffer_id, ()), strict=False):
                 buffer.keys.setdefault(type(self._event(event)), deque()).append(key)
-            # Until the step collects again, only for saying what is lacking.
+            # Until the step collects again, only for the description of missing events.
             buffer.needs = {self._event_type(name): count for name, count in needs.items()}
         joins = mapping(worker, "joins")
         if not joins and worker.get("static_collect_events"):
@@ -549,7 +549,7 @@ class _Reader:
         )
 
     def _start_what_was_executing(self, workers: dict[str, Any]) -> None:
-        """Workers go to what was executing, as far as there are workers, then to the queue, in order."""
+        """Give workers to the deliveries that were executing, as far as they reach, then to the queue, in order."""
         items = self._state.items_by_step()
         for name in workers:
             step = self._state.step(self._state.table.steps[name])
@@ -573,7 +573,7 @@ def _dealt(spec: StepSpec, events: list[Event]) -> list[deque[Event]]:
 
 
 def _causes(origins: list[Any]) -> Causes:
-    """Where an event came from, in the records of an earlier owner of the run."""
+    """Return the causes of an event in the records of an earlier owner of the run."""
     named = map(as_origin, origins)
     return tuple((PastRecord(number), name) for number, name in named)
 

@@ -28,7 +28,7 @@ class StateLock:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        # With the event loops of those that are tasks, which may end without a word.
+        # With the event loops of waiting tasks, which may end without notice.
         self._waiting: deque[tuple[Future[None], asyncio.AbstractEventLoop | None]] = deque()
         self.locked = False
         self.editor: object = None
@@ -37,7 +37,7 @@ class StateLock:
         """Tell whether the caller is inside a block of its own that edits the state."""
         if self.editor is None:
             return False
-        # A block in a synchronous function belongs to its thread, whatever loop is started there.
+        # A block in a synchronous function belongs to its thread, even when a loop is started there.
         return self.editor == current_editor() or self.editor == threading.get_ident()
 
     def _enter(self, loop: asyncio.AbstractEventLoop | None) -> "Future[None] | None":

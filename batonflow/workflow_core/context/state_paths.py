@@ -44,7 +44,7 @@ def write_into(state: BaseModel, path: str, value: Any) -> None:
 
 
 def check_path(path: object) -> None:
-    """Refuse what cannot name a value of the state.
+    """Refuse a path that cannot name a value of the state.
 
     Raises:
         TypeError: The path is not a text.
@@ -62,7 +62,7 @@ def no_path(path: object) -> TypeError:
 
 
 def key_in(container: Mapping[Any, Any], key: str) -> Any:
-    """Under which key a dict holds what a part of a path means: under a number, when it has that and not the text."""
+    """Return the key of a dict that a part of a path means: a number, when the dict has it and not the text."""
     if key not in container and key.removeprefix("-").isdecimal() and str(int(key)) == key and int(key) in container:
         return int(key)
     return key
@@ -111,7 +111,7 @@ def write_part(container: Any, key: str, value: Any) -> None:
 
 
 def _rebuilt(container: Any, segments: list[str], value: Any, path: str) -> Any:
-    """A copy of a container in which the value stands at the end of the segments; what is not on the way is shared."""
+    """Return a copy of a container with the value at the end of the segments; values beside the way are shared."""
     top = current = _fresh(container)
     segment = segments[0]
     try:

@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from batonflow import values as forms_of_values
 from batonflow.user_warnings import warn_user
 from batonflow.values.serializers import BaseSerializer, is_plain
-from batonflow.workflow_core.context.state_data import DictState, UnserializableKeyWarning, dump_state, load_state
 from batonflow.workflow_core.context.state_lock import StateLock
 from batonflow.workflow_core.context.state_paths import (
     DELETED,
@@ -30,6 +29,7 @@ from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import ContextSerdeError, ContextStateError, StateOutsideContextWarning
 from batonflow.workflow_core.events import DictLikeModel
 from batonflow.workflow_core.routing import StepSpec
+from batonflow.workflow_core.state_data import DictState, UnserializableKeyWarning, dump_state, load_state
 
 __all__ = [
     "IMMUTABLE",
@@ -47,12 +47,12 @@ StateT = TypeVar("StateT", bound=BaseModel)
 T = TypeVar("T")
 
 IMMUTABLE = frozenset({str, int, float, bool, type(None), bytes})
-"""Values of which nobody who is given one can change anything."""
+"""Types of values that cannot be changed in place."""
 
 
 @runtime_checkable
 class StateStore(Protocol):
-    """What a state store offers to steps and handlers."""
+    """The state store as steps and handlers use it."""
 
     state_type: type[BaseModel]
 
@@ -81,7 +81,7 @@ _NO_DEFAULT = "State must have defaults for all fields"
 
 
 def lacks_default(error: BaseException | None) -> bool:
-    """Whether an error is that of :func:`new_state`."""
+    """Tell whether an error is that of :func:`new_state`."""
     return isinstance(error, ValueError) and str(error).startswith(_NO_DEFAULT)
 
 
@@ -89,7 +89,7 @@ def new_state(state_type: type[StateT]) -> StateT:
     """A state of this type from its defaults.
 
     Raises:
-        ValueError: A field has none.
+        ValueError: A field has no default.
     """
     try:
         return state_type()
@@ -117,7 +117,7 @@ class StateCell:
         # Made at the first edit.
         self.edit_lock: StateLock | None = None
         self.foreign: str | None = None
-        # Writes down what is changed, when the run is recorded.
+        # The recorder of changes, when the run is recorded.
         self.recorder: Recorder | None = None
 
     @property
@@ -216,7 +216,7 @@ class InMemoryStateStore(Generic[StateT]):
         """The value at a dotted path: dict keys, list indexes, fields and attributes.
 
         Raises:
-            TypeError: The path is no text.
+            TypeError: The path is not a text.
             ValueError: Nothing is there and no default was given, or the path is too deep.
         """
         state, item = self._cell.state, self._item
@@ -274,7 +274,7 @@ class InMemoryStateStore(Generic[StateT]):
     def _get_state(self) -> StateT:
         if self._cell.recorder is not None:
             self._note_read(None)
-            for name in _names(self._cell.state):  # what is in the copy is that of the state
+            for name in _names(self._cell.state):  # the values in the copy are those of the state
                 self._note_read(name)
         given = self._cell.state.model_copy()
         if self._item is not None and type(given) is DictState:
@@ -294,7 +294,7 @@ class InMemoryStateStore(Generic[StateT]):
         that cannot be copied are changed themselves.
 
         Raises:
-            TypeError: The path is no text.
+            TypeError: The path is not a text.
             ValueError: The path is empty or too deep, or leads through something that cannot hold it.
             RuntimeError: Called inside an ``edit_state`` block of the same task.
         """
@@ -324,7 +324,7 @@ class InMemoryStateStore(Generic[StateT]):
         self._write_sync(partial(self._set, path, value))
 
     def _begin_write(self, names: Iterable[str]) -> None:
-        """Note the names that a step writes: nothing of them is lost, whatever becomes of copies of the state.
+        """Note the names that a step writes: they are not lost with copies of the state.
 
         Raises:
             ContextStateError: The attempt is over.
@@ -354,7 +354,7 @@ class InMemoryStateStore(Generic[StateT]):
         if cell.recorder is not None:
             head = path.partition(".")[0]
             if head != path and head in type(state).model_fields and not is_plain(value):
-                # Only the type of the whole tells how to read what is in it.
+                # Only the type of the whole value tells how to read its parts.
                 path, value = head, read_part(state, head)
             self._note([(path, value)])
 
@@ -522,7 +522,7 @@ class InMemoryStateStore(Generic[StateT]):
     # --- what the run must know ---------------------------------------------------------------------------------------
 
     def _counts(self) -> bool:
-        """Number the write; tells whether it is to be done, as a restored attempt passes over those already done."""
+        """Number the write; tell whether it is to be done, as a restored attempt passes over earlier writes."""
         item = self._item
         if item is None:
             return True
@@ -542,7 +542,7 @@ class InMemoryStateStore(Generic[StateT]):
         self._note(changes)
 
     def _note(self, changes: list[tuple[str, Any]]) -> None:
-        """Tell the journal, if one listens, what was changed."""
+        """Record changes, when a recorder listens."""
         item = self._item
         if item is None:
             if self._cell.recorder is not None:
@@ -605,7 +605,7 @@ def _look_for_lost(
 
 
 def named_values(cell: StateCell) -> list[tuple[str, Any]]:
-    """What a state holds, by top-level name; only what is not as it begins."""
+    """Return the values of a state by top-level name, without values that are still as at the beginning."""
     fresh = new_state(cell.state_type)
     found = [(name, read_part(cell.state, name)) for name in _names(cell.state)]
     return [(name, value) for name, value in found if not _equal(read_part(fresh, name), value)]
@@ -633,7 +633,7 @@ def _names(state: BaseModel) -> Iterator[str]:
 
 
 def _draft(state: BaseModel) -> BaseModel:
-    """A deep copy; what is excluded from dumps, cannot be copied or says that it is shared stays the same object."""
+    """Copy deeply, except objects that are excluded from dumps, cannot be copied, or declare that they are shared."""
     draft = state.model_copy()
     memo: dict[int, Any] = {}
     for value in (read_part(state, name) for name in _names(state)):
@@ -655,7 +655,7 @@ def _draft(state: BaseModel) -> BaseModel:
 
 
 def _shared_inside(value: Any) -> list[Any]:
-    """A value, or what a dict holds, as far as drafts do not copy it."""
+    """Return the value, or the values of a dict, that drafts do not copy."""
     found: list[Any] = [value, *cast("dict[Any, Any]", value).values()] if isinstance(value, dict) else [value]
     return [one for one in found if getattr(one, "shared_in_drafts", False) is True]
 

@@ -1,4 +1,4 @@
-"""What was on its way when a snapshot was taken: events, and the outcomes of steps that wait behind what they sent.
+"""Undecided ticks in snapshots: events on their way, and outcomes of steps that wait for their own sends.
 
 A step that has come to its end is not run again, though nobody has acted on what it returned: its outcome is written
 beside its delivery, with its place among the events on their way, and a restored run gives it to the broker there.
@@ -20,7 +20,7 @@ ReadEvent = Callable[[Any], Event]
 
 
 def deliveries_as_data(ticks: Iterable[Tick], write: WriteEvent) -> list[dict[str, Any]]:
-    """The events among what is on its way."""
+    """Write the events among the undecided ticks."""
     return [
         {
             "event": write(tick.event),
@@ -54,7 +54,7 @@ def _outcome(tick: StepReturned | StepFailed, write: WriteEvent) -> dict[str, An
         return _failure(tick.error)
     result = tick.result
     problem = tick.item.spec.problem_with(result)
-    if problem is not None:  # what it returned need not be anything that can be written
+    if problem is not None:  # its result may be a value that cannot be written
         return _failure(WorkflowRuntimeError(problem))
     try:
         if isinstance(result, list):
@@ -65,7 +65,7 @@ def _outcome(tick: StepReturned | StepFailed, write: WriteEvent) -> dict[str, An
 
 
 def _failure(error: BaseException) -> dict[str, Any] | None:
-    # Retry policies and @catch_error look at what an error is and at what it carries.
+    # Retry policies and @catch_error look at the class and the attributes of an error.
     data = dump_exception(error)
     read = load_exception(data)
     same = type(read) is type(error) and read.args == error.args and _carried(read) == _carried(error)

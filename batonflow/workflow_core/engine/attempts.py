@@ -1,4 +1,4 @@
-"""One attempt of a step: how its function is called, what it collects, and how its outcome is recorded."""
+"""One attempt of a step: the call of its function, its collected events, and the record of its outcome."""
 
 from collections import Counter, deque
 from collections.abc import Awaitable, Iterable, Sequence
@@ -15,9 +15,9 @@ from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
 
-__all__ = ["call_step", "collect", "events_and_context", "tell", "verdict", "was_returned", "written_down"]
+__all__ = ["call_step", "collect", "events_and_context", "record_outcome", "record_wait", "verdict", "was_returned"]
 
-# --- calling -----------------------------------------------------------------------------------------------------------
+# --- calling --------------------------------------------------------------------------------------------------------
 
 
 def call_step(run: LiveRun, item: WorkItem) -> Awaitable[Any]:
@@ -41,7 +41,7 @@ def call_step(run: LiveRun, item: WorkItem) -> Awaitable[Any]:
 
 
 def events_and_context(run: LiveRun, item: WorkItem) -> dict[str, Any]:
-    """What ``item``'s step is given by the names of its parameters, but for what is injected."""
+    """Return the arguments of a step by name, without the injected ones."""
     spec = item.spec
     arguments: dict[str, Any] = {}
     if len(spec.slots) > 1:
@@ -54,7 +54,7 @@ def events_and_context(run: LiveRun, item: WorkItem) -> dict[str, Any]:
 
 
 def _members(item: WorkItem) -> list[Event]:
-    """What goes into the event parameter of a step that takes a collection."""
+    """Return the events for the parameter of a step that takes a list."""
     return list(item.inputs or ())
 
 
@@ -86,12 +86,12 @@ def _attached_arguments(parent: AnyWorkflow, spec: StepSpec) -> dict[str, Any]:
             raise WorkflowRuntimeError(
                 f"Step {spec.name} of {type(parent).__name__} wants a {child.workflow_class.__name__} as "
                 f"{child.name!r}, "
-                f"but {len(fitting) or 'none'} is attached; attach it with add_workflows({child.name}=...)"
+                f"but {len(fitting) or 'no such workflow'} is attached; attach it with add_workflows({child.name}=...)"
             )
     return found
 
 
-# --- collecting --------------------------------------------------------------------------------------------------------
+# --- collecting -----------------------------------------------------------------------------------------------------
 
 
 _FEW = 1000
@@ -165,7 +165,7 @@ def _collect(
 
 
 def _same_expectation(known: list[type[Event]], given: list[type[Event]]) -> bool:
-    """Whether two lists of expected types mean the same; long ones by samples, or fan-in would be quadratic."""
+    """Tell whether two lists of expected types mean the same; long ones by samples, or fan-in would be quadratic."""
     size = len(known)
     if size != len(given):
         return False
@@ -177,21 +177,21 @@ def _same_expectation(known: list[type[Event]], given: list[type[Event]]) -> boo
 
 def _as_list(expected: Any) -> list[type[Event]]:
     if not isinstance(expected, Iterable):
-        raise TypeError(f"collect_events() takes a list of the classes of events to wait for, got {expected!r}")
+        raise TypeError(f"collect_events() expects a list of Event classes; got {expected!r}")
     return list(cast("Iterable[type[Event]]", expected))
 
 
 def _check(expected: Sequence[object]) -> None:
     for one in expected:
         if not isinstance(one, type):
-            raise TypeError(f"collect_events() takes a list of the classes of events to wait for; {one!r} is none")
+            raise TypeError(f"collect_events() expects a list of Event classes; got {one!r} in it")
 
 
-# --- recording ---------------------------------------------------------------------------------------------------------
+# --- recording ------------------------------------------------------------------------------------------------------
 
 
-def written_down(recorder: Recorder, tick: StepReturned | StepFailed) -> StepReturned | StepFailed:
-    """Write down what an attempt did, before anybody acts on it; what cannot be written fails the attempt."""
+def record_outcome(recorder: Recorder, tick: StepReturned | StepFailed) -> StepReturned | StepFailed:
+    """Record an attempt before its outcome takes effect; a value that cannot be written fails the attempt."""
     if isinstance(tick, StepReturned):
         try:
             problem = tick.item.spec.problem_with(tick.result)
@@ -206,8 +206,8 @@ def written_down(recorder: Recorder, tick: StepReturned | StepFailed) -> StepRet
     return tick
 
 
-def tell(recorder: Recorder | None, command: Answered | GaveUp) -> None:
-    """Tell the journal, if one listens, what became of a wait."""
+def record_wait(recorder: Recorder | None, command: Answered | GaveUp) -> None:
+    """Record the answer or the end of a wait."""
     if recorder is None:
         return
     if isinstance(command, Answered):
@@ -217,7 +217,7 @@ def tell(recorder: Recorder | None, command: Answered | GaveUp) -> None:
 
 
 def verdict(tick: StepReturned | StepFailed, commands: list[Command]) -> dict[str, Any] | None:
-    """What became of a failed attempt's delivery."""
+    """Describe the fate of the delivery of a failed attempt, for its record."""
     if isinstance(tick, StepReturned):
         return None
     for command in commands:
@@ -242,6 +242,6 @@ def verdict(tick: StepReturned | StepFailed, commands: list[Command]) -> dict[st
 
 
 def was_returned(causes: Causes) -> bool:
-    """Whether an event was a step's result; its record says already that nobody took it."""
+    """Tell whether an event was the result of a step, whose record says already that no step took it."""
     number = causes[0][1]
     return not isinstance(number, tuple) and number <= RETURNED

@@ -1,4 +1,4 @@
-"""Decides. Given the run's state and one tick, the broker changes the state in place and says what is to be done.
+"""The broker decides: it takes the state of a run and one tick, changes the state and returns commands.
 
 It never reads a clock, makes an id or touches I/O: the same state and the same ticks give the same commands. Every
 tick costs the same however many steps, queued events or past ticks there are.
@@ -80,7 +80,7 @@ class Broker:
         self._commands: list[Command] = []
 
     def decide(self, tick: Tick) -> list[Command]:
-        """Take one tick and say what is to be done, in order."""
+        """Take one tick and return the commands for it, in order."""
         commands = self._commands
         match tick:
             case StepReturned():
@@ -147,7 +147,7 @@ class Broker:
         *,
         to_waits: bool = True,
     ) -> bool:
-        """Give an event to every step that takes it; tells whether anybody did."""
+        """Give an event to every step that takes it; tell whether one did."""
         route = self._table.routes[type(event)]
         served = self._answer_waiters(event, target, causes) if to_waits and self._state.waiters.all else None
         for spec in route.singles:
@@ -195,7 +195,7 @@ class Broker:
             self._commands.append(Enqueued(item))
 
     def _start_next(self, step: StepState) -> None:
-        """Give free workers to what waits in the queue: new attempts start, answered waits go on."""
+        """Give free workers to queued deliveries: new attempts start, answered waits go on."""
         while step.queue and step.active < step.spec.num_workers:
             item = step.queue.popleft()
             step.occupy(item)
@@ -304,7 +304,7 @@ class Broker:
         self._leave(stream)
 
     def _leave(self, stream: Stream) -> None:
-        """One piece of work left a stream; the last one out releases what the stream collected."""
+        """Take one piece of work out of a stream; the last one releases its collections."""
         stream.live -= 1
         if stream.live:
             return
@@ -480,7 +480,7 @@ class Broker:
         self._forget(waiter)
         self._commands.append(GaveUp(waiter))
         if waiter.item.suspended:
-            # Its code is running already, so it takes a worker even when none is free.
+            # Its code is running already, so it takes a worker even when all are busy.
             waiter.item.suspended = False
             self._state.busy += 1
             waiter.item.step.occupy(waiter.item)
@@ -490,7 +490,7 @@ class Broker:
         waiter.item.open_waits -= 1
 
     def _warn_of_withdrawn(self, item: WorkItem) -> None:
-        """Say which waits a run was taken up with and came to no more: somebody may be about to answer."""
+        """Warn of restored waits that the code did not open again: an answer may be on its way."""
         for waiter in self._state.waiters.of(item):
             if not waiter.asked:
                 awaited = waiter.event_type.__name__
@@ -528,7 +528,7 @@ class Broker:
         self._end(WorkflowFailedEvent(step_name=streams[-1].producer, exception=error), error)
 
     def _waiting_on(self) -> list[str]:
-        """For each join that holds something back: what it still lacks."""
+        """Describe what each waiting join still lacks."""
         texts: list[str] = []
         for name, step in self._state.steps.items():
             for buffer_id, buffer in step.buffers.items():

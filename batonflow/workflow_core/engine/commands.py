@@ -1,4 +1,4 @@
-"""What the broker wants done: the outputs that the runner carries out, in order."""
+"""Commands: the outputs of the broker, which the runner carries out in order."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class StartStep:
 
 @dataclass(slots=True)
 class Enqueued:
-    """A delivery waits for a free worker; said for readers of internal events."""
+    """A delivery waits for a free worker; for readers of internal events."""
 
     item: WorkItem
 
@@ -29,7 +29,7 @@ class ResumeWait:
 
 @dataclass(slots=True)
 class Answered:
-    """A wait has its answer, None when its time was up; said for the journal."""
+    """A wait has its answer, None when its time was up; for the recorder."""
 
     waiter: Waiter
     answer: Event | None
@@ -38,14 +38,14 @@ class Answered:
 
 @dataclass(slots=True)
 class GaveUp:
-    """A step does not wait any more; said for the journal."""
+    """A step waits no longer; for the recorder."""
 
     waiter: Waiter
 
 
 @dataclass(slots=True)
 class Recovered:
-    """A ``@catch_error`` handler takes care of a failed delivery; said for the journal."""
+    """A ``@catch_error`` handler takes over a failed delivery; for the recorder."""
 
     item: WorkItem
     handling: WorkItem
@@ -68,7 +68,7 @@ class SetRetryTimer:
 
 @dataclass(slots=True)
 class Unrouted:
-    """No step here takes the event: offer it to the tree of workflows, else say that nobody did."""
+    """No step here takes the event: offer it to the tree of workflows, else report it as unhandled."""
 
     event: Event
     target: str | None
@@ -84,7 +84,7 @@ class PersonAnswered:
 
 @dataclass(slots=True)
 class Warn:
-    """Tell the people who read the log."""
+    """Log a warning."""
 
     text: str
 
@@ -96,14 +96,14 @@ class Idle:
 
 @dataclass(slots=True)
 class Stalled:
-    """Nothing will ever happen by itself; the texts say what each waiting join lacks."""
+    """The run cannot move by itself; the texts describe the waiting joins."""
 
     waiting_on: list[str]
 
 
 @dataclass(slots=True)
 class Finish:
-    """The run is over: cancel what its deliveries still do, publish ``event`` last, raise ``error`` if there is one.
+    """The run is over: cancel its deliveries, publish ``event`` last, and raise ``error`` if there is one.
 
     ``resumable`` says that the state is kept as it is.
     """

@@ -1,4 +1,4 @@
-"""How a run ends: by its StopEvent, by failing, by its timeout or by a cancel; and who is told."""
+"""The end of a run: by its StopEvent, a failure, its timeout or a cancel."""
 
 import asyncio
 from typing import Any
@@ -57,7 +57,7 @@ class Ending:
         self.handlers = 0
         self.event: StopEvent | None = None
         self.error: BaseException | None = None
-        # The run a step of which waits for this one.
+        # The run with the step that waits for this one.
         self.awaited_in: Any = None
         self._futures: list[asyncio.Future[None]] | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -72,7 +72,7 @@ class Ending:
     # --- the timeout of the run ---------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The run starts; so does its timeout, less what a restored run has used up."""
+        """Start the timeout, less the time that a restored run has used up."""
         self._alive_seconds = self._run.state.elapsed
         self._go()
 
@@ -96,7 +96,7 @@ class Ending:
         return self._alive_seconds + running
 
     def idle(self) -> None:
-        """Where the timeout leaves out waiting for people, it stands still if the run does nothing else.
+        """Stop the clock of the timeout while the run only waits for people, where the options say so.
 
         The run at the root of the tree decides for all of them: the answer comes to it.
         """
@@ -106,7 +106,7 @@ class Ending:
             self._pause()
 
     def busy_again(self) -> None:
-        """Something runs again."""
+        """Go on with the timeout, as something runs again."""
         if self._run.drive is not None:
             self._run.drive.busy()
         if self._alive_since is None and not self.over:
@@ -140,7 +140,7 @@ class Ending:
         """Cancel the run; its state stays as it is, to be resumed.
 
         Args:
-            reason: Why, for its last event; empty for none.
+            reason: The reason for its last event; may be empty.
         """
         event = WorkflowCancelledEvent(**{"reason": reason} if reason else {})
         self.end(RunEnded(event, _cancelled(event), resumable=True))
@@ -155,7 +155,7 @@ class Ending:
         logger.warning("%s (run %s): %s", self._run.workflow.__batonflow__.workflow_name, self._run.state.run_id, text)
 
     def stalled(self, waiting_on: list[str]) -> None:
-        """Nothing will happen by itself any more."""
+        """Report that the run can no longer move."""
         lacks = "; ".join(waiting_on) or "no step is left to run and none returned a StopEvent"
         if nobodys := self._run.stream.last_unhandled():
             lacks += f"; the last event that no step takes was {nobodys}"
@@ -169,7 +169,7 @@ class Ending:
     # --- the end itself -----------------------------------------------------------------------------------------------
 
     def finish(self, end: Finish) -> None:
-        """The run's own steps are over. Workflows that an event started may go on first, unless this is no success."""
+        """All steps have finished. On success, wait for child runs started by events; otherwise finish now."""
         run, event, error = self._run, end.event, end.error
         run.state.elapsed = self.elapsed()
         self.over = True
@@ -188,7 +188,7 @@ class Ending:
         self._complete(event, error)
 
     def children_ended(self) -> None:
-        """The last workflow that an event started has ended; so does this run, if it was only waiting for that."""
+        """Finish the run if it was only waiting for child runs, as the last of them has ended."""
         if self.over and not self.done and self.event is not None:
             self._complete(self.event, None)
         self._let_out()
@@ -225,7 +225,7 @@ class Ending:
                 task.cancel()
 
     def _task_ended(self, _: "asyncio.Task[None]") -> None:
-        """The last cancelled task lets the result out."""
+        """Give the result out when the last cancelled task has ended."""
         self._stragglers -= 1
         self._let_out()
 
@@ -240,7 +240,7 @@ class Ending:
         self._resolve()
 
     def recorded(self) -> None:
-        """The store has the end, so the result may be given out."""
+        """Give the result out, as the store has the end."""
         self._unrecorded = False
         self._let_out()
 
@@ -250,7 +250,7 @@ class Ending:
         if self._grace is not None:
             self._grace.cancel()
             self._grace = None
-        # Last of all, so that whoever sees the end sees it after the steps have cleaned up.
+        # Last of all, so that readers see the end after the steps have cleaned up.
         run, event = self._run, self.event
         assert event is not None
         if not self._dropped:  # else the run goes on, and has not ended
@@ -266,7 +266,7 @@ class Ending:
             self.forgotten()
 
     def _tell(self) -> None:
-        """Wake whoever awaits the result."""
+        """Wake the callers that await the result."""
         self.resolved = True
         futures, self._futures = self._futures or [], []
         for future in futures:
@@ -274,7 +274,7 @@ class Ending:
                 future.set_result(None)
 
     def refuse(self, error: BaseException) -> None:
-        """The run cannot begin here; nothing of it was recorded, or it is another's."""
+        """Refuse to begin: nothing was recorded, or the run belongs to another process."""
         shown = error if isinstance(error, Exception) else WorkflowRuntimeError(repr(error))
         self.over = self.done = self.refused = True
         self.event, self.error = WorkflowFailedEvent(step_name="", exception=shown), error
@@ -285,7 +285,7 @@ class Ending:
             self.forgotten()
 
     def drop(self, error: BaseException) -> None:
-        """The run goes on elsewhere, or later: its steps here are cancelled, and nothing of that is recorded."""
+        """Stop without a record, as the run goes on elsewhere or later."""
         self._unrecorded, self._dropped = False, True
         if self.done:
             self.error = error
@@ -295,7 +295,7 @@ class Ending:
             self.fail("", error)
 
     def interrupted(self, because: str = "") -> None:
-        """The run stops in this process; the store still has it.
+        """Stop the run in this process; the store still has it.
 
         Args:
             because: Why, when nobody asked for it.
@@ -311,22 +311,22 @@ class Ending:
             drive.when_written(drive.close)
 
     def go_on_after(self, event: StopEvent) -> None:
-        """The run's own steps are over already; what they had started goes on."""
+        """Note that the own steps of a restored run are over, while its child runs go on."""
         self.over, self.event = True, event
 
     def forgotten(self) -> None:
-        """Nobody holds a handler any more: a failure that nobody has asked for must not vanish without a word."""
+        """Log a failure that no caller has asked for, as the last handler is gone."""
         inside = self._run.family is not None and self._run.family.parent is not None  # the parent is told
-        quiet = isinstance(self.error, (WorkflowCancelledByUser, RunInterruptedError))  # as somebody wished
+        quiet = isinstance(self.error, (WorkflowCancelledByUser, RunInterruptedError))  # as was asked for
         if self.resolved and self.error is not None and not (inside or quiet):
             name, run_id = self._run.workflow.__batonflow__.workflow_name, self._run.state.run_id
             if self._run.workflow.__batonflow__.keeper is None:
-                logger.error("%s (run %s) failed, and nobody awaited it", name, run_id, exc_info=self.error)
-            else:  # that nobody waits here says nothing: whoever wants to know looks into the store
+                logger.error("%s (run %s) failed, and its result was not awaited", name, run_id, exc_info=self.error)
+            else:  # the store keeps the failure for later readers
                 logger.error("run %s of %s failed", run_id, name, exc_info=self.error)
 
     def restore(self, event: StopEvent) -> None:
-        """The run was over when the snapshot was taken; its result is all that is left of it."""
+        """Take the result of a run that was over when its snapshot was taken."""
         self.over = self.done = True
         self.event = event
         if isinstance(event, WorkflowFailedEvent):

@@ -1,4 +1,4 @@
-"""Acts. A run starts tasks, keeps timers, streams events and feeds what happens back to the broker as ticks.
+"""The runner acts: it starts tasks, keeps timers, streams events and turns outcomes into ticks for the broker.
 
 There is no loop task and no mailbox: when a step ends, its own task makes the tick, lets the broker decide, acts on the
 commands, and goes on with one of the steps that it started. Three rules keep that honest:
@@ -24,7 +24,7 @@ from batonflow.clock import current_source
 from batonflow.instrumentation import get_dispatcher
 from batonflow.threads import name_callers_by
 from batonflow.values.names import qualified_name
-from batonflow.workflow_core.engine.attempts import call_step, tell, verdict, was_returned, written_down
+from batonflow.workflow_core.engine.attempts import call_step, record_outcome, record_wait, verdict, was_returned
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.commands import (
     Answered,
@@ -45,15 +45,13 @@ from batonflow.workflow_core.engine.commands import (
 )
 from batonflow.workflow_core.engine.ending import Ending
 from batonflow.workflow_core.engine.ports import (
-    AttachedRuns,
     Clock,
+    LiveRun,
     Observer,
-    OpenQuestions,
     Ownership,
     Recorder,
     observer_for,
 )
-from batonflow.workflow_core.engine.releasing import ReleasableRun
 from batonflow.workflow_core.engine.state import (
     TO_STEPS,
     Causes,
@@ -71,7 +69,7 @@ from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
 from batonflow.workflow_core.stream import StreamLog, StreamReader
 
-__all__ = ["Run"]
+__all__ = ["Runner"]
 
 name_callers_by(run_in_words)
 
@@ -86,7 +84,7 @@ SECONDS_TO_LOOK = 1.0
 """Seconds between two looks of a waiting thread at the loop of a run: it may have ended."""
 
 
-class Run(ReleasableRun):
+class Runner(LiveRun):
     """One run of a workflow: its state, its tasks and its stream. ``runs.py`` assembles it with its other parts.
 
     Args:
@@ -105,7 +103,7 @@ class Run(ReleasableRun):
     )  # fmt: skip
 
     def __init__(
-        self, workflow: AnyWorkflow, state: RunState, cell: Any, *, path: str = "", parent: AttachedRuns | None = None
+        self, workflow: AnyWorkflow, state: RunState, cell: Any, *, path: str = "", parent: Any = None
     ) -> None:
         self.workflow = workflow
         self.state = state
@@ -117,27 +115,27 @@ class Run(ReleasableRun):
         self.now: Clock = self.source.now
         self.broker = Broker(state)
         self.stream = StreamLog(self.loop)
-        # Questions are named by their places, and those of a snapshot keep their names.
+        # Questions are named by their places in the stream, and the questions of a snapshot keep their names.
         self.stream.seq = state.question_seq
         self.recorder: Recorder | None = None
-        # Of a run that a store keeps: who writes it, the task that opens it, and what was sent before it was open.
+        # Of a run that a store keeps: its ownership, the task that opens it, and the events sent before it was open.
         self.drive: Ownership | None = None
         self.opening: asyncio.Task[None] | None = None
-        # What came while the run is not here: events with their steps, and which workflow of the tree they are for.
+        # Events that came while the run was out of memory, with their steps and places in the tree.
         self.early: list[tuple[Event, str | None, str]] | None = None
         # Of one that was taken up again: events that no step takes yet, as the step that will is not there yet.
         self._late: deque[tuple[Callable[[], bool], Callable[[], None]]] | None = None
         self._tick_log = self.source.tick_log
-        self.family: AttachedRuns | None = None
+        self.family: Any = None
         if parent is not None or workflow.__batonflow__.children:
             self.family = self.make_child_runs(parent)
         self.handler_context: Any = None
         self.waiting = Waiting(self)
-        self._questions: OpenQuestions | None = None
+        self._questions: Any = None
         self.ending: Any = Ending(self)
         self.observer: Observer | None = None
         self._inbox: deque[tuple[Tick, WorkItem | None]] | None = None
-        self._pumping = True  # what is sent before the run begins waits for it
+        self._pumping = True  # events sent before the run begins wait for it
         self.idle = self._resumed = False
         self._unstarted = self._ends_waiting = 0
         self._pump_held = False
@@ -146,7 +144,7 @@ class Run(ReleasableRun):
     # --- the life of a run --------------------------------------------------------------------------------------------
 
     def begin(self, event: Event | None, step: str | None = None, causes: Causes = ()) -> None:
-        """Start with an event, to one step only when it is named, or go on with what a restored state holds."""
+        """Start with an event, for one step if it is named, or go on from a restored state."""
         self.state.running = True
         self._pumping = held = bool(self._inbox)
         self.ending.begin()
@@ -170,12 +168,12 @@ class Run(ReleasableRun):
             self.loop.call_soon(self._pump)
 
     def _as_child(self) -> dict[str, Any] | None:
-        """How the run around this one knows it, for the journal."""
+        """Describe this run as a child of the run around it, for its record."""
         child = self.family.parent.description_of(self) if self.family and self.family.parent else None
         return child and {"child": child}
 
     def _restart(self) -> None:
-        """Bring a restored run to life: what was executing starts again, timers are set anew."""
+        """Bring a restored run to life: executing deliveries start again, timers are set anew."""
         underway, self.state.restored_deliveries = self.state.restored_deliveries, []
         ended = {tick.item for tick in underway if not isinstance(tick, EventArrived)}
         for item in list(self.state.items.values()):
@@ -198,17 +196,17 @@ class Run(ReleasableRun):
             self.ending.children_ended()
 
     def _ended_before(self, tick: StepReturned | StepFailed) -> StepReturned | StepFailed:
-        """The outcome of a step that came to its end before the snapshot was taken, and is decided about now."""
+        """Return the outcome of a step that ended before the snapshot was taken and is decided about now."""
         item = tick.item
         if item.open_waits:
             self.waiting.abandon(item)
         if self.recorder is None:
             return tick
         self.recorder.open(item, item.event)
-        return written_down(self.recorder, tick)
+        return record_outcome(self.recorder, tick)
 
     def feed(self, tick: Tick) -> None:
-        """Let the broker decide about a tick from outside a step, and start what it starts."""
+        """Decide about a tick from outside a step, and start the steps that follow."""
         if self.ending.over:
             return
         for item in self._decide(tick):
@@ -243,7 +241,7 @@ class Run(ReleasableRun):
             self.loop.call_soon(self._pump)
 
     def underway(self) -> list[Tick]:
-        """What the broker is still to decide about: events, and outcomes of steps behind what they have sent."""
+        """Return the ticks still to be decided: events, and outcomes of steps that wait for their own sends."""
         return [*self.state.restored_deliveries, *(tick for tick, _ in self._inbox or ())]
 
     def undelivered(self) -> list[EventArrived]:
@@ -251,19 +249,11 @@ class Run(ReleasableRun):
         return [tick for tick in self.underway() if isinstance(tick, EventArrived)]
 
     def publish(self, event: Event, step: str, cause: int) -> None:
-        """Put an event on the stream, and on those of the workflows around this one."""
+        """Put an event on the stream of this run and of the runs around it."""
         ts = self.now()
         self.stream.publish(event, ts, (step, self.path, cause))
         if self.family is not None:
             self.family.forward(event, ts, step, self.path, cause)
-
-    def make_context(self, item: WorkItem) -> Any:
-        """Make the context of an attempt; the assembly of runs provides it."""
-        raise NotImplementedError
-
-    def make_inner(self, workflow: AnyWorkflow, **options: Any) -> "Run":
-        """Make a run of an attached workflow; the assembly of runs provides it."""
-        raise NotImplementedError
 
     def context_for(self, item: WorkItem) -> Any:
         """Return the context of the running attempt of ``item``; always the same object."""
@@ -400,7 +390,7 @@ class Run(ReleasableRun):
         return copy_context()
 
     def _failure(self, item: WorkItem, error: BaseException, task: "asyncio.Task[None]") -> StepFailed | None:
-        """What an exception means: a failed attempt, or the end of the run that is over anyway."""
+        """Return the failed attempt that an exception means, or None when the run is over anyway."""
         if self.ending.over or self.loop.is_closed() or self.is_past(item):
             return None  # of a run that is over or left memory
         if isinstance(error, GeneratorExit):
@@ -421,7 +411,7 @@ class Run(ReleasableRun):
             elif task.cancelling():
                 if self.root.drive is None:
                     self.ending.cancel()
-                else:  # by somebody else than the engine, as when the event loop ends
+                else:  # not by the engine, for example as the event loop ends
                     self.root.ending.interrupted("as a task of its steps was cancelled")
                 return None
             else:
@@ -445,7 +435,7 @@ class Run(ReleasableRun):
                 self.recorder.abandon(item)
             return []
         if self.recorder is not None:
-            tick = written_down(self.recorder, tick)
+            tick = record_outcome(self.recorder, tick)
         if self.family is not None and item.progress is not None and item.progress.has_called:
             self.family.attempt_over(item)
         spec = item.spec
@@ -491,7 +481,7 @@ class Run(ReleasableRun):
         return []
 
     def _pump(self) -> None:
-        """Deliver from the inbox until something starts; what follows waits a turn of the loop."""
+        """Deliver from the inbox until a step starts; the rest waits for the next turn of the loop."""
         if self._pump_held:
             self._pump_held = False
             self.loop.call_soon(self._pump)
@@ -529,7 +519,7 @@ class Run(ReleasableRun):
                     self._close_segment(tick, commands)  # before the record of the end
                 self._act(command)
         if self.recorder is not None:
-            # Only now, so that what its events started in other workflows is committed with it.
+            # Only now, so that child runs started by its events are committed with it.
             self._close_segment(tick, commands)
         if started or type(tick) is EventArrived or (self.idle and self.state.busy):
             self.ending.busy_again()
@@ -575,10 +565,10 @@ class Run(ReleasableRun):
         item.timer = self.loop.call_later(delay, self.feed, RetryDue(item))
 
     def _act(self, command: Command) -> None:
-        """Carry out a command; steps are started by whoever let the broker decide."""
+        """Carry out a command; the caller starts the steps."""
         match command:
             case Answered() | GaveUp():
-                tell(self.recorder, command)
+                record_wait(self.recorder, command)
             case Recovered():
                 pass  # the record of the failed attempt says it
             case Publish():
@@ -608,7 +598,7 @@ class Run(ReleasableRun):
                 self.ending.finish(command)
 
     def _offer(self, command: Unrouted) -> None:
-        """Offer an event that no step here takes to the tree of workflows, else say that nobody took it."""
+        """Offer an event that no step here takes to the tree of workflows, else report it as unhandled."""
         event = command.event
         if is_address(command.target) and command.target != TO_STEPS:
             self.ending.warn(f"{type(event).__name__} answers a question that is not open any more, and is dropped")
@@ -617,7 +607,7 @@ class Run(ReleasableRun):
         if self.recorder is not None and command.causes and not was_returned(command.causes):
             self.recorder.dropped(command.causes)
         cls = type(event)
-        # The sender's own end, which waits behind its sends, is no work any more.
+        # The end of the sender, which waits for its sends, does not count as work.
         ending = [
             tick for tick, _ in self._inbox or () if isinstance(tick, StepReturned) and _starts_nothing(tick.result)
         ]
@@ -630,7 +620,7 @@ def _starts_nothing(result: Any) -> bool:
 
 
 def _changed(before: ContextVars) -> bool:
-    """Whether the current context variables differ from a copy taken before; values that cannot be compared count."""
+    """Tell whether context variables differ from an earlier copy; values without comparison count as changed."""
     try:
         return copy_context() != before
     except Exception:  # noqa: BLE001 - == of user values may raise anything

@@ -1,4 +1,4 @@
-"""What a run is made of: plain data that the broker changes in place.
+"""The state of a run: plain data that the broker changes in place.
 
 Nothing here acts or decides. ``RunState`` holds the steps' queues, the executions, the streams of list fan-outs and the
 waits; a snapshot is read straight off it.
@@ -69,7 +69,7 @@ class AttemptRecord(Protocol):
     committed: bool
 
     def collected(self, number: Number, buffer: str, event: Event | None, found: list[Any] | None) -> None:
-        """Note what ``collect_events`` put aside and found."""
+        """Note the outcome of ``collect_events``."""
         ...
 
     def follows(self, causes: "Iterable[Any]") -> None:
@@ -123,7 +123,7 @@ def as_origin(data: Any) -> Origin:
 
 
 class Numbers:
-    """Counts what is done in one place, a step or a call of ``ctx.once``.
+    """Counters of one place, a step or a call of ``ctx.once``.
 
     ``sends``, ``writes`` and ``streamed`` count the current attempt; the ``skip_*`` numbers say how many of them were
     already done before a restore and are passed over. Outcomes of collects stay until the place is done.
@@ -174,7 +174,7 @@ class OnceCall(Numbers):
 
 
 class Progress(Numbers):
-    """What a delivery has done so far: outside of ``ctx.once``, in the calls without a record, and the records.
+    """The progress of a delivery: its counters, the open calls of ``ctx.once``, and the recorded results.
 
     Answers of waits and records of ``once`` stay with the delivery until it ends.
     """
@@ -185,9 +185,9 @@ class Progress(Numbers):
         super().__init__()
         self._answers: dict[str, Event | None] | None = None
         self.once: dict[str, Any] | None = None
-        # Calls of effects whose outcome nobody knows, by key; of an earlier owner of the run.
+        # Effects with an unknown outcome, by key; an earlier owner of the run began them.
         self.intents: dict[str, Any] | None = None
-        # What is recorded of calls that go on in this process: intents, and results that are not given out yet.
+        # Recorded calls that go on in this process: intents, and results that are not returned yet.
         self.begun: dict[str, Any] = {}
         self.unreturned: dict[str, Any] = {}
         # None until the first call, so that steps without one do not look for it.
@@ -208,7 +208,7 @@ class Progress(Numbers):
 
     @property
     def has_called(self) -> bool:
-        """Whether the step may have started runs of attached workflows in this attempt."""
+        """Tell whether the step may have started runs of attached workflows in this attempt."""
         return self.calls > 0 or self.once_calls is not None
 
     def once_call(self, key: str) -> OnceCall:
@@ -221,7 +221,7 @@ class Progress(Numbers):
         return call
 
     def here(self) -> Numbers:
-        """What counts the things that are done in this very place of the code."""
+        """Return the counters of this place of the code."""
         if self.once_calls is None:
             return self
         call = current_call.get()
@@ -292,14 +292,14 @@ class WorkItem:
         # The run and the context of the attempt that goes on, so that code far below the step finds its way back.
         self.run: Any = None
         self.context: Any = None
-        # Looks at what the attempt was given, when it ends.
+        # Checks for the end of the attempt.
         self.at_end: list[partial[None]] | None = None
         # The runner's side of it: the task that drives the attempt, and the timer of its timeout or of its retry.
         self.task: asyncio.Task[None] | None = None
         self.timer: Timer | None = None
 
     def as_cause(self, number: Number = RETURNED) -> Causes:
-        """Where an event made by this attempt comes from, when a journal listens; ``number`` names it there."""
+        """Return the cause of an event made by this attempt, when a recorder listens."""
         return ((self.segment, number),) if self.segment is not None else ()
 
     def done(self) -> Progress:
@@ -309,7 +309,7 @@ class WorkItem:
         return self.progress
 
     def look_at_end(self) -> None:
-        """Look at what the attempt was given, as it ends."""
+        """Make the checks that were left for the end of the attempt."""
         looks, self.at_end = self.at_end or (), None
         for look in looks:
             look()
@@ -339,7 +339,7 @@ class Question:
 
 
 class Waiter:
-    """An open ``wait_for_event``: what it wants, until when, and for whom. ``due`` is wall-clock seconds."""
+    """An open ``wait_for_event``: the awaited event, requirements, delivery. ``due`` is wall-clock seconds."""
 
     __slots__ = (
         "asked", "due", "event_type", "explicit_id", "futures", "item", "key", "opened", "question", "requirements",
@@ -366,9 +366,9 @@ class Waiter:
         self.question: Question | None = None
         # The segment that ended with this wait, when a journal listens.
         self.opened: AttemptRecord | None = None
-        # Set on a restored waiter whose requirements could not be written: it takes nothing until the step asks again.
+        # Set on a restored wait without its requirements: it takes nothing until the step asks again.
         self.unknown_requirements = False
-        # The runner's side of it: who awaits the answer, and the timer of ``due``.
+        # The runner's side of it: the futures that await the answer, and the timer of ``due``.
         self.futures: list[asyncio.Future[None]] = []
         self.timer: asyncio.TimerHandle | None = None
 
@@ -383,7 +383,7 @@ class Waiter:
         return named and bool(self.requirements) and self.requirements == other.requirements
 
     def wants(self, event: Event) -> bool:
-        """Whether the event is of the awaited type and meets every requirement."""
+        """Tell whether the event is of the awaited type and meets every requirement."""
         if self.unknown_requirements:
             return False
         if type(event) is not self.event_type and not (self.item.spec.wide and isinstance(event, self.event_type)):
@@ -394,7 +394,7 @@ class Waiter:
 _FEW = 8
 
 TO_STEPS = "@"
-"""The address of the steps of a run: no wait takes what is sent there."""
+"""The address of the steps of a run; waits take nothing that is sent there."""
 
 
 def address_of(waiter: Waiter) -> str:
@@ -507,7 +507,7 @@ class Waits:
 
 
 class _Index:
-    """Where the waits of a delivery and those for a type are."""
+    """Open waits by delivery and by type of event."""
 
     __slots__ = ("by_item", "exact", "wide")
 
@@ -550,7 +550,7 @@ class Buffer:
         self.expected: list[type[Event]] = []
         self.needs: dict[type[Event], int] = {}
         self.have: dict[type[Event], deque[Event]] = {}
-        # Names what is put aside, in the same order, when a journal listens: delivery and number of the collect.
+        # Names of the events in ``have``, in the same order: delivery and number of the collect.
         self.keys: dict[type[Event], deque[list[Any]]] = {}
         self.count = 0
         self.causes: list[AttemptRecord] = []
@@ -587,7 +587,7 @@ class Stream:
 
 
 class StepState:
-    """The live side of a step: its queue, its workers and what its joins hold back."""
+    """The live side of a step: its queue, its workers, its joins and buffers."""
 
     __slots__ = (
         "_buffers", "_free_workers", "_join_causes", "_joins", "active", "produced", "queue", "received", "spec",
@@ -598,10 +598,10 @@ class StepState:
         self.spec = spec
         self.active = 0
         self.workers = 0
-        # How often each event type came in and went out, for drawing what happened.
+        # The numbers of received and produced events by type, for drawings of executions.
         self.received: dict[type[Event], int] = {}
         self.produced: dict[type[Event], int] = {}
-        # Work that waits for a worker: new deliveries, and items whose wait was answered, first come first served.
+        # Deliveries that wait for a worker: new ones, and answered waits, first come first served.
         # Made when first needed, as most steps of most runs never queue.
         self.queue: deque[WorkItem] | None = None
         self._free_workers: list[int] | None = None
@@ -610,7 +610,7 @@ class StepState:
         self._join_causes: dict[int, list[deque[Cause]]] | None = None
 
     def occupy(self, item: WorkItem) -> None:
-        """Give an item the worker that became free last, or a new one; the first one when none works."""
+        """Give an item the worker that became free last, or a new one; the first one when no worker is busy."""
         if self.active == 0:
             self.workers, self._free_workers = 1, None
             item.worker = 0
@@ -635,21 +635,21 @@ class StepState:
 
     @property
     def buffers(self) -> dict[str, Buffer]:
-        """What ``collect_events`` has put aside, by buffer."""
+        """The buffers of ``collect_events``, by name."""
         if self._buffers is None:
             self._buffers = {}
         return self._buffers
 
     @property
     def joins(self) -> dict[int, list[deque[Event]]]:
-        """Per open stream (0: none): one queue for each parameter of a join."""
+        """Per open stream (0 outside of streams): one queue for each parameter of a join."""
         if self._joins is None:
             self._joins = {}
         return self._joins
 
     @property
     def join_causes(self) -> dict[int, list[deque[Cause]]]:
-        """Where each of those comes from, in the same order, when a journal listens."""
+        """The causes of the events in ``joins``, in the same order, when a recorder listens."""
         if self._join_causes is None:
             self._join_causes = {}
         return self._join_causes
@@ -661,7 +661,7 @@ class StepState:
         self.queue.append(item)
 
     def clear(self) -> None:
-        """Drop all that is queued, held back or executing; the counts of what happened stay."""
+        """Drop all queued, held and executing work; the counts stay."""
         self.active = self.workers = 0
         self._free_workers = self.queue = self._buffers = self._joins = self._join_causes = None
 
@@ -688,19 +688,19 @@ class RunState:
         self.busy = 0
         self.item_seq = self.stream_seq = self.waiter_seq = self.question_seq = 0
         self.running = False
-        # Whether somebody cancelled the run that was restored: it may still go on.
+        # Set when the restored run was cancelled; it may still go on.
         self.cancelled = False
         # Whether a server began it, with input of a client.
         self.served = False
-        # What a snapshot found on its way: events, and outcomes of steps behind what they had sent.
+        # Undecided ticks of a snapshot: events, and outcomes of steps that waited for their own sends.
         self.restored_deliveries: list[Any] = []
         # Seconds of the run's timeout used up before this process.
         self.elapsed = 0.0
-        # What the run's own steps ended with, of one that was restored while workflows that events had started go on.
+        # The StopEvent of a restored run whose own steps are over while child runs go on.
         self.stopped: StopEvent | None = None
         # Questions to people that were streamed and are tied to no wait; kept at the root of a tree.
         self.questions: list[Question] = []
-        # What the ended runs of attached workflows did, by name.
+        # Counts of ended runs of attached workflows, by name.
         self.child_counts: dict[str, ExecutionCounts] | None = None
 
     def step(self, spec: StepSpec) -> StepState:
@@ -725,11 +725,11 @@ class RunState:
 
 
 current_item: ContextVar[WorkItem | None] = ContextVar("batonflow_step", default=None)
-"""The delivery whose step is running here."""
+"""The delivery of the step that is running here."""
 
 
 def run_in_words() -> str:
-    """Name the workflow and the run whose step is running here, behind a blank; empty outside of steps."""
+    """Return the names of the running workflow and run, with a blank before them; empty outside of steps."""
     item = current_item.get()
     run = None if item is None else item.run
     if run is None:

@@ -1,4 +1,4 @@
-"""What can happen to a run: the inputs of the broker, and the only way to change a run's state."""
+"""Ticks: the inputs of the broker, and the only way to change the state of a run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -97,7 +97,7 @@ class RunIdle:
 
 @dataclass(slots=True)
 class RunEnded:
-    """The run ends from outside: cancelled, timed out, or failed by something that is no step."""
+    """The run ends from outside: cancelled, timed out, or failed by something other than a step."""
 
     event: StopEvent
     error: BaseException

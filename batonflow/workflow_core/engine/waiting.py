@@ -1,4 +1,4 @@
-"""Everything a run waits for: answers to ``wait_for_event``, retry delays and the timeouts of steps."""
+"""Waits of a run: for events, for retry delays, and the timeouts of steps."""
 
 import asyncio
 from collections.abc import Mapping
@@ -110,7 +110,7 @@ class Waiting:
         if run.recorder is not None:
             if asks is not None and item.segment is not None:
                 item.segment.streamed.append((0, asks, run.root.stream.seq, run.now()))
-            # Another segment begins, for what other branches of the step do meanwhile and for what follows.
+            # Another record begins, for other branches of the step and for the rest of it.
             run.recorder.suspend(item, "waiting", (waiter, question))
         if not item.away:
             item.away = True
@@ -129,7 +129,7 @@ class Waiting:
         return answered
 
     def _back(self, item: WorkItem) -> None:
-        """A wait is over; if the step was away, it runs again."""
+        """Let a step run again after a wait."""
         run = self._run
         if not item.away or run.ending.over or run.is_past(item):
             return
@@ -145,7 +145,7 @@ class Waiting:
         return next((waiter for waiter in self._run.state.waiters.of(item) if waiter.key == key), None)
 
     def abandon(self, item: WorkItem) -> None:
-        """An attempt is over while branches of it still wait: they end."""
+        """End the branches of an attempt that still wait, as the attempt is over."""
         for waiter in self._run.state.waiters.of(item):
             if waiter.timer is not None:
                 waiter.timer.cancel()
@@ -186,24 +186,24 @@ class Waiting:
         timer.go(self._run.loop)
 
     def stop_step_timer(self, item: WorkItem) -> None:
-        """The attempt is over."""
+        """Stop the timer of an attempt."""
         if item.timer is not None:
             item.timer.cancel()
             item.timer = None
 
     def timed_out(self, item: WorkItem) -> bool:
-        """Whether it was the attempt's own timer that cancelled it."""
+        """Tell whether the own timer of an attempt cancelled it."""
         return isinstance(item.timer, StepTimer) and item.timer.fired
 
 
 def _place(numbers: Numbers, event_type: type[Event]) -> str:
-    """Names a wait that was given no id by where it stands in its delivery."""
+    """Name a wait without an id by its place in the delivery."""
     name = qualified_name(event_type)
     return f"{numbers.waits}:{name}@{numbers.key}" if isinstance(numbers, OnceCall) else f"{numbers.waits}:{name}"
 
 
 def check_wait(event_type: object, waiter_event: object, requirements: object, timeout: object) -> None:
-    """Refuse what nobody can wait for.
+    """Refuse arguments that no step can wait with.
 
     Raises:
         TypeError: An argument is not what it has to be; the text names it.

@@ -1,1 +1,1 @@
-from batonflow.instrumentation.event_handlers import *
+from batonflow.instrumentation.handlers import *

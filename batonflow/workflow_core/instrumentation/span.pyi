@@ -1,1 +1,1 @@
-from batonflow.instrumentation.span import *
+from batonflow.instrumentation.handlers import *

@@ -1,1 +1,1 @@
-from batonflow.instrumentation.span_handlers import *
+from batonflow.instrumentation.handlers import *

@@ -1,4 +1,4 @@
-"""Reachability, terminal events and dead ends: what following the arrows of an event graph says."""
+"""Reachability, terminal events and dead ends of an event graph."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ Node = str | type[Event]
 
 
 def graph_problems(member: Member, skipped: frozenset[str]) -> list[str]:
-    """Return what is wrong with the graph of one workflow, one text per check, each with a hint on its second line.
+    """Return the errors in the graph of one workflow, one text per check, each with a hint on its second line.
 
     Args:
         member: The workflow.
@@ -48,7 +48,7 @@ class _Graph:
                 if issubclass(cls, Event):
                     self._arrow(spec.name, cls)
             for cls in self.events:
-                # A StopEvent is routed to nobody, also when a step takes every subclass of Event.
+                # A StopEvent is not routed, even when a step takes every subclass of Event.
                 exact = cls in spec.config.accepted_events
                 if exact or (spec.matches(cls, spec.config.accepted_events) and not issubclass(cls, StopEvent)):
                     self._arrow(cls, spec.name)
@@ -98,7 +98,7 @@ def _unreachable(member: Member, graph: _Graph) -> list[str]:
 
 
 def _never_started(member: Member) -> list[str]:
-    """Attached workflows that can only be started by an event, which nobody here returns."""
+    """Return attached workflows that only an event can start which no step here returns."""
     lost: list[str] = []
     for child in member.children:
         accepted = [cls for spec in child.steps.values() for cls in spec.config.accepted_events]

@@ -66,9 +66,9 @@ class Member:
         return found
 
     def takes(self, event_type: type[Event]) -> bool:
-        """Whether a step takes events of this type."""
+        """Tell whether a step takes events of this type."""
         if issubclass(event_type, StopEvent):
-            # A returned StopEvent ends the run and is routed to nobody, however wide a step's parameter is.
+            # A returned StopEvent ends the run and is not routed, even to a step that takes every event.
             return any(event_type in spec.config.accepted_events for spec in self.steps.values())
         return self.table.route(event_type).accepted
 

@@ -1,4 +1,4 @@
-"""The checks before a run: does every event have somebody who takes it, can every step be reached, do resources exist.
+"""Checks before a run: every event is taken by a step, every step can be reached, resources exist.
 
 The checks follow a fixed order, so that the message one reads first is the one that explains the others. They look at
 the whole tree of attached workflows: what one produces and another takes is neither lost nor missing.
@@ -48,7 +48,7 @@ def check_once(workflow: AnyWorkflow) -> None:
 def validate_workflow(
     workflow: AnyWorkflow, *, validate_resource_configs: bool = True, validate_resources: bool = False
 ) -> bool:
-    """Check a workflow and those attached to it.
+    """Check a workflow and its attached workflows.
 
     Args:
         workflow: The workflow.
@@ -68,7 +68,7 @@ def validate_workflow(
     for member in members:
         if member.neighbours():
             _check_member(member)
-        else:  # all of it is about the class and what is left out, which holds for the next instance, too
+        else:  # the checks concern the class and the skipped checks, so the outcome holds for the next instance, too
             key = " ".join(["sound without", *sorted(_skipped(member))])
             member.table.once(key, partial(_check_member, member))
     if validate_resource_configs:
@@ -137,7 +137,7 @@ def _check_steps(member: Member) -> None:
     for event_type in member.entry:
         if not member.takes(event_type):
             raise WorkflowValidationError(
-                f"{member.label} declares {event_type.__name__} in entry=[...], but none of its steps accepts it: "
+                f"{member.label} declares {event_type.__name__} in entry=[...], but no step of it accepts it: "
                 f"write a step for {event_type.__name__}, or drop it from entry"
             )
 

@@ -188,7 +188,7 @@ class TestChatPromptTemplate:
         assert ChatPromptTemplate.from_messages([]).format_messages() == []
 
     def test_an_unknown_role_is_named_beside_those_there_are(self) -> None:
-        with pytest.raises(ValueError, match=r"'boss' is no role of a message; the roles are system, .*"):
+        with pytest.raises(ValueError, match=r"'boss' is not a role of a message; the roles are system, .*"):
             ChatPromptTemplate.from_messages([("boss", "work")])
 
     def test_a_parser_adds_to_the_system_message_or_to_the_last(self) -> None:

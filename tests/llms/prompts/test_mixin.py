@@ -3,7 +3,7 @@
 import pytest
 
 from batonflow.llms.prompts import PromptTemplate
-from batonflow.llms.prompts.mixin import PromptDictType, PromptMixin, PromptMixinType
+from batonflow.llms.prompts.base import PromptDictType, PromptMixin, PromptMixinType
 
 
 class Writer(PromptMixin):

@@ -22,7 +22,7 @@ from typing import Any
 from batonflow.agents import AgentHandler, AgentWorkflow, FunctionAgent, ToolCallResult
 from batonflow.durable import lease as driving
 from batonflow.durable.replay import ReplayedRun
-from batonflow.durable.stores.protocol import RunStore
+from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.llms.stream import ChatRequest

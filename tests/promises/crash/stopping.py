@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from batonflow.durable.stores.protocol import StoredCommit
+from batonflow.durable.store_protocol import StoredCommit
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core import Context, StopEvent, Workflow, WorkflowHandler, step
 from batonflow.workflow_core.errors import StoreError

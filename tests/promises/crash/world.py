@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from batonflow.clock import use_source
+from batonflow.durable.store_protocol import CommitDone, RunCommit
 from batonflow.durable.stores.memory import MemoryStore
-from batonflow.durable.stores.protocol import CommitDone, RunCommit
 from batonflow.testing.interleaving import SeededLoop
 from batonflow.testing.virtual_time import VirtualSource
 from batonflow.workflow_core import Workflow, WorkflowHandler

@@ -110,4 +110,3 @@ async def main(folder: Path) -> None:
         break
     await asyncio.sleep(0.5)  # until the store has both waits
     os.kill(os.getpid(), signal.SIGKILL)
-

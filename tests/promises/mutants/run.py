@@ -40,7 +40,7 @@ class Mutant:
 
     Attributes:
         name: What the fault breaks.
-        file: Path of the file within ``workflow_core``.
+        file: Path of the file within ``batonflow``.
         old: The text to replace, there exactly once.
         new: What to put in its place.
         tests: The tests that should notice; everything is tried when they do not.
@@ -79,7 +79,7 @@ def misplaced(mutants: Sequence[Mutant]) -> dict[str, str]:
     """The faults that cannot be put in, or looked for: name -> how often the text is there, or which tests are not."""
     wrong: dict[str, str] = {}
     for mutant in mutants:
-        file = ROOT / "workflow_core" / mutant.file
+        file = ROOT / "batonflow" / mutant.file
         count = file.read_text().count(mutant.old) if file.exists() else 0
         if count != 1:
             wrong[mutant.name] = f"its text stands {count} times in {mutant.file}: {mutant.old!r}"
@@ -107,7 +107,7 @@ def _run_tests(tree: Path, tests: Sequence[str]) -> tuple[bool, str]:
 
 @contextmanager
 def _fault_in(tree: Path, mutant: Mutant) -> Iterator[None]:
-    file = tree / "workflow_core" / mutant.file
+    file = tree / "batonflow" / mutant.file
     sound = file.read_text()
     file.write_text(sound.replace(mutant.old, mutant.new))
     try:

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, Literal, NamedTuple
 
 from batonflow import FunctionAgent, tool
-from batonflow.durable.stores.protocol import RunStore
+from batonflow.durable.store_protocol import RunStore
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.workflow_core import (
     Context,

@@ -7,9 +7,9 @@ import pytest
 from pydantic import BaseModel
 
 from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
-from batonflow.values.serializers import JsonSerializer, PickleSerializer
+from batonflow.values import JsonSerializer, PickleSerializer
 from batonflow.workflow_core import Event, StopEvent
-from batonflow.workflow_core.context.telling import written
+from batonflow.workflow_core.telling import written
 
 
 class Mute:

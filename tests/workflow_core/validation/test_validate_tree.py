@@ -152,7 +152,7 @@ def test_an_entry_event_that_no_step_accepts_is_refused() -> None:
         async def trade(self, ev: StartEvent) -> StopEvent:
             return StopEvent()
 
-    assert "Deaf declares Receipt in entry=[...], but none of its steps accepts it" in refusal(Deaf())
+    assert "Deaf declares Receipt in entry=[...], but no step of it accepts it" in refusal(Deaf())
 
 
 def test_an_entry_event_that_this_parent_never_sends_is_no_mistake_as_long_as_another_starts_the_workflow() -> None:

@@ -1,1 +1,1 @@
-from batonflow.instrumentation.events.exception import *
+from batonflow.instrumentation.events.base import *

@@ -1,1 +1,1 @@
-from batonflow.instrumentation.events.span import *
+from batonflow.instrumentation.events.base import *

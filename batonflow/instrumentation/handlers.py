@@ -1,35 +1,137 @@
-"""Span handlers: who hears of spans opening, closing and failing."""
-
-# ruff: noqa: ARG002 - a handler is told more than each one uses
+"""Spans, and the handlers that dispatchers report events and spans to."""
 
 import inspect
 import threading
 from abc import ABC, abstractmethod
+from datetime import datetime
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from batonflow.instrumentation.span import BaseSpan, SimpleSpan
+from batonflow.clock import current_source
+from batonflow.instrumentation.context import active_span_id
+from batonflow.instrumentation.events.base import BaseEvent
 
-__all__ = ["BaseSpanHandler", "NullSpanHandler", "SimpleSpanHandler"]
+__all__ = [
+    "BaseEventHandler",
+    "BaseSpan",
+    "BaseSpanHandler",
+    "NullEventHandler",
+    "NullSpanHandler",
+    "SimpleSpan",
+    "SimpleSpanHandler",
+    "active_span_id",
+]
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(current_source().now())  # noqa: DTZ006 - local time, as in events
+
+
+def _new_id() -> str:
+    return current_source().token(20)
+
+
+class BaseSpan(BaseModel):
+    """A unit of work with a parent.
+
+    Args:
+            id_: ``"<name>-<token>"`` for the spans that dispatchers open.
+            parent_id: The enclosing span, None for a root.
+            tags: Names and values that were active when it was opened.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    id_: str = Field(default_factory=_new_id)
+    parent_id: str | None = None
+    tags: dict[str, Any] = Field(default_factory=dict)
+
+
+class SimpleSpan(BaseSpan):
+    """A span with its start, end and duration.
+
+    Args:
+            start_time: The local time of the opening.
+            end_time: The local time of the end, None while the span is open.
+            duration: Seconds between the two.
+            metadata: ``{"error": text}`` for a dropped span.
+    """
+
+    start_time: datetime = Field(default_factory=_now)
+    end_time: datetime | None = None
+    duration: float = 0.0
+    metadata: dict[str, Any] | None = None
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Set the end time, and the error if there was one."""
+        self.end_time = _now()
+        self.duration = (self.end_time - self.start_time).total_seconds()
+        if error is not None:
+            self.metadata = {"error": str(error)}
+
+
+class BaseEventHandler(BaseModel, ABC):
+    """Receive the events of the dispatchers it is added to, and of their children.
+
+    An exception of a handler is logged once and never reaches the traced code.
+
+    Attributes:
+        hears_pieces: Whether it receives the chunks of streamed responses. Without such a handler no chunk events are
+            made.
+
+    Example:
+        >>> class Printer(BaseEventHandler):
+        ...     def handle(self, event: BaseEvent, **kwargs: Any) -> Any:
+        ...         print(event.class_name())
+        >>> get_dispatcher().add_event_handler(Printer())
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    hears_pieces: ClassVar[bool] = True
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name of this class of handlers."""
+        return cls.__name__
+
+    @abstractmethod
+    def handle(self, event: BaseEvent, **kwargs: Any) -> Any:
+        """Process ``event``, in the thread and context of the code that reports it."""
+
+    async def ahandle(self, event: BaseEvent, **kwargs: Any) -> Any:
+        """Process ``event`` of :meth:`Dispatcher.aevent`; calls :meth:`handle` unless overridden."""
+        return self.handle(event, **kwargs)
+
+
+class NullEventHandler(BaseEventHandler):
+    """A handler without effect, which dispatchers do not count."""
+
+    def handle(self, event: BaseEvent, **kwargs: Any) -> Any:
+        """Do nothing."""
+
+
+# ruff: noqa: ARG002 - subclasses use different arguments
+
 
 T = TypeVar("T", bound=BaseSpan)
 
 
 class BaseSpanHandler(BaseModel, ABC, Generic[T]):
-    """Keeps the spans of the dispatchers it is added to, and of those below them.
+    """Keep the spans of the dispatchers it is added to, and of their children.
 
-    A subclass says what a span is (:meth:`new_span`) and what to do at its end (the two ``prepare_to_*``). What a
-    handler raises is logged once and never reaches the traced code.
+    A subclass makes a span in :meth:`new_span` and processes its end in the two ``prepare_to_*`` methods. An exception
+    of a handler is logged once and never reaches the traced code.
 
     Args:
-        open_spans: Spans that have begun and not ended, by id.
-        completed_spans: For subclasses that keep ended spans.
+        open_spans: The open spans by id.
+        completed_spans: For subclasses that keep completed spans.
         dropped_spans: For subclasses that keep failed spans.
 
     Attributes:
-        hears_arguments: Whether it is interested in ``bound_args``. Where nobody is, what the library itself traces
-            comes without.
+        hears_arguments: Whether it uses ``bound_args``. Without such a handler the library reports its own spans
+            without arguments.
 
     Example:
         >>> class Names(BaseSpanHandler[BaseSpan]):
@@ -52,12 +154,12 @@ class BaseSpanHandler(BaseModel, ABC, Generic[T]):
 
     @classmethod
     def class_name(cls) -> str:
-        """Name of this kind of handler."""
+        """Return the name of this class of handlers."""
         return cls.__name__
 
     @property
     def lock(self) -> threading.Lock:
-        """Guards the three collections; not reentrant."""
+        """The lock of the three collections; not reentrant."""
         return self._lock
 
     def span_enter(
@@ -69,7 +171,7 @@ class BaseSpanHandler(BaseModel, ABC, Generic[T]):
         tags: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """A span opens: make it with :meth:`new_span` and keep it among the open ones."""
+        """Make a span with :meth:`new_span` and add it to the open spans."""
         if id_ in self.open_spans:
             return
         span = self.new_span(
@@ -82,7 +184,7 @@ class BaseSpanHandler(BaseModel, ABC, Generic[T]):
     def span_exit(
         self, id_: str, bound_args: inspect.BoundArguments, instance: Any = None, result: Any = None, **kwargs: Any
     ) -> None:
-        """A span closes: it leaves the open ones if :meth:`prepare_to_exit_span` returns it."""
+        """Close a span: remove it from the open spans if :meth:`prepare_to_exit_span` returns it."""
         span = self.prepare_to_exit_span(id_=id_, bound_args=bound_args, instance=instance, result=result, **kwargs)
         if span is not None:
             with self.lock:
@@ -96,7 +198,7 @@ class BaseSpanHandler(BaseModel, ABC, Generic[T]):
         err: BaseException | None = None,
         **kwargs: Any,
     ) -> None:
-        """A span fails: it leaves the open ones if :meth:`prepare_to_drop_span` returns it."""
+        """Drop a span: remove it from the open spans if :meth:`prepare_to_drop_span` returns it."""
         span = self.prepare_to_drop_span(id_=id_, bound_args=bound_args, instance=instance, err=err, **kwargs)
         if span is not None:
             with self.lock:
@@ -112,22 +214,22 @@ class BaseSpanHandler(BaseModel, ABC, Generic[T]):
         tags: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> T | None:
-        """Make the span, or None to ignore it.
+        """Make a span; return None to ignore it.
 
         Args:
-            id_: Its id.
-            bound_args: The arguments of the traced call, ``self`` left out.
-            instance: The object whose method is traced, None for a function.
+            id_: The id of the span.
+            bound_args: The arguments of the traced call, without ``self``.
+            instance: The object of the traced method, None for a function.
             parent_span_id: The enclosing span.
-            tags: The tags in force.
-            **kwargs: What the opener adds.
+            tags: The active tags.
+            **kwargs: Further arguments of the caller.
         """
 
     @abstractmethod
     def prepare_to_exit_span(
         self, id_: str, bound_args: inspect.BoundArguments, instance: Any = None, result: Any = None, **kwargs: Any
     ) -> T | None:
-        """Note that a span ended with ``result``; return it to let it go, None to keep it open."""
+        """Process the end of a span with ``result``; return the span to remove it, None to keep it open."""
 
     @abstractmethod
     def prepare_to_drop_span(
@@ -138,21 +240,21 @@ class BaseSpanHandler(BaseModel, ABC, Generic[T]):
         err: BaseException | None = None,
         **kwargs: Any,
     ) -> T | None:
-        """Note that a span failed with ``err``; return it to let it go, None to keep it open."""
+        """Process the failure of a span with ``err``; return the span to remove it, None to keep it open."""
 
     def capture_propagation_context(self) -> dict[str, Any]:
-        """What another process needs to go on with this trace: JSON-able, under keys of the handler's own."""
+        """Return JSON data for the same handler in another process, which continues the trace."""
         return {}
 
     def restore_propagation_context(self, context: dict[str, Any]) -> None:
-        """Take up what :meth:`capture_propagation_context` gave in another process; called before the first span."""
+        """Continue a trace with the data of :meth:`capture_propagation_context`, before the first span."""
 
     def close(self) -> None:
-        """Flush and release what the handler holds; called by :meth:`Dispatcher.shutdown`."""
+        """Flush and release resources; called by :meth:`Dispatcher.shutdown`."""
 
 
 class NullSpanHandler(BaseSpanHandler[BaseSpan]):
-    """Does nothing and costs nothing: dispatchers leave it out of the count of listeners."""
+    """A handler without effect, which dispatchers do not count."""
 
     def new_span(
         self,
@@ -163,7 +265,7 @@ class NullSpanHandler(BaseSpanHandler[BaseSpan]):
         tags: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Make nothing."""
+        """Return None, as no spans are kept."""
 
     def prepare_to_exit_span(
         self, id_: str, bound_args: inspect.BoundArguments, instance: Any = None, result: Any = None, **kwargs: Any
@@ -182,7 +284,7 @@ class NullSpanHandler(BaseSpanHandler[BaseSpan]):
 
 
 class SimpleSpanHandler(BaseSpanHandler[SimpleSpan]):
-    """Keeps every span with its duration, and prints them as trees.
+    """Keep every span with its duration, and print the spans as trees.
 
     Example:
         >>> spans = SimpleSpanHandler()
@@ -231,7 +333,7 @@ class SimpleSpanHandler(BaseSpanHandler[SimpleSpan]):
         return span
 
     def format_trace_trees(self) -> str:
-        """The ended spans as indented trees, oldest first; a span whose parent is not among them is a root."""
+        """Return the completed and dropped spans as indented trees, oldest first."""
         with self.lock:
             ended = sorted([*self.completed_spans, *self.dropped_spans], key=lambda span: span.start_time)
         known = {span.id_ for span in ended}
@@ -240,7 +342,7 @@ class SimpleSpanHandler(BaseSpanHandler[SimpleSpan]):
             below.setdefault(span.parent_id if span.parent_id in known else None, []).append(span)
 
         lines: list[str] = []
-        # A stack instead of recursion: an agent that runs for days nests deeply.
+        # A stack instead of recursion, because the spans of a long run nest deeply.
         pending = [(span, "", True, True) for span in reversed(below.get(None, []))]
         while pending:
             span, indent, is_last, is_root = pending.pop()

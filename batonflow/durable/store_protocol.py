@@ -1,4 +1,4 @@
-"""RunStore: what a place that keeps runs must promise, so that they outlive the process.
+"""RunStore: the protocol of a store of runs, with the promises that it must keep.
 
 A store carries bytes, numbers and names; what the bytes mean is the business of the layers above. Every operation
 that may meet another process is one atomic step and returns a value for each foreseeable outcome. Three rules make it
@@ -43,11 +43,11 @@ LEASE_SECONDS = 15.0
 """How long a run belongs to its owner without a sign of life, unless a store says otherwise."""
 
 RunStatus = Literal["ready", "running", "waiting", "completed", "failed", "cancelled"]
-"""``ready``: somebody should drive it; ``running``: somebody does; ``waiting``: nothing to do until its inbox or a
+"""``ready``: to be driven; ``running``: an owner drives it; ``waiting``: nothing to do until its inbox or a
 timer says so; the others are ends."""
 
 ENDS: frozenset[RunStatus] = frozenset({"completed", "failed", "cancelled"})
-"""Those of runs that are over."""
+"""The statuses of runs that are over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What a store says of a run without opening its records. Times are wall-clock seconds.
+    """A run as a store lists it, without its records. Times are wall-clock seconds.
 
     Attributes:
         run_id: The run.
@@ -86,7 +86,7 @@ class RunInfo:
         status: Where it stands.
         owner: Who drives it, None when nobody does.
         owner_alive: Whether the owner's process lives, as far as the store can tell.
-        lease_left: Seconds until the lease runs out; 0 when there is none.
+        lease_left: Seconds until the lease runs out; 0 without one.
         claimed_at: When the owner took it.
         epoch: Number of the last claim.
         seq: Number of the last commit.
@@ -121,7 +121,7 @@ class RunInfo:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has come to its end."""
+        """Tell whether the run has come to its end."""
         return self.status in ENDS
 
 
@@ -162,7 +162,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Somebody else drives the run: who, since when (wall-clock seconds), and for how many seconds at least."""
+    """Another owner drives the run, since a time (wall-clock seconds) and for some more seconds at least."""
 
     owner: str
     since: float
@@ -185,7 +185,7 @@ class NotDue:
 
 @dataclass(slots=True)
 class RunCommit:
-    """What the owner of a run writes in one piece: all of it becomes durable, or nothing.
+    """A commit of the owner of a run: all of it becomes durable, or nothing.
 
     Attributes:
         run_id: The run.
@@ -219,7 +219,7 @@ class RunCommit:
 
 
 class CommitVerdict(NamedTuple):
-    """What became of a RunCommit.
+    """The outcome of a RunCommit.
 
     Attributes:
         outcome: ``"committed"``; ``"already"``: the same was asked before and is there; ``"fenced"``: the writer does
@@ -232,7 +232,7 @@ class CommitVerdict(NamedTuple):
 
 
 CommitDone: TypeAlias = Callable[[list[CommitVerdict] | None, BaseException | None], None]
-"""Told what became of a batch: the verdicts, or the error because of which nothing of it was written."""
+"""The callback of a batch: its verdicts, or the error that kept all of it from being written."""
 
 
 class InboxItem(NamedTuple):
@@ -263,7 +263,7 @@ class StoredCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where an inbox item is.
+    """The place of an inbox item.
 
     Attributes:
         position: Its place.
@@ -293,7 +293,7 @@ class Loaded:
 
 @runtime_checkable
 class RunStore(Protocol):
-    """Where runs are kept; see the module's docstring for the rules.
+    """A store of runs; the docstring of the module has the rules.
 
     Every method raises ``StoreError`` when the store itself fails (a full disk, a broken file), with what to do.
     """
@@ -305,7 +305,7 @@ class RunStore(Protocol):
 
     @property
     def lease_seconds(self) -> float:
-        """How long runs are claimed for with this store: after so long without a sign of life another may take them."""
+        """The seconds of a claim: after so long without renewal another owner may take the run."""
         ...
 
     async def create(self, run: NewRun, owner: str, ttl: float) -> Created | Existing:
@@ -332,7 +332,7 @@ class RunStore(Protocol):
     async def claim_due(
         self, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None = None
     ) -> list[Claimed]:
-        """Claim runs that somebody should drive: those left by dead owners first, then the longest ready or due.
+        """Claim runs without a driver: runs of dead owners first, then the longest ready or due.
 
         Two callers never get the same run.
         """
@@ -342,13 +342,13 @@ class RunStore(Protocol):
         """A consistent read of a run, as it was after commit ``at``, or is now. None when there is no such run.
 
         Raises:
-            StoreError: There is no commit ``at``, it is not kept any more, or it is no number.
+            StoreError: There is no commit ``at``, it is not kept any more, or it is not a number.
             StoreCorruptedError: What was stored is damaged; the message names run and commit.
         """
         ...
 
     async def renew(self, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> list[str]:
-        """Extend the leases of the runs that are really being driven, by id and epoch; returns those that are lost."""
+        """Extend the leases of driven runs, by id and epoch; return the lost ones."""
         ...
 
     def hold(self, run_id: str, epoch: int, lost: Callable[[], None] | None = None) -> None:
@@ -418,22 +418,22 @@ class RunStore(Protocol):
         ...
 
     async def sweep(self, limit: int, grace: float) -> list[str]:
-        """Make runs ready whose owner died, whose lease ran out or whose timer is due; returns their ids.
+        """Make runs ready with a dead owner, an expired lease or a due timer; return their ids.
 
         ``grace``: runs that have been ready for more seconds than this are returned again, as their bell may be lost.
         """
         ...
 
     async def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[StoredCommit]:
-        """Commits behind a number, in order; none for an unknown run. Those dropped by ``compact`` are passed over."""
+        """Return commits behind a number, in order; empty for an unknown run. Compacted commits are passed over."""
         ...
 
     def subscribe(self, run_id: str, after: int = 0) -> AsyncIterator[StoredCommit]:
-        """Commits behind a number, those to come too, until the run is over or gone."""
+        """Yield commits behind a number, also future ones, until the run is over or gone."""
         ...
 
     async def info(self, run_id: str) -> RunInfo | None:
-        """What is known of a run."""
+        """Return the listing of a run."""
         ...
 
     async def list_runs(
@@ -448,8 +448,7 @@ class RunStore(Protocol):
         """Runs in the order of their creation, or in the opposite one, behind the run ``after``.
 
         Raises:
-            StoreError: ``after`` is not there any more, there is no such status, or ``limit`` is no whole number from 0
-            on.
+            StoreError: ``after`` is gone, the status is unknown, or ``limit`` is not a whole number of at least 0.
         """
         ...
 
@@ -460,7 +459,7 @@ class RunStore(Protocol):
 
         Args:
             run_id: The run to branch off from.
-            at: The last commit that both have; 0 for none.
+            at: The last commit that both have; 0 for no commit.
             new_id: Id of the new run.
             commits: What the new run has behind that, from the beginning.
 
@@ -471,7 +470,7 @@ class RunStore(Protocol):
         ...
 
     async def delete(self, run_id: str, *, force: bool = False) -> bool:
-        """Delete a run; False when there is none. One that is being driven is refused unless ``force`` is set.
+        """Delete a run; False when it is unknown. One that is being driven is refused unless ``force`` is set.
 
         Raises:
             StoreError: It is being driven.
@@ -486,7 +485,8 @@ class RunStore(Protocol):
         """Delete runs that ended longer ago than this; returns their ids.
 
         Raises:
-            ValueError: ``seconds`` is no number from 0 on. StoreError: ``limit`` is no whole number from 0 on.
+            ValueError: ``seconds`` is not a number of at least 0.
+            StoreError: ``limit`` is not a whole number of at least 0.
         """
         ...
 

@@ -6,9 +6,9 @@ from pydantic import BaseModel, ValidationError
 
 from batonflow.user_warnings import warn_user
 from batonflow.values.serializers import BaseSerializer, JsonSerializer
-from batonflow.workflow_core.context.telling import written
 from batonflow.workflow_core.errors import ContextSerdeError
 from batonflow.workflow_core.events import DictLikeModel
+from batonflow.workflow_core.telling import written
 
 __all__ = ["DictState", "UnserializableKeyWarning", "as_declared", "declared_as_json", "dump_state", "load_state"]
 
@@ -58,7 +58,7 @@ def _dump_keys(values: dict[str, Any], serializer: BaseSerializer) -> dict[str, 
 
 
 def declared_as_json(state: BaseModel, name: str, value: Any) -> Any:
-    """A value of a declared field as pydantic writes it; ``as_declared`` makes it again what it was.
+    """Write a value of a declared field as pydantic does; ``as_declared`` reads it.
 
     Raises:
         ValueError: There is no such field, its type does not tell how to read it again, or it cannot be written.
@@ -70,7 +70,7 @@ def declared_as_json(state: BaseModel, name: str, value: Any) -> Any:
 
 
 def as_declared(state: BaseModel, name: str, serializer: BaseSerializer) -> None:
-    """Make what ``declared_as_json`` left of a field a value of its type again.
+    """Read a value of a declared field that ``declared_as_json`` wrote.
 
     A value that the serializer can write stands in a record as it was set, also where the field declares another type.
     """
@@ -81,7 +81,7 @@ def as_declared(state: BaseModel, name: str, serializer: BaseSerializer) -> None
             state.model_copy(), name, getattr(state, name)
         )
     except ValidationError:
-        return  # a step may put there what it likes
+        return  # a step may put any value there
     found = getattr(whole, name)
     if found is not getattr(state, name) and not _can_write(serializer, found):
         vars(state)[name] = found

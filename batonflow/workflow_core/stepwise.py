@@ -15,7 +15,7 @@ __all__ = ["StepwiseRun"]
 
 
 class StepwiseRun(WorkflowRun):
-    """A run whose steps start one by one, and whose produced events are handed to the caller instead of delivered."""
+    """A run that starts its steps one by one and hands their events to the caller instead of delivering them."""
 
     __slots__ = ("_held", "_produced", "_step_done")
 
@@ -30,14 +30,14 @@ class StepwiseRun(WorkflowRun):
         self._held.append(item)
 
     def send(self, event: Event, target: str | None, sender: WorkItem | None, causes: Causes = ()) -> None:
-        """Keep what a step sends for the caller."""
+        """Keep an event that a step sends for the caller."""
         if sender is None:
             super().send(event, target, None, causes)
         else:
             self._produced.append(event)
 
     def leave(self, item: WorkItem, tick: StepReturned | StepFailed) -> list[WorkItem]:
-        """Keep what a step returns for the caller, except the end of the run."""
+        """Keep the events that a step returns for the caller, except the end of the run."""
         if isinstance(tick, StepReturned) and not isinstance(tick.result, StopEvent):
             result = tick.result
             produced = cast("list[Event]", result if isinstance(result, list) else [] if result is None else [result])
@@ -55,7 +55,7 @@ class StepwiseRun(WorkflowRun):
 
     async def take_step(self) -> list[Event] | None:
         """Run the next held step to its end."""
-        await asyncio.sleep(0)  # what the caller has just sent is delivered first
+        await asyncio.sleep(0)  # events that the caller has just sent are delivered first
         while not self._held and not self.ending.over:
             await self.stream.more()
         if self.ending.over:

@@ -1,4 +1,4 @@
-"""What a snapshot holds of values that a serializer cannot write, where words will do."""
+"""Words in place of values that a serializer cannot write, where they only report."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,10 +13,10 @@ from batonflow.values.serializers import BaseSerializer, items_of
 __all__ = ["in_words", "json_or_words", "written"]
 
 _TOLD = "__batonflow_told__"
-"""Where a model names those of its fields that only tell what has happened, as what a tool was given and returned."""
+"""The attribute in which a model names its reporting fields, such as the arguments and the result of a tool."""
 
 
-# Levels of data beyond which nobody looks for the parts that can be written.
+# Levels of data beyond which parts are not looked at.
 _DEEPEST = 24
 
 
@@ -98,7 +98,7 @@ def in_words(value: Any, can_write: Callable[[Any], bool]) -> Any:
 
 
 def json_or_words(value: Any) -> Any:
-    r"""A value itself where pydantic makes JSON of it; else data of JSON, with words for what has no such form.
+    r"""Return the value where pydantic can write it as JSON; else data of JSON, with words for other values.
 
     Example:
         >>> json_or_words({"data": b"\xff", "found": 3})
@@ -133,7 +133,7 @@ def _in_words(value: Any, can_write: Callable[[Any], bool], around: tuple[int, .
 
 def _as_data(value: Any) -> Any:
     for form in (partial(to_jsonable_python, fallback=repr), repr):
-        with suppress(Exception):  # it may contain itself, or be unable to say what it is
+        with suppress(Exception):  # it may contain itself, or have a failing repr
             return form(value)
     return f"<{type(value).__name__}>"
 

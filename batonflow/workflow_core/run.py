@@ -1,45 +1,69 @@
 """The place of a run in its tree and in memory: child runs, leaving memory while it waits, and coming back."""
 
-import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextvars import Context as ContextVars
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from batonflow.workflow_core.engine.broker import Broker
-from batonflow.workflow_core.engine.ports import AttachedRuns, Observer, OpenQuestions, Ownership, Recorder
-from batonflow.workflow_core.engine.state import Causes, RunState, WorkItem
+from batonflow.workflow_core.engine.runner import Runner
+from batonflow.workflow_core.engine.state import Causes, RunState, Waiter, WorkItem
 from batonflow.workflow_core.errors import RunInterruptedError
 from batonflow.workflow_core.events import Event
-from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.served_input import mark_input
 
-__all__ = ["ReleasableRun"]
+__all__ = ["AttachedRuns", "OpenQuestions", "Run"]
 
 
-class ReleasableRun:
-    """A run as part of a tree, which may leave memory when a store keeps it."""
+class AttachedRuns(Protocol):
+    """The runs of the attached workflows of one run, and the way to the run around it."""
+
+    @property
+    def parent(self) -> Any: ...
+    @property
+    def children(self) -> Sequence[Any]: ...
+    @property
+    def finished(self) -> Sequence[Any]: ...
+    @property
+    def saved(self) -> Sequence[dict[str, Any]]: ...
+    @property
+    def counts(self) -> dict[str, int]: ...
+    def outlives(self) -> bool: ...
+    def keep_for_snapshot(self) -> None: ...
+    def cancel(self) -> None: ...
+    def ended(self) -> None: ...
+    def active(self) -> bool: ...
+    def expecting(self) -> bool: ...
+    def wake_around(self) -> None: ...
+    def offer(self, event: Event, causes: Causes) -> bool: ...
+    def forward(self, event: Event, ts: float, step: str, path: str, cause: int) -> None: ...
+    def attempt_over(self, item: WorkItem) -> None: ...
+    def restart(self) -> None: ...
+    def adopt(self, name: str, workflow: Any) -> None: ...
+    def description_of(self, run: Any) -> dict[str, Any] | None: ...
+    def check_target(self, event: Event, target: str) -> None: ...
+    def send_to(self, event: Event, target: str, causes: Causes) -> None: ...
+    def name_of(self, workflow: object) -> str | None: ...
+    def unfold(self) -> None: ...
+    def streamed(self, event: Event) -> bool: ...
+    def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None: ...
+
+
+class OpenQuestions(Protocol):
+    """The questions to people of a tree of runs."""
+
+    def opened(self, run: Any, waiter: Waiter, asked: Event | None) -> None: ...
+    def answered_by(self, event: Event) -> int | None: ...
+    def attempt_failed(self, run: Any, item: WorkItem) -> None: ...
+    def person_answered(self, run: Any, event: Event) -> None: ...
+    def falls_asleep(self) -> None: ...
+    def wakes_up(self) -> None: ...
+
+
+class Run(Runner):
+    """A run in its tree, which may leave memory while it waits; ``runs.py`` assembles runs."""
 
     __slots__ = ()
-
-    workflow: AnyWorkflow
-    state: RunState
-    cell: Any
-    path: str
-    broker: Broker
-    family: AttachedRuns | None
-    handler_context: Any
-    recorder: Recorder | None
-    drive: Ownership | None
-    observer: Observer | None
-    ending: Any
-    idle: bool
-    opening: "asyncio.Task[None] | None"
-    early: list[tuple[Event, str | None, str]] | None
-    _late: deque[tuple[Callable[[], bool], Callable[[], None]]] | None
-    _questions: OpenQuestions | None
-    variables: ContextVars
 
     # --- the tree -----------------------------------------------------------------------------------------------------
 
@@ -53,22 +77,10 @@ class ReleasableRun:
 
     @property
     def questions(self) -> Any:
-        """The questions to people; those of the root hold for the whole tree."""
+        """The questions to people; the root has the questions of the whole tree."""
         if self._questions is None:
             self._questions = self.make_questions()
         return self._questions
-
-    def make_child_runs(self, parent: AttachedRuns | None) -> Any:
-        """Make the place of this run in the tree; the assembly of runs provides it."""
-        raise NotImplementedError
-
-    def make_questions(self) -> OpenQuestions:
-        """Make the questions of the tree; the assembly of runs provides it."""
-        raise NotImplementedError
-
-    def send(self, event: Event, target: str | None, sender: WorkItem | None, causes: Causes = ()) -> None:
-        """Queue an event for delivery; the runner does."""
-        raise NotImplementedError
 
     def inside(self) -> Iterator[Any]:
         """Yield this run and all runs inside it."""
@@ -91,7 +103,7 @@ class ReleasableRun:
         return self.family is not None and any(child.run.reaches(event) for child in self.family.children)
 
     def awaits_people(self) -> bool:
-        """Tell whether the run only waits for events from outside; so does a run whose steps all await such runs."""
+        """Tell whether the run, or every run that its steps await, only waits for events from outside."""
         children = self.family.children if self.family is not None else ()
         if self.idle:
             waits = bool(self.state.waiters) or self.state.table.accepts_human
@@ -102,7 +114,7 @@ class ReleasableRun:
     # --- memory -------------------------------------------------------------------------------------------------------
 
     def adopt(self, loaded: Any) -> None:
-        """Become what was loaded; before the run begins."""
+        """Take the state of a loaded run, before this one begins."""
         self.state, self.cell = loaded.state, loaded.cell
         self.broker = Broker(self.state)
         if self.state.served:  # else it is as where the run is taken up: a server may do that
@@ -118,7 +130,7 @@ class ReleasableRun:
             self._questions.wakes_up()
 
     def sleep(self) -> None:
-        """Leave memory: the store has everything. Steps that wait are thrown away, and begin again after ``wake``."""
+        """Leave memory: the store has everything. Waiting steps are dropped, and begin again after ``wake``."""
         tasks = [item.task for item in self.state.items.values() if item.task]
         children = list(self.family.children) if self.family is not None else []
         if self.family is None or self.family.parent is None:
@@ -139,31 +151,31 @@ class ReleasableRun:
 
     @property
     def is_asleep(self) -> bool:
-        """Whether the run left memory and nothing has woken it yet."""
+        """Tell whether the run left memory and nothing has woken it yet."""
         return self.is_away and self.drive is None and self.opening is None
 
     @property
     def is_away(self) -> bool:
-        """Whether it left memory and is not quite back: what is sent to it is kept until it is."""
+        """Tell whether the run is out of memory or on its way back; events for it are kept until it is here."""
         return self.early is not None
 
     @property
     def is_replaced(self) -> bool:
-        """Whether it was a run inside one that left memory: when that is back, another object goes on in its place."""
+        """Tell whether the run was inside a run that left memory, and another object goes on in its place."""
         return self.is_away and self.family is not None and self.family.parent is not None
 
     def rouse(self) -> None:
-        """Come back without anything having come."""
+        """Ask to come back into memory."""
         keeper = self.workflow.__batonflow__.keeper
         if keeper is not None:
             keeper.wake(self)
 
     def wake(self) -> None:
-        """Come back from the store, for what was sent or because a timer is due."""
+        """Come back from the store, for an event or a timer."""
         self.workflow.__batonflow__.keeper.restore(self)
 
     def is_past(self, item: WorkItem) -> bool:
-        """Whether a delivery is one of before the run left memory."""
+        """Tell whether a delivery is from before the run left memory."""
         return self.state.steps.get(item.spec.name) is not item.step
 
     def when_taken(self, event: Event, deliver: Callable[[], None], ready: Callable[[], bool] | None = None) -> None:
@@ -204,17 +216,17 @@ class ReleasableRun:
 
     @property
     def has_late(self) -> bool:
-        """Whether something came for a step that is not there yet."""
+        """Tell whether an event waits for a step that is not restored yet."""
         return bool(self._late)
 
     def look_at_late(self) -> None:
-        """A step waits, or a workflow inside is back: something that came before may be for it."""
+        """Deliver held events that a restored step or child run now takes."""
         waiting, self._late = self._late or (), deque()
         for ready, deliver in waiting:
             self._when(ready, deliver)
 
     def stop_unrecorded(self, fault: Exception) -> None:
-        """Stop here, as what was done cannot be written down: the run stands in the store as it was written last."""
+        """Stop here, as the work cannot be recorded; the store has the run as it was written last."""
         root = self.root
         drive = root.drive
         stopped = RunInterruptedError(

@@ -1,0 +1,1 @@
+from batonflow.instrumentation.handlers import *
