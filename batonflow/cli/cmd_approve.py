@@ -65,7 +65,7 @@ def _chosen(questions: Sequence[Question], given: Namespace) -> Question:
 
 
 def _answered_before(question: Question) -> str:
-    return f"{question.name} was answered before; the run takes the answer when it goes on"
+    return f"{question.name} was answered before; the run receives the answer when it continues"
 
 
 def _fits(data: Any, cls: str, question: Question) -> bool:

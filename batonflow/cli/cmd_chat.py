@@ -162,7 +162,7 @@ class _Chat:
                 handler.approve(asked.id, self._arguments())
         except EOFError:
             say("no answer: denied")
-            handler.deny(asked.id, "nobody answered")
+            handler.deny(asked.id, "no answer")
 
     def _arguments(self) -> dict[str, Any]:
         while True:

@@ -127,7 +127,7 @@ class RunSession:
         self._printer.finish()
         if self._store:
             line = f"batonflow resume {self._given.object} {handler.run_id} {self._store}"
-            complain(f"interrupted; the run goes on with: {line}")
+            complain(f"interrupted; continue the run with: {line}")
         else:
             complain("interrupted")
 

@@ -142,7 +142,7 @@ def approval_text(value: Fields) -> str:
     request = call(str(value.get("tool_name")), value.get("arguments") or {}, _LONGEST_ARGUMENT)
     text = f"{one_line(str(value.get('agent')))} wants to call {request}"
     if value.get("reason") == "unknown_outcome":
-        text += " again: nobody knows whether the first call happened"
+        text += " again: the outcome of the first call is unknown"
     if value.get("problem"):
         text += f"; your last answer could not be used: {one_line(str(value['problem']))}"
     return text

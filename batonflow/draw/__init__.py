@@ -272,7 +272,7 @@ def _execution(source: "WorkflowHandler | Workflow", max_label_length: int | Non
     else:
         workflow, counts, run_id = source.workflow, source.execution_counts, source.run_id
     scene = scene_of(get_workflow_representation(workflow), counts, max_label_length=max_label_length)
-    return scene, f"What run {run_id} did: numbers say how often, pale parts did not take place"
+    return scene, f"What run {run_id} did: numbers are counts, pale parts were not used"
 
 
 def _drawn_file(scene: Scene, filename: str | PathLike[str], *, notebook: bool) -> str:

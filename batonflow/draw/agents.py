@@ -67,7 +67,7 @@ def _add_agent(scene: Scene, agent: Any, name: str) -> None:
     found = getattr(agent, "tool_retriever", None)
     tools = [_tool(tool) for tool in agent.tools or ()]
     if found is not None:
-        tools.append((f"found by {type(found).__name__}", "Tools that are found for each question"))
+        tools.append((f"found by {type(found).__name__}", "Tools that are retrieved for each question"))
     for number, (label, tool_note) in enumerate(tools):
         scene.items.append(Item(f"tool {number} of {name}", "tool", label, tool_note))
         scene.lines.append(Line(_id(name), f"tool {number} of {name}", "call"))

@@ -30,11 +30,11 @@ def main(arguments: list[str]) -> int:
     names = runpy.run_path(str(file), run_name=file.stem)
     server = next((value for value in names.values() if isinstance(value, WorkflowServer)), None)
     if server is None:
-        sys.stderr.write(f"{file} has no WorkflowServer: make one, server = WorkflowServer()\n")
+        sys.stderr.write(f"{file} has no WorkflowServer: create one, server = WorkflowServer()\n")
         return 2
     port = os.environ.get("BATONFLOW_SERVER_PORT", "8080")
     if not port.isdigit():
-        sys.stderr.write(f"BATONFLOW_SERVER_PORT={port!r} is no number\n")
+        sys.stderr.write(f"BATONFLOW_SERVER_PORT={port!r} is not a number\n")
         return 2
     try:
         asyncio.run(server.serve(os.environ.get("BATONFLOW_SERVER_HOST", "127.0.0.1"), int(port)))

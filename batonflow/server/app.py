@@ -101,9 +101,9 @@ class WorkflowServer:
         workflow_store: "str | PathLike[str] | RunStore | None" = None,
     ) -> None:
         if store is not None and workflow_store is not None:
-            raise ServerConfigurationError("workflow_store is another name of store: give one of them")
+            raise ServerConfigurationError("workflow_store is another name of store: pass one of them")
         if isinstance(allowed_hosts, str):
-            raise ServerConfigurationError(f"allowed_hosts is a list of names, such as [{allowed_hosts!r}]")
+            raise ServerConfigurationError(f"allowed_hosts must be a list of names, such as [{allowed_hosts!r}]")
         self.token = _checked_token(os.environ.get("BATONFLOW_TOKEN") or None if token is None else token)
         self.compat_status_codes = compat_status_codes
         self.accept_context_api = accept_context_api
@@ -151,7 +151,7 @@ class WorkflowServer:
         if not name or "/" in name:
             raise ServerConfigurationError(f"{name!r} cannot be the name of a workflow: it is part of a path")
         if name in self.runs.served:
-            raise ServerConfigurationError(f"There is a workflow {name!r} already: choose another name")
+            raise ServerConfigurationError(f"The server already has a workflow {name!r}: choose another name")
         options = workflow.__batonflow__
         store = options.store or self._store
         taken = {one.workflow.__batonflow__.workflow_name for one in self.runs.served.values() if one.store is store}
@@ -302,7 +302,7 @@ class WorkflowServer:
             return None
         around = uvicorn_here()
         if self._was_stopped or (around is not None and around.should_exit):
-            return "The server was stopped: await server.start() starts it again"
+            return "The server was stopped: start it again with await server.start()"
         try:
             if await self._start() and around is not None:
                 before_shutdown(around, self._stop)
@@ -310,7 +310,7 @@ class WorkflowServer:
             return str(error)
         except Exception:
             logger.exception("the server cannot start")
-            return "The server cannot start; its log says why"
+            return "The server cannot start; see its log"
         return None
 
     async def _end(self, keeper: Keeper) -> None:
@@ -479,7 +479,7 @@ _ALWAYS_THERE = ("/", "/health", "/openapi.json")
 
 def _checked_token(token: str | None) -> str | None:
     if token is not None and (not token.isascii() or not token.isprintable() or token.strip() != token or not token):
-        raise ServerConfigurationError("token is a text of printable ASCII characters, without blanks around it")
+        raise ServerConfigurationError("token must be printable ASCII characters without surrounding blanks")
     return token
 
 
@@ -492,7 +492,7 @@ async def _told(_: Request, error: Exception) -> Response:
 
 async def _store_failed(_: Request, error: Exception) -> Response:
     _report(error)
-    return refusal(503, "The store of the runs fails; the server's log says why")
+    return refusal(503, "The store of the runs failed; see the server's log")
 
 
 async def _failed(_: Request, error: Exception) -> Response:  # noqa: ARG001 - the log contains it

@@ -49,7 +49,10 @@ def run_id_of(given: str, field: str) -> str:
         raise HTTPException(400, f"{field}: {error}") from None
     if "/pending/" in given or given.endswith(_AFTER_AN_ID):
         endings = ", ".join(_AFTER_AN_ID)
-        raise HTTPException(400, f"{field}: an id has no /pending/ in it and does not end with {endings}, as paths do")
+        raise HTTPException(
+            400,
+            f"{field}: an id must not contain /pending/ and must not end with {endings}",
+        )
     return given
 
 
@@ -66,7 +69,7 @@ def flag(request: Request, name: str, default: bool) -> bool:
         return True
     if given.lower() in ("false", "0", "no", ""):
         return False
-    raise HTTPException(400, f"{name} is true or false")
+    raise HTTPException(400, f"{name} must be true or false")
 
 
 def number(request: Request, name: str, default: int, *, least: int = 0, most: int = _LARGEST) -> int:
@@ -79,10 +82,10 @@ def number(request: Request, name: str, default: int, *, least: int = 0, most: i
     if given is None:
         return default
     if not given.isascii() or not given.removeprefix("-").isdigit() or len(given) > 17:
-        raise HTTPException(400, f"{name} is a whole number")
+        raise HTTPException(400, f"{name} must be a whole number")
     value = int(given)
     if not least <= value <= most:
-        raise HTTPException(400, f"{name} is a whole number from {least} to {most}")
+        raise HTTPException(400, f"{name} must be a whole number from {least} to {most}")
     return value
 
 
@@ -94,7 +97,7 @@ def choice(request: Request, name: str, values: tuple[str, ...]) -> str:
     """
     given = request.query_params.get(name, values[0])
     if given not in values:
-        raise HTTPException(400, f"{name} is one of {', '.join(values)}")
+        raise HTTPException(400, f"{name} must be one of {', '.join(values)}")
     return given
 
 
@@ -113,5 +116,5 @@ def statuses(request: Request) -> "list[Status]":
     given = words(request, "status")
     for one in given:
         if one not in known:
-            raise HTTPException(400, f"status is one of {', '.join(known)}")
+            raise HTTPException(400, f"status must be one of {', '.join(known)}")
     return [one for one in known if one in given]

@@ -40,7 +40,7 @@ def check_bind(host: str, token: str | None) -> None:
     """
     if token is None and not is_loopback(host):
         raise ServerConfigurationError(
-            f"host={host!r} can be reached from other machines, and whoever reaches this server can run its workflows: "
+            f"host={host!r} can be reached from other machines, which could run its workflows: "
             "set a token with WorkflowServer(token=...) or BATONFLOW_TOKEN, or listen on 127.0.0.1"
         )
 
@@ -80,10 +80,10 @@ class Guard:
     def _problem(self, scope: Scope) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
         if self._token is None and not self._is_local(scope):
-            return 403, "Only clients on this machine may ask: a server for others needs a token"
+            return 403, "Only clients on this machine are allowed: a server for other machines needs a token"
         host = headers.get("host", "")
         if not self._knows(host):
-            return 421, "This server is not known under the name in the Host header: add it to allowed_hosts"
+            return 421, "The name in the Host header is not allowed: add it to allowed_hosts"
         changes = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
         if changes and _is_foreign(headers, host, _own_scheme(scope, headers, host)):
             return 403, "The request comes from a page of another site"

@@ -79,7 +79,7 @@ class Keeper:
                     try:
                         await self._recover(served)
                     except StoreError as error:
-                        self._say(f"store of {served.name}", f"runs of {served.name} cannot be looked for: {error}")
+                        self._say(f"store of {served.name}", f"runs of {served.name} cannot be listed: {error}")
                 await asyncio.sleep(BETWEEN_LOOKS)
         finally:
             for task in heard.values():
@@ -116,7 +116,7 @@ class Keeper:
     def _leave(self, served: Served, run_id: str, error: Exception) -> None:
         """Schedule another attempt for a run."""
         why = self._runs.troubles[run_id] = (
-            f"run {run_id} of {served.name} cannot be taken up: {str(error) or repr(error)}"
+            f"run {run_id} of {served.name} cannot be resumed: {str(error) or repr(error)}"
         )
         self._say(run_id, why)
         _, pause = self._failed.get(run_id, (0.0, LOOKS_EVERY))

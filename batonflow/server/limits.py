@@ -45,13 +45,13 @@ class BodyLimit:
             async with asyncio.timeout(self._seconds):
                 body = await self._body(receive)
         except TimeoutError:
-            text = f"The body of the request did not come within {self._seconds:g} seconds"
+            text = f"The body of the request did not arrive within {self._seconds:g} seconds"
             await refusal(408, text, close=True)(scope, receive, send)
             return
         except ConnectionError:
             return
         if body is None:
-            text = f"The body of a request may have {self._largest} bytes"
+            text = f"The body of a request must have at most {self._largest} bytes"
             await refusal(413, text, close=True)(scope, receive, send)
             return
         given = False
@@ -130,9 +130,9 @@ async def json_body(request: Request) -> dict[str, Any]:
     try:
         value = from_json(await request.body(), allow_inf_nan=False)
     except ValueError as error:
-        raise HTTPException(400, f"The body of the request is no JSON: {error}") from None
+        raise HTTPException(400, f"The body of the request is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise HTTPException(400, "The body of the request has to be a JSON object")
+        raise HTTPException(400, "The body of the request must be a JSON object")
     if is_deeper(value, DEPTH):
         raise HTTPException(400, f"The body of the request is nested deeper than {DEPTH} levels")
     return cast("dict[str, Any]", value)

@@ -59,7 +59,7 @@ class Lifespan:
         answer = await self._send("startup")
         if answer is not None and answer["type"] == "lifespan.startup.failed":
             await self._cut(self._task)
-            raise RuntimeError(f"A mounted application cannot begin: {answer.get('message', '')}")
+            raise RuntimeError(f"A mounted application failed to start: {answer.get('message', '')}")
 
     async def end(self, timeout: float) -> None:
         """Stop the application; cancel it after the timeout.
@@ -74,7 +74,7 @@ class Lifespan:
                 await self._send("shutdown")
                 await asyncio.wait([self._task])
         except TimeoutError:
-            logger.warning("a mounted application did not end within %g seconds", timeout)
+            logger.warning("a mounted application did not stop within %g seconds", timeout)
             await self._cut(self._task)
 
     async def _cut(self, task: "asyncio.Task[None]") -> None:

@@ -22,15 +22,15 @@ class _Path(NamedTuple):
 
 
 _PROBLEMS = {
-    400: "The request makes no sense; the text says why",
+    400: "The request is invalid; the text gives the reason",
     401: "The token is missing or wrong",
-    403: "The client, or the page that asks, is a foreign one",
-    404: "There is nothing of this name",
-    405: "The path takes other methods",
-    408: "The body did not come in time",
+    403: "The client, or the page that sends the request, is not allowed",
+    404: "The name is unknown",
+    405: "The path has other methods",
+    408: "The body did not arrive in time",
     409: "The run, or the id, is not in a state for this",
     413: "The body is too large",
-    421: "The server does not go by the name in the Host header",
+    421: "The name in the Host header is not allowed",
     422: "The fields do not fit",
     503: "The server does not run, or its store fails",
 }
@@ -39,24 +39,24 @@ _EVERYWHERE = (401, 403, 405, 408, 413, 421, 503)
 _QUERY: dict[str, tuple[dict[str, Any], str]] = {
     "status": (
         {"type": "array", "items": {"enum": ["running", "completed", "failed", "cancelled"]}},
-        "Only runs that stand so; may be repeated",
+        "Only runs with this status; may be repeated",
     ),
     "workflow_name": ({"type": "array", "items": {"type": "string"}}, "Only runs of these workflows; may be repeated"),
-    "after_run": ({"type": "string"}, "Only runs behind this one"),
-    "limit_runs": ({"type": "integer", "minimum": 1, "maximum": 1000}, "How many at most"),
+    "after_run": ({"type": "string"}, "Only runs after this one"),
+    "limit_runs": ({"type": "integer", "minimum": 1, "maximum": 1000}, "Largest number of runs"),
     "order": ({"enum": ["asc", "desc"]}, "In the order of creation, or newest first"),
-    "after": ({"type": "integer", "minimum": 0, "maximum": 2**53}, "Only commits behind this one"),
-    "limit": ({"type": "integer", "minimum": 1, "maximum": 5000}, "How many commits at most"),
+    "after": ({"type": "integer", "minimum": 0, "maximum": 2**53}, "Only commits after this one"),
+    "limit": ({"type": "integer", "minimum": 1, "maximum": 5000}, "Largest number of commits"),
     "full": ({"type": "boolean"}, "Do not cut large values"),
-    "commit": ({"type": "integer", "minimum": 1, "maximum": 2**53}, "As it was after this commit"),
+    "commit": ({"type": "integer", "minimum": 1, "maximum": 2**53}, "The state after this commit"),
     "sse": ({"type": "boolean", "default": True}, "Server-sent events; else a line of JSON for each event"),
-    "include_internal": ({"type": "boolean", "default": False}, "Also what the engine says about itself"),
-    "include_qualified_name": ({"type": "boolean", "default": True}, "Tell module and name of classes"),
+    "include_internal": ({"type": "boolean", "default": False}, "Include the engine's internal events"),
+    "include_qualified_name": ({"type": "boolean", "default": True}, "Include module and name of classes"),
     "after_sequence": (
         {"anyOf": [{"type": "integer", "minimum": -1, "maximum": 2**53}, {"const": "now"}], "default": -1},
-        "Begin behind this place in the stream, or with what comes from now on; the header Last-Event-ID counts more",
+        "Begin after this place in the stream, or with new events only; the header Last-Event-ID has precedence",
     ),
-    "include_results": ({"type": "boolean", "default": True}, "Tell the events that ended the runs"),
+    "include_results": ({"type": "boolean", "default": True}, "Include the events that ended the runs"),
     "purge": ({"type": "boolean", "default": False}, "Delete the run too"),
 }
 _QUERY_NAMES = {"after_run": "after", "limit_runs": "limit"}
@@ -64,10 +64,10 @@ _QUERY_NAMES = {"after_run": "after", "limit_runs": "limit"}
 _RUN = "/handlers/{handler_id}"
 _PATHS = (
     _Path("get", "/", "The page", "text/html", (404,)),
-    _Path("get", "/health", "Whether the server runs workflows", shapes.HealthAnswer),
+    _Path("get", "/health", "Health of the server", shapes.HealthAnswer),
     _Path("get", "/openapi.json", "This document", "application/json"),
     _Path("get", "/workflows", "The names of the workflows", shapes.WorkflowsAnswer),
-    _Path("get", "/workflows/{name}/schema", "What it starts and ends with", shapes.SchemaAnswer, (404,)),
+    _Path("get", "/workflows/{name}/schema", "Schemas of its start and stop events", shapes.SchemaAnswer, (404,)),
     _Path("get", "/workflows/{name}/events", "The events it knows", shapes.EventsAnswer, (404,)),
     _Path("get", "/workflows/{name}/representation", "Its event graph", shapes.RepresentationAnswer, (404,)),
     _Path("post", "/workflows/{name}/run", "Run to the end", shapes.HandlerData, (400, 404, 409), body=shapes.RunBody),
@@ -83,7 +83,7 @@ _PATHS = (
         query=("status", "workflow_name", "after_run", "limit_runs", "order", "include_results"),
     ),
     _Path("get", _RUN, "A run", shapes.HandlerData, (404,)),
-    _Path("get", f"{_RUN}/trace", "What it did", shapes.TraceAnswer, (400, 404), query=("after", "limit", "full")),
+    _Path("get", f"{_RUN}/trace", "Its records", shapes.TraceAnswer, (400, 404), query=("after", "limit", "full")),
     _Path("get", f"{_RUN}/state", "Its key-value state", shapes.StateAnswer, (400, 404), query=("commit",)),
     _Path("get", f"{_RUN}/pending", "Its open questions", shapes.PendingAnswer, (404, 409)),
     _Path(
@@ -174,10 +174,10 @@ def _answers(path: _Path, *, compat: bool) -> Iterable[tuple[int, dict[str, Any]
     content: dict[str, Any] = _json(path.answer) if isinstance(path.answer, type) else {path.answer: {}}
     if path.answer == "text/event-stream":
         content["application/x-ndjson"] = {}
-        yield 204, {"description": "The run is over, and there is nothing left"}
+        yield 204, {"description": "The run is over, and its stream has no more events"}
     yield 200, {"description": path.about, "content": content}
     if path.answer is shapes.CancelAnswer:
-        yield 202, {"description": "It is told to end, and has not yet", "content": content}
+        yield 202, {"description": "The run was told to end, and has not ended yet", "content": content}
     if compat and path.answer is shapes.HandlerData and path.path in (_RUN, "/workflows/{name}/run"):
-        yield 202, {"description": "The run goes on", "content": content}
+        yield 202, {"description": "The run has not ended", "content": content}
         yield 500, {"description": "The run failed or was cancelled", "content": content}

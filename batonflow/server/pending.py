@@ -18,7 +18,7 @@ from batonflow.workflow_core.stored_runs import StoredRuns
 __all__ = ["UnfitAnswerError", "answer", "open_requests", "put", "told"]
 
 _ASKS_FOR_LEAVE = "ApprovalRequired"
-_NOT_OPEN = "This question is not open any more: it was answered, or its time was up"
+_NOT_OPEN = "The question is no longer open: it was answered, or it timed out"
 PAGE = 500
 
 
@@ -99,7 +99,7 @@ async def answer(runs: Runs, place: Place, request_id: str, fields: dict[str, An
     if found is None:
         if await _was_asked(place, request_id):
             raise HTTPException(409, _NOT_OPEN)
-        raise HTTPException(404, "The run has not asked this")
+        raise HTTPException(404, "The run does not have this question")
     request, key = found
     try:
         event = request.answer(**fields)

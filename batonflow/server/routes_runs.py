@@ -107,7 +107,7 @@ class RunRoutes:
             return 200
         return {"completed": 200, "running": 202}.get(found["status"], 500)
 
-    # --- what they did ------------------------------------------------------------------------------------------------
+    # --- records ------------------------------------------------------------------------------------------------------
 
     async def trace(self, request: Request) -> Response:
         """Return the records of a run."""
@@ -197,7 +197,7 @@ class RunRoutes:
             raise HTTPException(409, str(error)) from None
         return JSON({"status": "sent"})
 
-    # --- what can be done with them -----------------------------------------------------------------------------------
+    # --- commands -----------------------------------------------------------------------------------------------------
 
     async def fork(self, request: Request) -> Response:
         """Fork a run."""
@@ -207,9 +207,9 @@ class RunRoutes:
         new_id = run_id_of(body.new_id or current_source().token(ID_LENGTH), "new_id")
         last = place.info.seq - 1 if place.is_over else place.info.seq
         if body.at > last:
-            raise HTTPException(400, f"at is the number of a commit before the end of the run, from 1 to {last}")
+            raise HTTPException(400, f"at must be the number of a commit before the end of the run, from 1 to {last}")
         if await self._runs.look_for(new_id) is not None:
-            raise HTTPException(409, f"There is a run {new_id} already: choose another new_id")
+            raise HTTPException(409, f"The store already has a run {new_id}: choose another new_id")
         event = None if body.event is None else served.event(body.event, await _awaited(place, body.at))
         at, state = body.at, body.state
         handler = StoredRuns.fork(served.workflow, place.info.run_id, at, state=state, event=event, new_id=new_id)
@@ -238,7 +238,7 @@ class RunRoutes:
         try:
             await place.store.delete(place.info.run_id)
         except StoreError:
-            raise HTTPException(409, f"Run {place.info.run_id} still goes on, in another process") from None
+            raise HTTPException(409, f"Run {place.info.run_id} is still running in another process") from None
         return JSON({"status": "deleted"})
 
     async def _cancel(self, place: Place) -> None:
@@ -287,5 +287,5 @@ def _cursor(request: Request) -> int | None:
     if given == "now":
         return None
     if not given.isascii() or not given.removeprefix("-").isdigit() or len(given) > 17:
-        raise HTTPException(400, 'after_sequence is a whole number or "now", and so is Last-Event-ID')
+        raise HTTPException(400, 'after_sequence and Last-Event-ID must be a whole number or "now"')
     return max(-1, int(given))

@@ -139,7 +139,7 @@ class WorkflowRoutes:
         known = await self._runs.look_for(given)
         if known is not None and not known.is_over:
             if event is None:
-                raise HTTPException(409, f"Run {given} goes on already: use another handler_id for the context")
+                raise HTTPException(409, f"Run {given} is already running: use another handler_id for the context")
             if known.served is not served or known.info.digest != served.digest(event):
                 raise _started_otherwise(given)
         return given
@@ -167,7 +167,7 @@ class WorkflowRoutes:
             return None
         if not self._accept_context_api:
             raise HTTPException(
-                400, "This server takes no context: it is made with WorkflowServer(accept_context_api=True)"
+                400, "This server does not accept a context: create it with WorkflowServer(accept_context_api=True)"
             )
         try:
             return Context.from_dict(served.workflow, body.context)
@@ -198,7 +198,7 @@ async def _over(handler: WorkflowHandler) -> None:
 
 
 def _stopped(run_id: str) -> HTTPException:
-    return HTTPException(503, f"Run {run_id} stopped here before its end; it goes on when it is taken up again")
+    return HTTPException(503, f"Run {run_id} stopped here before its end; it continues when it is resumed")
 
 
 def _started_otherwise(run_id: str) -> HTTPException:
@@ -217,6 +217,6 @@ def _refuse_stray_fields(body: RunBody) -> None:
         *others, last = (name for name in RunBody.model_fields if name != "start_event")
         raise HTTPException(
             400,
-            f"The body of the request has no start_event, and {', '.join(body.model_extra)} where nobody looks: the "
-            f"fields of the start event stand in start_event; beside it {', '.join(others)} and {last} are known",
+            f"The body of the request has no start_event, and {', '.join(body.model_extra)} in its place: put the "
+            f"fields of the start event into start_event; the other fields are {', '.join(others)} and {last}",
         )

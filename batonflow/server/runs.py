@@ -103,7 +103,7 @@ class Runs:
         """
         served = self.served.get(name)
         if served is None:
-            raise HTTPException(404, f"There is no workflow {name!r}")
+            raise HTTPException(404, f"The server has no workflow {name!r}")
         return served
 
     def _served_for(self, store: RunStore, name: str) -> Served | None:
@@ -159,7 +159,7 @@ class Runs:
         if after is not None:
             behind = await self.look_for(after)
             if behind is None:
-                raise HTTPException(400, f"after is the id of a run, and there is no run {after!r}")
+                raise HTTPException(400, f"after must be the id of a run; unknown run {after!r}")
             stores = stores[stores.index(behind.store) :]
         found: list[Place] = []
         for store in stores:

@@ -97,7 +97,7 @@ class Served:
         data = _unwrapped(_object(given))
         name, qualified = data.get("type"), data.get("qualified_name")
         if not isinstance(name, str | None) or not isinstance(qualified, str | None) or not (name or qualified):
-            raise HTTPException(400, 'An event is sent as {"type": class name, "value": {its fields}}')
+            raise HTTPException(400, 'An event must have the form {"type": class name, "value": {its fields}}')
         cls = self._find(name or None, qualified, also)
         return _built(cls, data.get("value", data.get("data")))
 
@@ -115,7 +115,7 @@ class Served:
         if given is None or not kwargs:
             data = dict(kwargs or {}) if given is None else _unwrapped(_object(given))
         else:
-            raise HTTPException(400, "Give the fields of the start event as start_event or as kwargs, not both")
+            raise HTTPException(400, "Send the fields of the start event as start_event or as kwargs, not both")
         if given is None or not self._is_envelope(data, cls):
             return _built_start(cls, data)
         name, qualified = data.get("type"), data.get("qualified_name")
@@ -172,9 +172,9 @@ def _object(given: Mapping[str, Any] | str) -> dict[str, Any]:
     try:
         data = from_json(given, allow_inf_nan=False)
     except ValueError as error:
-        raise HTTPException(400, f"The event is no JSON: {error}") from None
+        raise HTTPException(400, f"The event is not JSON: {error}") from None
     if not isinstance(data, dict):
-        raise HTTPException(400, "An event is a JSON object")
+        raise HTTPException(400, "An event must be a JSON object")
     if is_deeper(data):
         raise HTTPException(400, f"The event is nested deeper than {DEPTH} levels")
     return cast("dict[str, Any]", data)
@@ -206,7 +206,7 @@ def _without_marks(data: dict[str, Any]) -> dict[str, Any]:
             if isinstance(one, dict) and (marks := _MARKS & cast("dict[str, Any]", one).keys()):
                 raise HTTPException(
                     400,
-                    f"{min(marks)} marks what JsonSerializer wrote, and is read only as the mark of a whole event: "
+                    f"{min(marks)} is the mark of JsonSerializer, which is only valid for a whole event: "
                     "send the fields as plain JSON",
                 )
         level = [inner for one in level for inner in inside(one)]
@@ -224,7 +224,7 @@ def _built(cls: type[Event], fields: Any) -> Event:
     if fields is None:
         fields = {}
     if not isinstance(fields, dict):
-        raise HTTPException(400, f"The fields of {cls.__name__} are a JSON object")
+        raise HTTPException(400, f"The fields of {cls.__name__} must be a JSON object")
     try:
         check_public(cls, cast("dict[str, Any]", fields))
         with reading_input():

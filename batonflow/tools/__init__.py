@@ -107,11 +107,10 @@ _LAZY = {
 _FETCHING, _FETCHED = "batonflow.llms.fetching", ("FetchError", "FetchPolicy", "afetch", "fetch")
 
 _NOT_OFFERED = {
-    "LoadAndSearchToolSpec": "results that are too long for a model are read in parts. Give the agent "
-    "max_result_chars=, and it gets a tool that reads on",
-    "OnDemandLoaderTool": "there are no readers and indexes here. Load and search in a function of your own",
-    "QueryPlanTool": "an agent plans its questions as it goes, from what the last one brought. Give it a "
-    "QueryEngineTool for each source",
+    "LoadAndSearchToolSpec": "agents read long results in parts. Pass max_result_chars= to the agent, and "
+    "it gets a tool for the rest",
+    "OnDemandLoaderTool": "batonflow has no readers and indexes. Load and search in your own function",
+    "QueryPlanTool": "an agent plans its questions itself. Give it a QueryEngineTool for each source",
 }
 
 

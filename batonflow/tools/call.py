@@ -97,13 +97,11 @@ async def needs_approval(tool: BaseTool, arguments: dict[str, Any]) -> bool:
         except Exception as err:
             logger.exception("requires_approval of tool %r failed", tool.metadata.name)
             raise RuntimeError(
-                f"Tool {tool.metadata.name!r} was not run: whether a person has to agree could not be found out "
+                f"Tool {tool.metadata.name!r} was not run: the check of its requires_approval failed "
                 f"({type(err).__name__}: {err})."
             ) from err
     if not isinstance(required, bool):
-        raise TypeError(
-            f"requires_approval of tool {tool.metadata.name!r} returned {required!r}, not True or False: it is not run"
-        )
+        raise TypeError(f"requires_approval of tool {tool.metadata.name!r} returned {required!r}, not True or False")
     return required
 
 
@@ -292,8 +290,8 @@ class _Attempts:
 
     def _too_late(self) -> ToolTimeoutError:
         return ToolTimeoutError(
-            f"Tool {self._name!r} gave no result within {self._timeout:g} seconds and was given up. Whether what it "
-            "had begun takes effect is not known."
+            f"Tool {self._name!r} gave no result within {self._timeout:g} seconds and was given up. Its effects "
+            "are unknown."
         )
 
 

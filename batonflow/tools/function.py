@@ -182,8 +182,8 @@ class FunctionTool(AsyncBaseTool):
         strangers = [repr(one) for one in self.partial_params if not self._takes_any and one not in _taken(real)]
         if strangers:
             raise ToolDefinitionError(
-                f"tool {metadata.name!r}: partial_params has {', '.join(strangers)}, which the function does not take "
-                f"(it takes: {', '.join(_taken(real)) or 'nothing'})"
+                f"tool {metadata.name!r}: partial_params has {', '.join(strangers)}, which are not parameters of the "
+                f"function (its parameters: {', '.join(_taken(real)) or 'nothing'})"
             )
 
     @classmethod
@@ -323,8 +323,8 @@ class FunctionTool(AsyncBaseTool):
             missing = [one for one in missing if one not in by_position]
         if IDEMPOTENCY_KEY in missing:
             raise ToolArgumentsError(
-                f"Tool {self._metadata.get_name()!r} needs an idempotency key, and an agent would give it one. By hand "
-                f"it is run_tool(tool, arguments, {IDEMPOTENCY_KEY}=...) or tool.call(..., {IDEMPOTENCY_KEY}=...); a "
+                f"Tool {self._metadata.get_name()!r} needs an idempotency key, which agents pass. In other calls use "
+                f"run_tool(tool, arguments, {IDEMPOTENCY_KEY}=...) or tool.call(..., {IDEMPOTENCY_KEY}=...); a "
                 "default of the parameter makes it optional"
             )
         if missing:

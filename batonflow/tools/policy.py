@@ -51,7 +51,7 @@ class ToolPolicy:
         # Programs without a type checker may pass any value.
         given: dict[str, Any] = vars(self)
         if not isinstance(given["requires_approval"], bool) and not callable(given["requires_approval"]):
-            _refuse("requires_approval", given, "True, False, or a function of the arguments that says which")
+            _refuse("requires_approval", given, "True, False, or a function of the arguments that returns one of them")
         if not isinstance(given["idempotent"], bool):
             _refuse("idempotent", given, "True or False")
         if given["on_unknown"] not in {"ask", "retry", "fail"}:
@@ -67,7 +67,7 @@ class ToolPolicy:
 
 
 def _refuse(name: str, given: dict[str, Any], remedy: str) -> None:
-    raise ToolDefinitionError(f"{name}={given[name]!r} means nothing. Give {remedy}")
+    raise ToolDefinitionError(f"{name}={given[name]!r} is invalid. Give {remedy}")
 
 
 def _is_duration(value: Any) -> bool:

@@ -215,7 +215,7 @@ def _question(args: tuple[Any, ...], kwargs: dict[str, Any], resolve_input_error
         return str(kwargs["input"])
     if kwargs and resolve_input_errors:
         return str(kwargs)
-    raise ValueError("There is no question: give it as `input`.")
+    raise ValueError("The question is missing: give it as `input`.")
 
 
 async def _ask(source: Any, method: str, *args: Any) -> Any:

@@ -121,7 +121,7 @@ class TextNode(BaseModel):
     def get_embedding(self) -> list[float]:
         """Return the vector; raise ValueError if it is missing."""
         if self.embedding is None:
-            raise ValueError(f"node {self.id_} has no embedding: set one before it is asked for")
+            raise ValueError(f"node {self.id_} has no embedding: set one first")
         return self.embedding
 
 
@@ -238,7 +238,7 @@ class _WrittenOnce:
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         if not any(cls._writes(name) for name in cls._either):
-            raise TypeError(f"{cls.__name__} cannot do anything yet: write {' or '.join(cls._either)}")
+            raise TypeError(f"{cls.__name__} has no implementation: write {' or '.join(cls._either)}")
         return super().__new__(cls)
 
     @classmethod

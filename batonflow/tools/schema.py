@@ -276,8 +276,8 @@ def create_schema_from_function(
             shown.remove(one)  # the function has a default for it
         elif one.unknown is not None:
             raise ToolDefinitionError(
-                f"tool {name!r}: parameter {one.name!r} has the type {one.unknown}, which cannot be found where the "
-                "function was written. Import or define it at the top of the module (not for type checkers only), give "
+                f"tool {name!r}: parameter {one.name!r} has the type {one.unknown}, which is not defined in the module "
+                "of the function. Import or define it at the top of the module (not for type checkers only), give "
                 "it in partial_params, or write the arguments' model (fn_schema)"
             )
     fields: dict[str, Any] = {_field_name(one.name): _field(one, docs.get(one.name)) for one in shown}

@@ -60,7 +60,7 @@ class BaseToolSpec:
         if len(names) not in {1, 2} or not all(isinstance(one, str) for one in names):
             raise ValueError(
                 "spec_functions must be of type: List[Union[str, Tuple[str, str]]]. "
-                f"{type(self).__name__} has {entry!r} among them"
+                f"{type(self).__name__} contains {entry!r}"
             )
         methods = [self._method(name) for name in names]
         given = next((metadata[name] for name in names if name in metadata), None)
@@ -103,7 +103,7 @@ class BaseToolSpec:
         method = getattr(self, name, None)
         if not callable(method):
             raise ToolDefinitionError(
-                f"spec_functions of {type(self).__name__} name {name!r}, which is no method of it. Write it, or take "
-                "the name out"
+                f"spec_functions of {type(self).__name__} name {name!r}, which is not one of its methods. Write the "
+                "method, or remove the name"
             )
         return method

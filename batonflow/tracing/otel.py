@@ -167,18 +167,18 @@ class _Measures:
 
     def __init__(self, meter: metrics.Meter) -> None:
         self.tokens = meter.create_histogram(
-            TOKENS, "{token}", "Tokens that a request took", explicit_bucket_boundaries_advisory=_TOKEN_BOUNDS
+            TOKENS, "{token}", "Tokens of a request", explicit_bucket_boundaries_advisory=_TOKEN_BOUNDS
         )
         self.duration = meter.create_histogram(
-            DURATION, "s", "How long a request took", explicit_bucket_boundaries_advisory=_SECOND_BOUNDS
+            DURATION, "s", "Duration of a request", explicit_bucket_boundaries_advisory=_SECOND_BOUNDS
         )
         self.first_chunk = meter.create_histogram(
-            FIRST_CHUNK, "s", "Until the first piece of an answer", explicit_bucket_boundaries_advisory=_SECOND_BOUNDS
+            FIRST_CHUNK, "s", "Time to the first piece of an answer", explicit_bucket_boundaries_advisory=_SECOND_BOUNDS
         )
         self.runs = meter.create_histogram(
-            RUN_DURATION, "s", "How long a run took here", explicit_bucket_boundaries_advisory=_SECOND_BOUNDS
+            RUN_DURATION, "s", "Duration of a run in this process", explicit_bucket_boundaries_advisory=_SECOND_BOUNDS
         )
-        self.cost = meter.create_counter(COST, "{USD}", "US dollars that requests took, where prices are known")
+        self.cost = meter.create_counter(COST, "{USD}", "Cost of requests in US dollars, if prices are known")
 
     def request(self, tags: Mapping[str, Any], seconds: float) -> None:
         """Record the end of a request to a model."""

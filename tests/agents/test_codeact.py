@@ -322,7 +322,7 @@ class TestInTheSandbox:
 
     async def test_a_session_that_is_lost_is_told(self) -> None:
         seen = await observed(code("x = 1"), code("import os\nos._exit(1)"), code("x"), executor=UnsafeLocalExecutor())
-        assert "variables are gone" in seen[1]
+        assert "variables are lost" in seen[1]
         assert "NameError" in seen[2]
 
     async def test_a_mark_that_is_missing_and_fences_are_forgiven(self) -> None:

@@ -243,7 +243,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(folder: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=50)
     assert process.returncode == 130
-    assert errors == "interrupted; the run goes on with: batonflow resume flows.py:slow s1 --store runs.db\n"
+    assert errors == "interrupted; continue the run with: batonflow resume flows.py:slow s1 --store runs.db\n"
     (folder / "go").touch()
     assert cli(folder, "resume", "flows.py:slow", "s1", "--store", "runs.db")[:2] == (0, "second\nthrough\n")
 

@@ -134,7 +134,7 @@ def test_a_server_that_cannot_start_says_so_and_is_tried_again(tmp_path: Path) -
     server.mount("/door", door)
     with serving(in_starlette(server)) as url:
         refused = httpx2.get(f"{url}/flows/workflows")
-        assert (refused.status_code, refused.json()["detail"]) == (503, "The server cannot start; its log says why")
+        assert (refused.status_code, refused.json()["detail"]) == (503, "The server cannot start; see its log")
         failing.append(False)
         assert httpx2.get(f"{url}/flows/workflows").status_code == 200
 

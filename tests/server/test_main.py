@@ -92,7 +92,7 @@ def test_the_server_of_a_file_is_served(tmp_path: Path) -> None:
     [
         (None, {}, "usage"),
         ("server = None", {}, "no WorkflowServer"),
-        (APP, {"BATONFLOW_SERVER_PORT": "x"}, "no number"),
+        (APP, {"BATONFLOW_SERVER_PORT": "x"}, "not a number"),
         (APP, {"BATONFLOW_SERVER_HOST": "0.0.0.0"}, "set a token"),
     ],
 )

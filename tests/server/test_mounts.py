@@ -91,7 +91,7 @@ async def test_one_that_cannot_begin_stops_the_server_and_those_before_it():
     left = workflow.run(run_id="left")
     await left.started()
     await left.interrupt()
-    with pytest.raises(RuntimeError, match="A mounted application cannot begin"):
+    with pytest.raises(RuntimeError, match="A mounted application failed to start"):
         await server.start()
     assert told == ["begun", "ended"]
     assert workflow.live_handlers() == []
@@ -121,7 +121,7 @@ async def test_one_that_does_not_end_holds_up_neither_runs_nor_the_end(monkeypat
     await workflow.run(run_id="r").started()
     await asyncio.wait_for(server.stop(), 30)
     assert ending.is_set()
-    assert "did not end within" in caplog.text
+    assert "did not stop within" in caplog.text
 
 
 async def test_a_server_whose_task_is_cancelled_leaves_no_socket():

@@ -52,8 +52,8 @@ async def test_fields_beside_the_start_event_are_refused(serving: Serving, path:
         answer = await running.http.post(f"/workflows/slow/{path}", json=body)
         assert answer.status_code == 400
         assert answer.json()["detail"] == (
-            "The body of the request has no start_event, and seconds where nobody looks: the fields of the start event "
-            "stand in start_event; beside it kwargs, handler_id and context are known"
+            "The body of the request has no start_event, and seconds in its place: put the fields of the start "
+            "event into start_event; the other fields are kwargs, handler_id and context"
         )
         assert (await running.get("/handlers"))["handlers"] == []
 
@@ -280,7 +280,7 @@ async def test_a_context_is_not_put_under_the_id_of_a_run_that_goes_on(serving: 
         await running.post("/workflows/counted/run-nowait", {"start_event": {}, "handler_id": "once"})
         answer = await running.http.post("/workflows/counted/run", json={"context": context, "handler_id": "once"})
         assert answer.status_code == 409
-        assert "goes on already" in answer.json()["detail"]
+        assert "is already running" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ async def test_a_page_behind_a_run_that_is_not_there_is_refused(serving: Serving
     async with serving(WorkflowServer()) as running:
         answer = await running.http.get("/handlers", params={"after": after})
         assert answer.status_code == 400
-        assert answer.json()["detail"] == f"after is the id of a run, and there is no run {after!r}"
+        assert answer.json()["detail"] == f"after must be the id of a run; unknown run {after!r}"
 
 
 async def test_runs_of_a_store_are_shown_without_their_code(serving: Serving, tmp_path: Path) -> None:
@@ -585,7 +585,7 @@ async def test_it_is_said_of_a_run_why_it_cannot_be_taken_up(serving: Serving) -
     async with serving(WorkflowServer(store=store, sse_heartbeat_interval=0.05), slow=unfit) as running:
         told = await running.until("r", lambda found: found["error"])
         assert told["status"] == "running"
-        assert "run r of slow cannot be taken up: Step ask of Slow is in the records" in told["error"]
+        assert "run r of slow cannot be resumed: Step ask of Slow is in the records" in told["error"]
         async with running.http.stream("GET", "/events/r") as answer:
             async with asyncio.timeout(20):
                 async for line in answer.aiter_lines():

@@ -214,7 +214,7 @@ async def test_what_another_process_sends_brings_a_run_back_while_the_server_run
 
 
 async def said(caplog: pytest.LogCaptureFixture, times: int) -> bool:
-    return len([record for record in caplog.records if "cannot be taken up" in record.getMessage()]) == times
+    return len([record for record in caplog.records if "cannot be resumed" in record.getMessage()]) == times
 
 
 async def test_a_run_that_does_not_fit_the_code_stays_and_holds_no_other_up(

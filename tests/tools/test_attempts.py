@@ -67,8 +67,7 @@ class TestTimeout:
         output = virtually(run_tool(ponder, {"question": "why?"}))
         assert output.is_error
         assert output.content == (
-            "Tool 'ponder' gave no result within 30 seconds and was given up. "
-            "Whether what it had begun takes effect is not known."
+            "Tool 'ponder' gave no result within 30 seconds and was given up. Its effects are unknown."
         )
         assert isinstance(output.exception, ToolTimeoutError)
         assert isinstance(output.exception, BatonflowError)

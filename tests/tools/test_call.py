@@ -229,7 +229,7 @@ class TestApproval:
         output = await run_tool(pay, {"amount": 5})
         assert output.is_error
         assert output.content == (
-            "Tool 'pay' was not run: whether a person has to agree could not be found out (KeyError: 'missing')."
+            "Tool 'pay' was not run: the check of its requires_approval failed (KeyError: 'missing')."
         )
 
 

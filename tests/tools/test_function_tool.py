@@ -637,7 +637,7 @@ class TestGuardsPutAroundACall:
 
 
 def test_partial_params_that_the_function_does_not_take_are_an_error() -> None:
-    with pytest.raises(ToolDefinitionError, match=r"'add': partial_params has 'c', .* \(it takes: a, b\)"):
+    with pytest.raises(ToolDefinitionError, match=r"'add': partial_params has 'c', .* \(its parameters: a, b\)"):
         FunctionTool.from_defaults(add, partial_params={"a": 1, "c": 2})
 
 

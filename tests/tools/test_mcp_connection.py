@@ -126,7 +126,7 @@ class TestFailure:
             await MCPTools("mcp-nothing --fast").aget_tools()
 
     async def test_a_command_that_ends_at_once_is_quoted(self) -> None:
-        with pytest.raises(MCPConnectionError, match=r"(?s)could not be started.*Its last words:\nno licence found"):
+        with pytest.raises(MCPConnectionError, match=r"(?s)could not be started.*Its last output:\nno licence found"):
             await MCPTools([sys.executable, "-c", "import sys; sys.exit('no licence found')"]).aget_tools()
 
     async def test_an_address_where_nobody_is(self) -> None:
@@ -186,7 +186,7 @@ class TestReconnecting:
             assert output.content.startswith(
                 "MCP server 'trial' ended while running 'leave'; whether that took effect is unknown"
             )
-            assert output.content.endswith("Its last words:\nout of tea")
+            assert output.content.endswith("Its last output:\nout of tea")
             assert await number_of(server) != first
 
     async def test_every_call_under_way_is_told(self, tmp_path: Path) -> None:

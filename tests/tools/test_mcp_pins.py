@@ -170,6 +170,6 @@ class TestFile:
         file = tmp_path / "pins.json"
         file.write_text(text)
         async with trial(pins=file) as server:
-            with pytest.raises(ValueError, match="no record of pinned MCP tools"):
+            with pytest.raises(ValueError, match="not a record of pinned MCP tools"):
                 await server.aget_tools()
         assert file.read_text() == text

@@ -124,7 +124,9 @@ class TestTypesThatAreNotThere:
 
         def misspelt(item: Stopp) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
-        with pytest.raises(ToolDefinitionError, match=r"'typed': parameter 'item' has the type Unknown, which cannot"):
+        with pytest.raises(
+            ToolDefinitionError, match=r"'typed': parameter 'item' has the type Unknown, which is not defined"
+        ):
             FunctionTool.from_defaults(typed)
         with pytest.raises(ToolDefinitionError, match=r"'misspelt': parameter 'item' has the type Stopp,"):
             FunctionTool.from_defaults(misspelt)

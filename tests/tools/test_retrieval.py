@@ -173,7 +173,7 @@ class TestOneMethodIsWritten:
     )
     def test_none_is_too_few(self, base: type, methods: str) -> None:
         empty = type("Empty", (base,), {})
-        with pytest.raises(TypeError, match=f"^Empty cannot do anything yet: write {methods}$"):
+        with pytest.raises(TypeError, match=f"^Empty has no implementation: write {methods}$"):
             empty()
 
 

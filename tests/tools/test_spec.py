@@ -58,7 +58,9 @@ def test_others_may_be_chosen_and_described() -> None:
 
 def test_a_name_without_method_is_refused() -> None:
     for wrong in ("delete", "sent"):
-        with pytest.raises(ToolDefinitionError, match=f"spec_functions of Mail name '{wrong}', which is no method"):
+        with pytest.raises(
+            ToolDefinitionError, match=f"spec_functions of Mail name '{wrong}', which is not one of its methods"
+        ):
             Mail().to_tool_list([wrong])
 
 

@@ -43,7 +43,7 @@ _UNSUPPORTED = {
     "functions": "the agent has tools of its own, and calls them itself",
     "response_format": "give the agent an output_cls instead",
     "audio": "agents answer in text",
-    "logprobs": "an answer may be made of several answers of models",
+    "logprobs": "an answer may combine several answers of models",
 }
 
 
@@ -171,7 +171,7 @@ def _model(name: str) -> dict[str, Any]:
 
 
 def _unknown(name: str, served: Iterable[str], status: int) -> _Refused:
-    return _Refused(status, f"no agent is called {name!r}; there are {', '.join(served)}", "model_not_found", "model")
+    return _Refused(status, f"unknown model {name!r}; the agents are {', '.join(served)}", "model_not_found", "model")
 
 
 def _named(agents: Mapping[str, Servable] | Iterable[Servable] | Servable) -> dict[str, Servable]:
@@ -182,7 +182,7 @@ def _named(agents: Mapping[str, Servable] | Iterable[Servable] | Servable) -> di
     served: dict[str, Servable] = {}
     for agent in agents:
         if agent.name in served:
-            raise ValueError(f"Two agents are called {agent.name!r}: give a dict with the names to serve them under")
+            raise ValueError(f"Two agents have the name {agent.name!r}: pass a dict of agents by name")
         served[agent.name] = agent
     return served
 
@@ -199,7 +199,7 @@ def _read(body: bytes) -> _Request:
         if given and given != {"type": "text"}:
             raise _Refused(400, f"{name} is not supported: {reason}", "unsupported_parameter", name)
     if asked.messages[-1].role != "user":
-        raise _Refused(400, "the last message has to be the user's", "invalid_request", "messages")
+        raise _Refused(400, "the last message must be the user's", "invalid_request", "messages")
     _check_turns(asked.messages)
     return asked
 
@@ -227,7 +227,7 @@ def _check_turns(messages: list[_Message]) -> None:
             )  # fmt: skip
         open_calls = {call.id for call in message.tool_calls or ()}
         if open_calls and message.role != "assistant":
-            raise _Refused(400, f"{where}: only the assistant calls tools", "invalid_request", where)
+            raise _Refused(400, f"{where}: only the assistant can have tool_calls", "invalid_request", where)
         if message.content is None and message.role != "assistant":
             raise _Refused(400, f"{where}.content: a message of the {message.role} has one", "invalid_request", where)
 
@@ -373,9 +373,7 @@ def _picture(image_url: Mapping[str, Any]) -> ImageBlock:
     """
     head, _, data = str(image_url.get("url", "")).partition(",")
     if not (head.startswith("data:image/") and head.endswith(";base64")):
-        raise _Refused(
-            400, "image_url has to be a data: address with the picture in base64", "invalid_image", "messages"
-        )
+        raise _Refused(400, "image_url must be a data: address with a base64 image", "invalid_image", "messages")
     return ImageBlock(image=data.encode(), image_mimetype=head.removeprefix("data:").removesuffix(";base64"))
 
 

@@ -49,7 +49,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _PRIMITIVE = {"string", "integer", "number", "boolean"}
 _MESSAGE = {
     "type": "object",
-    "properties": {"message": {"type": "string", "description": "What the user says."}},
+    "properties": {"message": {"type": "string", "description": "The user's message."}},
     "required": ["message"],
     "additionalProperties": False,
 }
@@ -154,7 +154,7 @@ class _Tools:
         workflow = self._workflows.get(params.name)
         if workflow is None:
             known = ", ".join(self._workflows)
-            return self._failed(f"no tool is called {params.name!r}; there are {known}")
+            return self._failed(f"unknown tool {params.name!r}; the tools are {known}")
         if params.request_state is not None:
             handler = await self._waited_for(params.name, params.request_state, params.input_responses or {})
         else:
@@ -178,7 +178,7 @@ class _Tools:
             asked = {one.id: self._question(one) for one in handler.open_inputs()} or {request.id: None}
             if not all(asked.values()):
                 return self._failed(
-                    f"the run asks a {type(request.event).__name__}, and no form of MCP can answer it: {request.schema}"
+                    f"the run asks a {type(request.event).__name__}, which no MCP form can answer: {request.schema}"
                 )
             if context.protocol_version >= NO_BACK_CHANNEL:
                 self._keep(handler)
@@ -273,7 +273,7 @@ class _Tools:
         """Return the run that a further call continues, with its answers, or an error."""
         handler = await self._found(tool, run_id)
         if handler is None:
-            return "the run that was to go on is not there any more: call the tool again"
+            return "the run to continue has ended: call the tool again"
         refused = ""
         try:
             if not handler.is_done() and not handler.open_inputs():
@@ -326,7 +326,7 @@ def _started(workflow: Workflow, tool: str, arguments: dict[str, Any]) -> Workfl
     if isinstance(workflow, AgentLoop):
         message = arguments.get("message")
         if not isinstance(message, str):
-            return "the argument message has to be a text"
+            return "the argument message must be a text"
         with served_input():
             return workflow.run(message, run_id=run_id)
     try:

@@ -66,7 +66,7 @@ async def export_run(
     """
     info = await store.info(run_id)
     if info is None:
-        raise StoreError(f"There is no run {run_id} in the store")
+        raise StoreError(f"The store has no run {run_id}")
     entries = trace_of(await _commits(store, run_id), largest=LARGEST)
     graph = graph_of(info.workflow, entries) if workflow is None else get_workflow_representation(workflow)
     representation = {"graph": graph.model_dump(mode="json"), "svg": svg(scene_of(graph))}

@@ -58,12 +58,12 @@ class BubblewrapExecutor(ProcessExecutor):
         super().__init__(key)
         program = shutil.which("bwrap")
         if sys.platform != "linux":
-            raise SandboxUnavailableError("bubblewrap works on Linux only: take MontyExecutor()")
+            raise SandboxUnavailableError("bubblewrap works on Linux only: use MontyExecutor()")
         if program is None:
-            raise SandboxUnavailableError(f"the program bwrap is not on PATH. {_INSTALL}, or take MontyExecutor()")
+            raise SandboxUnavailableError(f"the program bwrap is not on PATH. {_INSTALL}, or use MontyExecutor()")
         if platform.machine() not in MACHINES:
             raise SandboxUnavailableError(
-                f"there is no system call filter for {platform.machine()} (only {', '.join(MACHINES)}): "
+                f"bubblewrap has no system call filter for {platform.machine()} (only {', '.join(MACHINES)}): "
                 "take MontyExecutor()"
             )
         self._program = program

@@ -23,6 +23,6 @@ def default_executor(key: bytes | None = None) -> Executor:
         return MontyExecutor(key)
     except MissingDependencyError as err:
         raise SandboxUnavailableError(
-            f"code is run in a sandbox only, and the default one is missing: {err}. "
-            "On Linux, BubblewrapExecutor() is another; UnsafeLocalExecutor() runs code without any."
+            f"code runs only in a sandbox, and the default one is missing: {err}. "
+            "On Linux, use BubblewrapExecutor() instead; UnsafeLocalExecutor() runs code without a sandbox."
         ) from err

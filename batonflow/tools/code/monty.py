@@ -49,9 +49,7 @@ _ADVICE = {
 _INTERNAL = "RuntimeError: Internal error in monty"
 _LONGEST_ERROR = 8000
 _MOST_CLOCK_READINGS = 2000
-_NOT_SUSPENDED = (
-    "RuntimeError: the code awaits a call that an earlier snippet made without awaiting it: make the call again"
-)
+_NOT_SUSPENDED = "RuntimeError: the code awaits a call of an earlier snippet: make the call again"
 _FILE = re.compile(r'File "(?:<python-input-(\d+)>|main\.py)"')
 
 

@@ -282,7 +282,7 @@ class _ProcessSession(BaseSession):
         except (ConnectionError, TimeoutError):
             pass
         self._settle(Broke("crash", "", await self._lost()))
-        return [Problem("the code cannot even be compiled, and the attempt cost all variables")]
+        return [Problem("compiling the code ended the interpreter, and all variables are lost")]
 
     # Stopping
 

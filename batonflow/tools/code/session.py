@@ -115,7 +115,7 @@ class BaseSession(ABC):
         self._cut_off = False
         self._closed = False
 
-    # What subclasses do
+    # Methods of subclasses
 
     @abstractmethod
     async def launch(self) -> None:
@@ -393,9 +393,9 @@ class BaseSession(ABC):
             return Done(self._output.text, _fitting(outcome.value))
         if isinstance(outcome, Broke):
             notes = {
-                "undone": "What the snippet had changed is undone; earlier variables are as before it.",
-                "lost": "The interpreter had to be stopped: all variables are gone.",
-                "half": "The snippet was stopped; what it had changed so far remains.",
+                "undone": "The changes of the snippet are undone; earlier variables are unchanged.",
+                "lost": "The interpreter had to be stopped: all variables are lost.",
+                "half": "The snippet was stopped; its changes so far remain.",
             }
             said = [text or outcome.text, notes.get(outcome.effect, "")]
             return Failed(
@@ -444,7 +444,7 @@ class BaseSession(ABC):
         if past is None:
             raise SnapshotMismatchError(
                 f"the snapshot is of {header['executor']} {header['version']}, this is {self._setup.version}, and its "
-                "snippets were not kept: go on with the version that wrote it, or open a new session"
+                "snippets were not kept: use the version that wrote it, or open a new session"
             )
         # Snippets without effects are not in the history; their numbers are used nevertheless.
         self._snippet = header["snippet"] - len(past)

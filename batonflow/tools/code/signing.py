@@ -27,7 +27,7 @@ def process_key() -> bytes:
 def check_key(key: bytes) -> bytes:
     """Return a valid key; raise ValueError if it is shorter than 16 bytes."""
     if len(key) < 16:
-        raise ValueError(f"a key for snapshots of {len(key)} bytes: at least 16 are needed, better 32 random ones")
+        raise ValueError(f"a key for snapshots of {len(key)} bytes: at least 16 are required; use 32 random bytes")
     return key
 
 
@@ -48,7 +48,7 @@ def key_beside(store: str | os.PathLike[str]) -> bytes:
     if not path.exists():
         _make(path)
     if os.name == "posix" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise PermissionError(f"{path} can be read by others, who could then sign snapshots: chmod 600 {path}")
+        raise PermissionError(f"{path} can be read by other users, so that they could sign snapshots: chmod 600 {path}")
     return check_key(bytes.fromhex(path.read_text().strip()))
 
 
@@ -81,11 +81,11 @@ def verify(key: bytes, data: bytes) -> bytes:
     """
     start = len(_MAGIC) + _SIGNATURE_BYTES
     if not data.startswith(_MAGIC) or len(data) <= start:
-        raise SnapshotSignatureError("this is no snapshot of a code session, or only a part of one")
+        raise SnapshotSignatureError("the data is not a complete snapshot of a code session")
     signature, body = data[len(_MAGIC) : start], data[start:]
     if not hmac.compare_digest(signature, hmac.digest(key, _MAGIC + body, "sha256")):
         raise SnapshotSignatureError(
             "the snapshot was altered, or was signed with another key; nothing of it was loaded. "
-            "Give the executor the key it was signed with: key=key_beside(<the store>)."
+            "Give the executor the signing key: key=key_beside(<the store>)."
         )
     return zlib.decompressobj().decompress(body, _LONGEST)

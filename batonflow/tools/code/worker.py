@@ -91,7 +91,7 @@ def _jsonable_object(value: Any, kind: type[Any], depth: int) -> Any:
     try:
         text = repr(value)
     except Exception as err:  # noqa: BLE001 - the value's own __repr__
-        text = f"<{kind.__name__} whose repr raised {type(err).__name__}>"
+        text = f"<{kind.__name__} with a repr that raised {type(err).__name__}>"
     return text if len(text) <= _TEXT_OF_OTHERS else f"{text[:_TEXT_OF_OTHERS]}..."
 
 

@@ -188,7 +188,7 @@ class MCPTools:
         """Return the server's tools, synchronously."""
         return run_sync(self.aget_tools())
 
-    async def aretrieve(self, text: str) -> list[MCPTool]:  # noqa: ARG002 - what agents ask a retriever with
+    async def aretrieve(self, text: str) -> list[MCPTool]:  # noqa: ARG002 - the question of the agent
         """Return all tools of the server, so that this object can be an agent's ``tool_retriever``."""
         return await self.aget_tools()
 

@@ -250,7 +250,7 @@ class Connection:
             if not clock.expired():
                 raise
             raise MCPTimeoutError(
-                f"MCP server {self.label!r} took more than {timeout:g} s for {what} and was told to stop it; "
+                f"MCP server {self.label!r} took more than {timeout:g} s for {what} and was asked to stop it; "
                 "give MCPTools a longer timeout= if that is not enough"
             ) from err
 
@@ -295,10 +295,10 @@ class Connection:
         if reason := cause or message:
             text += f" ({reason})"
         if self._last_words.text:
-            text += f". Its last words:\n{self._last_words.text}"
+            text += f". Its last output:\n{self._last_words.text}"
         return MCPConnectionError(text)
 
-    # --- what the server sends by itself ------------------------------------------------------------------------------
+    # --- messages of the server ---------------------------------------------------------------------------------------
 
     async def _told(self, message: Any) -> None:
         if getattr(message, "method", None) == "notifications/tools/list_changed":
@@ -322,7 +322,7 @@ class Connection:
         if len({call.run for call in self._calls}) == 1:
             return list(self._calls)
         _log.warning(
-            "MCP server %r asks a question that belongs to none or to any of %d calls under way: declined",
+            "MCP server %r asks a question that belongs to one of %d calls in progress, or to none of them: declined",
             self.label,
             len(self._calls),
         )

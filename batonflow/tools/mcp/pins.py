@@ -112,8 +112,8 @@ def _checked(data: Any, place: str) -> dict[str, dict[str, Any]]:
 
 def _broken(place: str) -> str:
     return (
-        f"{place} is no record of pinned MCP tools. Nothing is trusted because of it: restore it, or remove it and "
-        "look at the tools before they are pinned anew"
+        f"{place} is not a record of pinned MCP tools, so it is not used: restore it, or remove it and review "
+        "the tools before they are pinned again"
     )
 
 

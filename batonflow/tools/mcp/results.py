@@ -29,7 +29,7 @@ def output_of(tool_name: str, arguments: dict[str, Any], result: Any) -> ToolOut
         # Servers should repeat structured content as text for models, but not all do.
         blocks.insert(0, TextBlock(text=json.dumps(structured, ensure_ascii=False)))
     if not blocks:
-        blocks = [TextBlock(text="The tool failed without saying why." if result.is_error else "Done; no output.")]
+        blocks = [TextBlock(text="The tool failed without an error text." if result.is_error else "Done; no output.")]
     output = ToolOutput(tool_name=tool_name, blocks=blocks, raw_input=arguments, is_error=bool(result.is_error))
     output.raw_output = output.content if structured is None else structured
     return output

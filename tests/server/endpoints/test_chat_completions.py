@@ -193,7 +193,7 @@ CALL = {
         ([CALL, {"role": "tool", "tool_call_id": "d", "content": "x"}], "no call before has the id 'd'"),
         ([CALL, *[{"role": "tool", "tool_call_id": "c", "content": "x"}] * 2], "no call before has the id 'c'"),
         ([{"role": "user", "content": None}], "messages.0.content: a message of the user has one"),
-        ([{**CALL, "role": "user", "content": "x"}], "only the assistant calls tools"),
+        ([{**CALL, "role": "user", "content": "x"}], "only the assistant can have tool_calls"),
     ],
 )
 async def test_a_history_that_no_model_takes_is_refused(before, says):
@@ -208,7 +208,7 @@ async def test_a_single_model_is_told():
         async with client:
             assert (await client.models.retrieve("adder")).id == "adder"
             assert (await client.models.retrieve("team/adder")).owned_by == "batonflow"
-            with pytest.raises(NotFoundError, match="no agent is called 'other'; there are adder, team/adder"):
+            with pytest.raises(NotFoundError, match="unknown model 'other'; the agents are adder, team/adder"):
                 await client.models.retrieve("other")
 
 
@@ -231,7 +231,7 @@ async def test_a_team_answers_with_the_words_of_whoever_has_the_last():
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
-        ({"model": "nobody"}, NotFoundError, "no agent is called 'nobody'; there are adder"),
+        ({"model": "nobody"}, NotFoundError, "unknown model 'nobody'; the agents are adder"),
         ({"messages": []}, BadRequestError, "messages"),
         ({"messages": [{"role": "assistant", "content": "x"}]}, BadRequestError, "the last message"),
         ({"n": 3}, BadRequestError, "n: "),
@@ -270,7 +270,7 @@ async def test_pictures_come_with_the_request_and_no_address_is_followed():
 
             assert await show(f"data:image/png;base64,{picture}") == "A lighthouse."
             for url in ("http://127.0.0.1:9/x.png", "file:///etc/passwd", "data:text/html,<b>", ""):
-                with pytest.raises(BadRequestError, match="image_url has to be a data: address"):
+                with pytest.raises(BadRequestError, match="image_url must be a data: address"):
                     await show(url)
     assert [(block.image_mimetype, block.url) for block in seen] == [("image/png", None)]
 
@@ -371,5 +371,5 @@ async def test_a_caller_who_hangs_up_cancels_the_run(stream):
 
 
 def test_two_agents_of_one_name_need_a_dict():
-    with pytest.raises(ValueError, match="Two agents are called 'adder': give a dict"):
+    with pytest.raises(ValueError, match="Two agents have the name 'adder': pass a dict"):
         chat_completions_app([adder(), adder()])

@@ -175,9 +175,9 @@ async def test_what_is_wrong_is_told_to_the_model_and_texts_of_errors_stay_insid
         silent = await client.call_tool("writer", {"message": 5})
     assert all(result.is_error for result in (missing, unknown, failed, silent))
     assert text_of(missing) == "sku: Field required"
-    assert text_of(unknown) == "no tool is called 'bakery'; there are shop, writer"
+    assert text_of(unknown) == "unknown tool 'bakery'; the tools are shop, writer"
     assert re.fullmatch(r"run mcp-shop-\w+ failed with an error", text_of(failed))
-    assert text_of(silent) == "the argument message has to be a text"
+    assert text_of(silent) == "the argument message must be a text"
 
 
 @ERAS
@@ -392,7 +392,7 @@ async def test_only_runs_that_a_call_of_the_tool_began_can_be_gone_on_with(conne
         waits = painter.run(run_id="from-elsewhere")
         for state in (own, "mcp-paint-1234", "from-elsewhere", "mcp-paint-nobody", "mcp-paint-../x", "mcp-paint- ", ""):
             result = await client.session.call_tool("paint", {}, request_state=state, allow_input_required=True)
-            assert text_of(result) == "the run that was to go on is not there any more: call the tool again"
+            assert text_of(result) == "the run to continue has ended: call the tool again"
         assert not waits.is_done()
         await waits.cancel_run()
         again = await client.session.call_tool("echo", {}, request_state=own, allow_input_required=True)

@@ -58,7 +58,7 @@ async def test_scrubbing_shows_graph_state_and_list_of_that_instant(browser: Chr
         await watched.lit(count="idle")
         assert (await future_types(watched))[0] == "Tick"
         await watched.page.get_by_role("tab", name="State").click()
-        assert "There is no state at this moment." in (await watched.texts("#panel-state"))[0]
+        assert "The state is empty at this moment." in (await watched.texts("#panel-state"))[0]
         await slider.focus()
         await watched.presses("ArrowRight", "ArrowRight", "ArrowRight")
         assert await slider.get_attribute("aria-valuenow") == "3"

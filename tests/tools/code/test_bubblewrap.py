@@ -27,7 +27,7 @@ class TestMissing:
 
     def test_other_systems_are_sent_to_monty(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "platform", "darwin")
-        with pytest.raises(SandboxUnavailableError, match=r"Linux only: take MontyExecutor\(\)"):
+        with pytest.raises(SandboxUnavailableError, match=r"Linux only: use MontyExecutor\(\)"):
             BubblewrapExecutor()
 
 

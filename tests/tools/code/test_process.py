@@ -99,7 +99,7 @@ class TestItsProcess:
         turn = await session.start(code)
         assert isinstance(turn, Failed)
         assert (turn.kind, turn.session_lost) == ("crash", True)
-        assert "all variables are gone" in turn.text
+        assert "all variables are lost" in turn.text
         assert session.snippet == 2
         turn = await session.start("x")
         assert isinstance(turn, Failed)

@@ -88,7 +88,7 @@ class Array:
          {"when": "2026-01-02", "inner": [{"when": "2026-01-03", "inner": []}]}),
         (Array(), [1, 2]),
         (int, "<class 'int'>"),
-        (Rude(), "<Rude whose repr raised OSError>"),
+        (Rude(), "<Rude with a repr that raised OSError>"),
     ],
     ids=lambda one: type(one).__name__,
 )  # fmt: skip

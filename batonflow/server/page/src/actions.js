@@ -1,4 +1,4 @@
-// What can be done with a run: cancel it, fork it, take it away as a file.
+// Actions on a run: cancel, fork, save as a file.
 
 import { attempt, button, dialog, h, notice } from "./dom.js";
 import { stateAt } from "./instants.js";
@@ -11,7 +11,7 @@ export function cancelDialog(session) {
   const body = h(
     "div",
     { class: "stack" },
-    h("p", { text: "Steps that are running are interrupted. What was committed stays." }),
+    h("p", { text: "Running steps are interrupted. Committed data stays." }),
     h(
       "div",
       { class: "actions" },
@@ -81,7 +81,7 @@ export async function forkDialog(session, commit) {
   });
 }
 
-// In pieces, as this very text stands in a script element.
+// In pieces, because this text is itself inside a script element.
 const PLACE = ["<", 'script type="application/json" id="run"></', "script>"].join("");
 const POLICY = '<meta name="policy"';
 
@@ -91,7 +91,7 @@ export async function exportRun(session) {
   const { handler, representation, model } = session;
   const data = JSON.stringify({ handler, representation, entries: model.entries }).replaceAll("<", "\\u003c");
   const [opening, closing] = PLACE.split("></");
-  // A function, as the text may contain what means something in a replacement.
+  // A function, because the text may contain replacement patterns.
   const file = page
     .replace(PLACE, () => `${opening}>${data}</${closing}`)
     .replace(POLICY, '<meta http-equiv="Content-Security-Policy"');

@@ -1,4 +1,4 @@
-// What agents said and did, in order: messages, calls of tools with their results, tokens, cost and how long it took.
+// Turns of agents, in order: messages, tool calls with their results, tokens, cost and duration.
 
 import { button, fill, h } from "./dom.js";
 import { brief, compact, duration, money } from "./format.js";
@@ -7,7 +7,7 @@ import { answersOf } from "./usage.js";
 
 const SHOWN = 60;
 
-/** Whether there is anything of agents in a run. @param {import("./session.js").Session} session */
+/** Returns true if the run has events of agents. @param {import("./session.js").Session} session */
 export const hasAgents = (session) =>
   session.rows().some((row) => row.type === "AgentOutput" || row.type === "AgentStream");
 
@@ -40,7 +40,7 @@ export function showAgents(session, place) {
         h("div", { class: "say", text: row.value?.response ?? "" }),
       ),
     ),
-    !cards.length && !speaking.length && h("p", { class: "empty", text: "No agent has said anything at this moment." }),
+    !cards.length && !speaking.length && h("p", { class: "empty", text: "No agent has answered at this moment." }),
   );
 }
 
@@ -90,7 +90,7 @@ function turn(session, row, results) {
   );
 }
 
-/** How long the first piece of text took. @param {import("./model.js").Row} row */
+/** The time to the first piece of text. @param {import("./model.js").Row} row */
 function first(row) {
   const stream = row.entry?.events?.find((event) => event.type === "AgentStream" && event.ts !== undefined);
   return stream && row.attempt ? `first token ${duration(stream.ts - row.attempt.began)}` : "";

@@ -51,7 +51,7 @@ function block(one) {
   return h("div", { class: "other-block" }, h("small", { text: kind }), valueTree(one, { open: 0 }));
 }
 
-/** A call of a tool, with what came of it. @param {string} name @param {any} args @param {any} [result] @param {string} [note] */
+/** A tool call, with its result. @param {string} name @param {any} args @param {any} [result] @param {string} [note] */
 export function toolCall(name, args, result, note = "") {
   const failed = result?.is_error === true;
   return h(

@@ -1,4 +1,4 @@
-// Elements made by hand. Text is only ever put in as text: nothing here, or anywhere else, parses markup.
+// Helpers to create elements. Text is always set as text: the page never parses markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -8,7 +8,7 @@ const SVG = "http://www.w3.org/2000/svg";
  */
 
 /**
- * Sets what an element has: `class`, `text`, `on` (handlers by event), `style` and `data` (by name), properties that
+ * Sets the properties of an element: `class`, `text`, `on` (handlers by event), `style` and `data` (by name), properties that
  * have no attribute (`value`, `checked`, `disabled`, ...), else attributes; null and false leave them out.
  * @param {Element} element @param {Props} props
  */
@@ -54,7 +54,7 @@ function shown(children) {
     .map((child) => (child instanceof Node ? child : String(child)));
 }
 
-/** Replaces what an element holds. @param {Element} element @param {...(Child | Child[])} children */
+/** Replaces the content of an element. @param {Element} element @param {...(Child | Child[])} children */
 export function fill(element, ...children) {
   element.replaceChildren(...shown(children));
 }
@@ -83,7 +83,7 @@ export function icon(name) {
 }
 
 /**
- * A button. With an icon alone the label is its name for those who do not see it.
+ * A button. With only an icon, the label is its accessible name.
  * @param {string} label @param {() => void} pressed
  * @param {{icon?: keyof typeof ICONS, class?: string, bare?: boolean, title?: string, disabled?: boolean}} [options]
  */
@@ -100,7 +100,7 @@ export function button(label, pressed, options = {}) {
 }
 
 /**
- * A modal dialog that is shown at once and goes away when it is closed (Escape, a button, `close()`).
+ * A modal dialog that opens at once and is removed when it is closed (Escape, a button, `close()`).
  * @param {string} title @param {Child | Child[]} content @param {string} [css] @returns {HTMLDialogElement}
  */
 export function dialog(title, content, css = "") {
@@ -121,7 +121,7 @@ export function dialog(title, content, css = "") {
 
 let dialogs = 0;
 
-/** Says something at the edge of the page for a few seconds. @param {string} text @param {boolean} [bad] */
+/** Shows a message at the edge of the page for a few seconds. @param {string} text @param {boolean} [bad] */
 export function notice(text, bad = false) {
   const place = document.getElementById("notices");
   const note = h("div", { class: bad ? "notice bad" : "notice", text });
@@ -129,7 +129,7 @@ export function notice(text, bad = false) {
   setTimeout(() => note.remove(), bad ? 9000 : 4000);
 }
 
-/** Runs what a person asked for, and says what went wrong. @param {() => Promise<any>} work */
+/** Runs an action of the user, and shows its error. @param {() => Promise<any>} work */
 export async function attempt(work) {
   try {
     return await work();
@@ -152,7 +152,7 @@ export function oncePerFrame(work) {
   };
 }
 
-/** Puts a text on the clipboard; where that is not allowed, says so. @param {string} text */
+/** Puts a text on the clipboard, or shows that this is not allowed. @param {string} text */
 export async function copy(text) {
   await attempt(async () => {
     if (!navigator.clipboard) throw new Error("This page may not use the clipboard here.");

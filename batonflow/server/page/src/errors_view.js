@@ -1,4 +1,4 @@
-// What went wrong, with its traceback and the attempts before and after.
+// Errors, with tracebacks and the attempts before and after.
 
 import { button, fill, h } from "./dom.js";
 import { clock, duration, shortName } from "./format.js";
@@ -31,7 +31,7 @@ export function troubles(model) {
   return [...found.values()].filter((attempts) => attempts.some((attempt) => attempt.state === "failed"));
 }
 
-/** Calls of tools that failed; the agent is told of it, and goes on. @param {import("./model.js").RunModel} model */
+/** Failed tool calls; the agent reads the error and continues. @param {import("./model.js").RunModel} model */
 export function failedCalls(model) {
   const found = new Map();
   for (const row of model.rows) {
@@ -69,7 +69,7 @@ export function showErrors(session, place) {
   fill(place, end, cards, calls, nothing);
 }
 
-/** What a tool gave back, as text. @param {any} output */
+/** The output of a tool, as text. @param {any} output */
 const outputText = (output) =>
   String(output?.content ?? (output?.blocks ?? []).map((block) => block.text ?? "").join(" ")) || "It gave no reason.";
 
@@ -88,7 +88,7 @@ function callCard(session, row) {
       button("Show", () => session.select(row), { class: "quiet" }),
     ),
     h("p", { class: "failure-text", text: outputText(output) }),
-    h("p", { class: "muted", text: "The agent was told, and went on." }),
+    h("p", { class: "muted", text: "The agent read the error and continued." }),
   );
 }
 

@@ -1,4 +1,4 @@
-// The list of events. However many there are, only those in sight are elements.
+// The list of events. Only visible rows are elements.
 
 import { fill, h, oncePerFrame } from "./dom.js";
 import { brief, duration, shortName } from "./format.js";
@@ -156,7 +156,7 @@ export class EventList {
     while (this.#pool.length > wanted + 2 * BEYOND) this.#pool.pop().remove();
     const { instant, selected, model } = this.session;
     const chosen = this.#placeOf(selected);
-    // A row keeps its element while it is in sight, so that scrolling writes only what is new.
+    // A row keeps its element while it is visible, so that scrolling writes only new rows.
     for (let place = first; place < last; place++) {
       const line = this.#pool[place % this.#pool.length];
       show(line, this.#rows[place], place, this.#rows.length, model.from);
@@ -173,7 +173,7 @@ export class EventList {
     else this.list.removeAttribute("aria-activedescendant");
   }
 
-  /** Brings the last row of the shown instant into sight. */
+  /** Scrolls to the last row of the chosen instant. */
   #toInstant() {
     const { instant } = this.session;
     let [low, high] = [0, this.#rows.length];
@@ -232,19 +232,19 @@ function show(line, row, place, all, from) {
   line.style.transform = `translateY(${place * HEIGHT}px)`;
   line.setAttribute("aria-posinset", String(place + 1));
   line.setAttribute("aria-setsize", String(all));
-  // What is the same already is left alone: every write makes the browser look again at how the row is drawn.
+  // Equal values are not written: every write makes the browser compute the layout of the row again.
   if (line.dataset.kind !== row.kind) line.dataset.kind = row.kind;
   if (line.dataset.how !== row.how) line.dataset.how = row.how;
-  const [time, commit, step, type, told, how] = line.cells;
+  const [time, commit, step, type, content, how] = line.cells;
   time.textContent = row.at > from ? `+${duration(row.at - from)}` : row.at < from ? "before" : "0";
   commit.textContent = row.commit ?? "…";
   step.textContent = [row.path, row.step, row.agent].filter(Boolean).join(" · ") || "run";
   type.textContent = shortName(row.type);
-  told.textContent = summary(row);
+  content.textContent = summary(row);
   how.textContent = row.how;
 }
 
-/** What a row says in one line. @param {Row} row */
+/** The text of a row, in one line. @param {Row} row */
 function summary(row) {
   const { value } = row;
   if (row.kind === "failure") return value.message || "";

@@ -56,7 +56,7 @@ export function clock(seconds) {
 /** A day and time. @param {number} seconds wall-clock */
 export const moment = (seconds) => `${new Date(seconds * 1000).toISOString().slice(0, 10)} ${clock(seconds)}`;
 
-/** How long ago something was. @param {string | number | null | undefined} when ISO-8601, or wall-clock seconds */
+/** The time since an event. @param {string | number | null | undefined} when ISO-8601, or wall-clock seconds */
 export function ago(when) {
   const seconds = instant(when);
   if (seconds === null) return "–";
@@ -74,14 +74,14 @@ export function instant(when) {
   return Number.isNaN(value) ? null : value / 1000;
 }
 
-/** The fields of an event; those that its class does not declare stand with the others. @param {any} value */
+/** The fields of an event, with the undeclared ones on the same level. @param {any} value */
 export function fieldsOf(value) {
   const { _data: data, ...declared } = value ?? {};
   return data && typeof data === "object" ? { ...data, ...declared } : (value ?? {});
 }
 
 /** The last part of a dotted name. @param {string | null | undefined} name */
-/** How long a run has taken, in seconds. @param {Record<string, any>} run @param {number} [last] when something of it was written last */
+/** The duration of a run, in seconds. @param {Record<string, any>} run @param {number} [last] time of its last event */
 export function took(run, last) {
   const started = instant(run.started_at);
   const end = instant(run.completed_at) ?? last ?? (run.status === "running" ? Date.now() / 1000 : instant(run.updated_at));
@@ -116,7 +116,7 @@ export function brief(value, room = 200) {
   return cut(text || (Object.keys(value).length ? "…" : ""), room);
 }
 
-/** What tells an event from others of its class: its texts, and its numbers with their names. @param {any} value */
+/** The distinctive part of an event: its texts, and its numbers with their names. @param {any} value */
 export function gist(value) {
   const parts = Object.entries(value ?? {}).filter(([, part]) => typeof part === "string" || typeof part === "number");
   return cut(parts.map(([name, part]) => (typeof part === "string" ? part : `${name} ${part}`)).join(" · "), 60);
@@ -125,7 +125,7 @@ export function gist(value) {
 /** @param {string} text @param {number} room */
 const cut = (text, room) => (text.length > room ? `${text.slice(0, room - 1)}…` : text);
 
-/** Whether something was left out of a value for its size. @param {any} value @returns {boolean} */
+/** Returns true if a part of a value was omitted for its size. @param {any} value @returns {boolean} */
 export function hasLarge(value) {
   if (value === null || typeof value !== "object") return false;
   return "$large" in value || Object.values(value).some(hasLarge);

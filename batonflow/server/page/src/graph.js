@@ -1,4 +1,4 @@
-// The drawing of the workflow, lit up as the run was at the chosen instant.
+// The drawing of the workflow, with the status of the run at the chosen instant.
 
 import { button, fill, h, oncePerFrame, s } from "./dom.js";
 import { graphAt } from "./instants.js";
@@ -37,7 +37,7 @@ const WORDS = {
   cancelled: "cancelled",
 };
 
-/** Builds the known parts of a drawing anew; everything else in it stays behind. @param {Element} source @returns {Element | null} */
+/** Rebuilds the known parts of a drawing, and drops everything else. @param {Element} source @returns {Element | null} */
 function rebuilt(source) {
   if (!ALLOWED.has(source.localName)) return null;
   const copy = s(source.localName);
@@ -54,7 +54,7 @@ function rebuilt(source) {
 
 /** The graph alone of a drawing. @param {string} text @returns {Element | null} */
 function drawing(text) {
-  // Its own style is not wanted here, and would be reported as refused.
+  // Its own style is dropped, because the policy would refuse and report it.
   const bare = text.replace(/<style>[\s\S]*?<\/style>/g, "");
   const parsed = new DOMParser().parseFromString(bare, "image/svg+xml");
   const graph = parsed.querySelector("g.bf-graph");
@@ -113,7 +113,7 @@ export class Graph {
     if (!graph) {
       fill(
         this.frame,
-        h("p", { class: "empty", text: "The code of this workflow is not served here, so there is no graph of it." }),
+        h("p", { class: "empty", text: "The server does not have the code of this workflow, so it has no graph." }),
       );
       return;
     }
@@ -139,7 +139,7 @@ export class Graph {
       s("text", { y: 3.8 }),
     );
     const place = node.getAttribute("transform");
-    // Beside the node: its name is what stands in it.
+    // Beside the node, which already contains its name.
     node.badge = s(
       "g",
       { class: "count empty", transform: place, data: { count: node.dataset.node }, "aria-hidden": "true" },
@@ -300,7 +300,7 @@ export class Graph {
 /** @param {string} path @param {string} name */
 const join = (path, name) => (path ? `${graphPath(path)}/${name}` : name);
 
-/** How often an arrow between a workflow and its child was taken: as often as its end in the child took part. */
+/** The count of an arrow between a workflow and its child: the count of its end in the child. */
 function across(name, nodes) {
   const [source, target] = name.split("->");
   if (source.split("/").length === target.split("/").length) return 0;

@@ -1,4 +1,4 @@
-// One event, or one attempt of a step, in full: what it says, what led to it, what came of it.
+// One event, or one attempt of a step, in full: its content, its causes and its effects.
 
 import { button, fill, h } from "./dom.js";
 import { brief, clock, duration, hasLarge, shortName } from "./format.js";
@@ -35,7 +35,7 @@ export class Inspector {
         this.body,
         h("p", {
           class: "empty",
-          text: "Choose an event or a bar to see what it says, what led to it and what came of it.",
+          text: "Choose an event or a bar to see its content, its causes and its effects.",
         }),
       );
     this.body.scrollTop = 0;
@@ -149,7 +149,7 @@ export class Inspector {
     return parts;
   }
 
-  /** How to get what was left out of a row's value. @param {import("./model.js").Row} row */
+  /** The loader of the rest of a row's value. @param {import("./model.js").Row} row */
   #fetching(row) {
     if (this.session.source.embedded || !row.entry || !hasLarge(row.value)) return null;
     return async () => {

@@ -1,4 +1,4 @@
-// A run as it was at some instant: what had happened to each part of the graph, and what its state was.
+// A run at an instant: the status of each part of the graph, and the state.
 
 import { graphPath } from "./model.js";
 
@@ -17,7 +17,7 @@ export function instantOf(model, commit) {
   return { commit: known.commit, time: known.at, newest: false };
 }
 
-/** How an attempt stood at an instant. @param {import("./model.js").Attempt} attempt @param {number} time @returns {NodeState} */
+/** The status of an attempt at an instant. @param {import("./model.js").Attempt} attempt @param {number} time @returns {NodeState} */
 export function attemptAt(attempt, time) {
   if (attempt.began > time) return "idle";
   const stretch = attempt.stretches.find((one) => one.from <= time && time < one.to);
@@ -29,7 +29,7 @@ export function attemptAt(attempt, time) {
 const goesOn = (state) => state === "running" || state === "waiting";
 
 /**
- * How often each node and edge took part up to an instant, and how the nodes stood.
+ * The counts of nodes and edges up to an instant, and the status of the nodes.
  * @param {RunModel} model @param {Instant} instant @returns {GraphState}
  */
 export function graphAt(model, instant) {
@@ -72,7 +72,7 @@ function count(found, name, state, times) {
     return;
   }
   node.count += times;
-  // An attempt that failed and was made again successfully leaves no mark: what came last counts.
+  // The last attempt counts: a failure before a success leaves no mark.
   if (goesOn(state) || !goesOn(node.state)) node.state = state;
 }
 
@@ -121,7 +121,7 @@ export function pathsWithState(model) {
 }
 
 /**
- * The parts in which two values differ, as a list of where and what.
+ * The differences of two values, as a list of places and values.
  * @param {any} before @param {any} after @param {string} [where] @param {any[]} [found]
  * @returns {{where: string, before: any, after: any}[]}
  */

@@ -1,4 +1,4 @@
-// What the keyboard does everywhere, and the page that says so.
+// Global keyboard shortcuts, and their help page.
 
 import { dialog, h } from "./dom.js";
 
@@ -7,11 +7,11 @@ export const KEYS = [
   ["j  k", "Next and previous event"],
   ["[  ]", "One commit back and on"],
   ["Home  End", "First commit, newest commit (on the scrubber)"],
-  ["c", "Go to what caused the selected event"],
-  ["e", "Go to what it led to"],
+  ["c", "Go to the cause of the selected event"],
+  ["e", "Go to its effect"],
   ["1 … 6", "Tabs"],
   ["+  −", "Zoom the timeline"],
-  ["f", "Fork from the shown moment"],
+  ["f", "Fork from the chosen moment"],
   ["t", "Light, dark or as the system has it"],
   ["Esc", "Close, clear the search, drop the selection"],
   ["?", "This help"],

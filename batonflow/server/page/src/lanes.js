@@ -1,4 +1,4 @@
-// Which bar of the timeline stands in which lane, and in which of its rows.
+// The lanes and rows of the timeline's bars.
 
 /**
  * @typedef {import("./model.js").Attempt} Attempt
@@ -22,7 +22,7 @@ export function lanesOf(session, by) {
   for (const attempt of model.attempts) {
     if (!colours.has(attempt.step)) colours.set(attempt.step, colours.size % 8);
     const one = laneFor(lanes, attempt.path, attempt.step, attempt.agent, by);
-    // What a fork shares with its parent was over before it began.
+    // The part that a fork shares with its parent ended before the fork began.
     if (attempt.end >= model.from || attempt.state === "waiting") one.attempts.push(attempt);
   }
   for (const { path, step, began } of session.running.values()) {
@@ -41,7 +41,7 @@ export function lanesOf(session, by) {
   return { lanes: found, height: top, colours };
 }
 
-/** Children stand behind the lanes of the workflow they belong to. @param {Lane[]} lanes */
+/** Children follow the lanes of their parent workflow. @param {Lane[]} lanes */
 function ordered(lanes) {
   const paths = [...new Set(lanes.map((one) => one.path))].sort((one, other) => (one < other ? -1 : 1));
   return paths.flatMap((path) => lanes.filter((one) => one.path === path));
@@ -60,7 +60,7 @@ function laneFor(lanes, path, step, agent, by) {
   return found;
 }
 
-/** An attempt of which nothing is committed yet. @returns {Attempt} */
+/** An attempt without committed data. @returns {Attempt} */
 function underway(path, step, began) {
   return {
     key: "",

@@ -15,7 +15,7 @@ const root = document.getElementById("main");
 /** @type {() => void} */ let stop = () => {};
 /** @type {string | null | undefined} */ let shown;
 
-/** Shows what the address names, unless it is there already. */
+/** Opens the view of the address, unless it is open already. */
 async function show() {
   const run = data ? data.handler.handler_id : (place().run ?? null);
   if (run === shown) return;
@@ -52,7 +52,7 @@ fill(
   button("Keys", helpDialog, { icon: "help", bare: true }),
 );
 document.getElementById("skip").addEventListener("click", (event) => {
-  // The part behind the # says which run is shown.
+  // The part after the # names the run.
   event.preventDefault();
   root.focus();
 });

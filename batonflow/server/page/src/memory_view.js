@@ -1,4 +1,4 @@
-// What agents remember at the chosen instant: conversations found in the state, as messages.
+// Memory of agents at the chosen instant: conversations in the state, as messages.
 
 import { attempt, button, fill, h } from "./dom.js";
 import { hasLarge } from "./format.js";

@@ -1,4 +1,4 @@
-// What is known of a run: the entries of its trace, and what follows from them.
+// The data of a run: the entries of its trace, and derived values.
 
 /**
  * @typedef {{number: number | null, how: string, type: string, qualified_name: string, value: any, seq?: number,
@@ -69,7 +69,7 @@ export class RunModel {
     }
   }
 
-  /** Puts a whole entry in the place of one whose large values were left out. @param {Entry} whole */
+  /** Replaces an entry without its large values by the complete entry. @param {Entry} whole */
   replace(whole) {
     const known = this.byId.get(whole.id);
     if (!known) return;
@@ -91,7 +91,7 @@ export class RunModel {
     return this.commits[Math.max(0, low - 1)]?.commit ?? 0;
   }
 
-  /** Where a commit stands among all. @param {number} commit */
+  /** The position of a commit. @param {number} commit */
   placeOf(commit) {
     let [low, high] = [0, this.commits.length];
     while (low < high) {
@@ -107,7 +107,7 @@ export class RunModel {
     return this.commits[this.placeOf(commit)]?.at ?? this.to;
   }
 
-  /** The events that led to what a row tells. @param {Row} row @returns {Row[]} */
+  /** The events that caused a row. @param {Row} row @returns {Row[]} */
   causesOf(row) {
     const causes = row.entry?.causes ?? row.attempt?.causes ?? [];
     return causes.map(([id, place]) => this.#rowOf(id, place)).filter((cause) => cause !== null);
@@ -119,7 +119,7 @@ export class RunModel {
     return this.consumers.get(`${row.entry.id}:${row.event.number}`) ?? [];
   }
 
-  /** What an attempt made. @param {Attempt} attempt @returns {Row[]} */
+  /** The events that an attempt produced. @param {Attempt} attempt @returns {Row[]} */
   rowsOf(attempt) {
     return attempt.entries.flatMap((entry) =>
       (entry.events ?? []).map((event) => this.rowById.get(rowId(entry, event))).filter((row) => row !== undefined),
@@ -183,7 +183,7 @@ export class RunModel {
       }
     }
     const last = attempt.stretches.at(-1);
-    // What the parent of a fork began goes on when the fork begins.
+    // Attempts that the parent of a fork began continue when the fork begins.
     const apart = own && last && last.to < this.began;
     if (last && attempt.state !== "waiting" && !apart) last.to = Math.max(last.to, entry.at);
     else {
@@ -200,8 +200,8 @@ export class RunModel {
   }
 
   /**
-   * Records are written some time after what they tell: an event was there when the step that takes it began, and a step
-   * had ended when what it returned was taken.
+   * Records are written some time after their events: an event existed when its receiving step began, and a step
+   * had ended when its result was received.
    */
   #cameBefore(id, place, began) {
     const row = this.#rowOf(id, place);
@@ -222,7 +222,7 @@ export class RunModel {
     return null;
   }
 
-  /** The agent whose event, or whose step's event, an attempt takes. @param {Attempt} attempt */
+  /** The agent of the event, or of the step's event, that an attempt receives. @param {Attempt} attempt */
   #inherited(attempt) {
     for (const [id, place] of attempt.causes) {
       const cause = this.#rowOf(id, place);
@@ -273,9 +273,9 @@ export class RunModel {
     }
   }
 
-  /** @param {Entry} entry @param {Attempt | null} attempt @param {Partial<Row>} told */
-  #addRow(entry, attempt, told) {
-    const agent = told.value?.current_agent_name;
+  /** @param {Entry} entry @param {Attempt | null} attempt @param {Partial<Row>} fields */
+  #addRow(entry, attempt, fields) {
+    const agent = fields.value?.current_agent_name;
     const row = {
       index: this.rows.length,
       kind: "note",
@@ -288,14 +288,14 @@ export class RunModel {
       commit: entry.commit,
       seq: null,
       attempt,
-      ...told,
+      ...fields,
     };
     this.rows.push(row);
     this.rowById.set(row.id, row);
   }
 }
 
-/** In which order the events of an attempt are told. */
+/** The order of an attempt's events. */
 const ORDER = ["came", "streamed", "sent", "asked", "returned"];
 const NOTES = { edited: "State edited", restored: "Taken up again", dropped: "Dropped" };
 
@@ -311,7 +311,7 @@ function agentIn(entry) {
   return "";
 }
 
-/** A question that stands on the stream as well is one event. @param {Entry} entry @param {TraceEvent} event */
+/** A question that is also on the stream is one event. @param {Entry} entry @param {TraceEvent} event */
 function isStreamedToo(entry, event) {
   const value = JSON.stringify(event.value);
   return entry.events.some(

@@ -6,7 +6,7 @@ import { roundStep } from "./scale.js";
 
 /** @type {Record<string, string>} */ let known = {};
 
-/** Forgets the colours, as light and dark were exchanged. */
+/** Drops the cached colours after a change of light and dark. */
 export function forgetColours() {
   known = {};
 }
@@ -42,7 +42,7 @@ export function sized(canvas, width, height) {
  * @typedef {{x: (time: number) => number, width: number, scale: import("./scale.js").Scale, perPixel: number}} View
  */
 
-/** Where round times lie, with their texts. @param {View} view @returns {{x: number, text: string}[]} */
+/** The places of round times, with their texts. @param {View} view @returns {{x: number, text: string}[]} */
 export function marks(view) {
   const { scale, width } = view;
   const step = roundStep(view.perPixel * 90);
@@ -65,7 +65,7 @@ export function marks(view) {
   return found;
 }
 
-/** A length of time, fine enough to tell it from the next. @param {number} at @param {number} step */
+/** A duration, precise enough to differ from the next one. @param {number} at @param {number} step */
 function markText(at, step) {
   const places = Math.ceil(-Math.log10(step));
   return at < 1 || at >= 60 || places < 1 ? duration(at) : `${at.toFixed(Math.min(places, 6))} s`;
@@ -95,10 +95,10 @@ export function grid(context, view, height, texts) {
 }
 
 /**
- * A bar: what was running, and between it what waited.
+ * A bar: the running parts, and the waits between them.
  * @param {CanvasRenderingContext2D} context @param {View} view @param {import("./model.js").Attempt} attempt
  * @param {number} y @param {string} tint @param {{selected?: boolean, text?: string, until?: number}} options
- * @returns {boolean} whether it was wide enough to be seen by itself
+ * @returns {boolean} true if it was wide enough to be visible
  */
 export function bar(context, view, attempt, y, tint, { selected = false, text = "", until = attempt.end } = {}) {
   const from = view.x(attempt.began);
@@ -118,7 +118,7 @@ export function bar(context, view, attempt, y, tint, { selected = false, text = 
     context.lineWidth = 2;
     context.strokeRect(from - 1, y - 1, to - from + 2, height + 2);
   }
-  // The text stands in the longest part that runs.
+  // The text is in the longest running part.
   const runs = attempt.stretches
     .filter((one) => !one.wait)
     .map((one) => [view.x(one.from), view.x(Math.min(one.to, until))]);
@@ -168,7 +168,7 @@ function waited(context, from, to, y) {
   context.setLineDash([]);
 }
 
-/** From what led to something to it. @param {CanvasRenderingContext2D} context @param {number[]} from @param {number[]} to */
+/** An arrow from a cause to its effect. @param {CanvasRenderingContext2D} context @param {number[]} from @param {number[]} to */
 export function arrow(context, from, to) {
   const [x0, y0, x1, y1] = [...from, ...to];
   const bend = Math.max(14, Math.abs(x1 - x0) / 2);

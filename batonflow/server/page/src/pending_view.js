@@ -1,4 +1,4 @@
-// Open questions and approvals: banners that say so, and forms to answer.
+// Open questions and approvals: banners, and forms for answers.
 
 import { attempt, button, dialog, fill, h, notice } from "./dom.js";
 import { brief, fieldsOf, shortName } from "./format.js";
@@ -30,7 +30,7 @@ export function showPending(session, place) {
     );
     return;
   }
-  // Of a run in a file only its records tell what it waits for.
+  // In a file, only the records contain the waits of the run.
   const waits = handler.status === "running" && session.source.embedded ? model.openWaits() : [];
   fill(
     place,

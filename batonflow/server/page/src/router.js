@@ -23,6 +23,6 @@ export function note(changed) {
   try {
     history.replaceState(null, "", address({ ...place(), ...changed }));
   } catch {
-    // A frame made from a text has no address of its own.
+    // A frame created from a text does not have its own address.
   }
 }

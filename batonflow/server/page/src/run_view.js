@@ -1,4 +1,4 @@
-// One run: its head, the panes, and what connects them.
+// One run: its head, the panes, and their connections.
 
 import { cancelDialog, exportRun, forkDialog } from "./actions.js";
 import { AgentsTab, ErrorsTab, MemoryTab, StateTab, SummaryTab, Tabs } from "./tabs.js";
@@ -19,7 +19,7 @@ import { Timeline } from "./timeline.js";
 import { sums } from "./usage.js";
 
 /**
- * Shows a run; returns what stops it.
+ * Shows a run, and returns a function that stops it.
  * @param {any} source @param {string} id @param {HTMLElement} root @returns {Promise<() => void>}
  */
 export async function runView(source, id, root) {
@@ -89,7 +89,7 @@ export async function runView(source, id, root) {
   return stop;
 }
 
-/** Goes to what the address names. @param {Session} session @param {Tabs} tabs */
+/** Goes to the target of the address. @param {Session} session @param {Tabs} tabs */
 function arrive(session, tabs) {
   const wanted = place();
   if (wanted.tab) tabs.choose(wanted.tab);
@@ -137,7 +137,7 @@ function headOf(session, fork) {
     ? []
     : [
         !isOver(handler) && button("Cancel", () => cancelDialog(session), { icon: "stop" }),
-        button("Fork", () => fork(session.instant.commit), { icon: "fork", title: "Fork from the shown moment" }),
+        button("Fork", () => fork(session.instant.commit), { icon: "fork", title: "Fork from the chosen moment" }),
         button("Export", () => void attempt(() => exportRun(session)), {
           icon: "down",
           title: "Save as one HTML file",

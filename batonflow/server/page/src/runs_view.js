@@ -12,7 +12,7 @@ const STATUSES = ["running", "completed", "failed", "cancelled"];
 
 const COLUMNS = ["Status", "Run", "Workflow", "Started", "Took", "Tokens", "Cost", "Commits"];
 
-/** @param {any} source @param {HTMLElement} root @returns {() => void} what stops it */
+/** @param {any} source @param {HTMLElement} root @returns {() => void} a function that stops it */
 export function runsView(source, root) {
   // The run before the first of each page gone through, to find the way back.
   const trail = [undefined];
@@ -107,7 +107,7 @@ function layout(controls, rows, pager) {
   );
 }
 
-/** Adds the workflows of the server to those that can be chosen. @param {any} source @param {HTMLSelectElement} select @param {string} chosen */
+/** Adds the workflows of the server to the choices. @param {any} source @param {HTMLSelectElement} select @param {string} chosen */
 async function offer(source, select, chosen) {
   for (const name of await source.workflows()) {
     if (name !== chosen) select.append(h("option", { value: name, text: shortName(name) }));
@@ -152,7 +152,7 @@ function line(run) {
 /** @param {any} source @param {string} preferred */
 async function startDialog(source, preferred) {
   const names = await source.workflows();
-  if (!names.length) throw new Error("This server has no workflow.");
+  if (!names.length) throw new Error("This server does not have any workflows.");
   const place = h("div", {});
   let form = null;
   const select = h(

@@ -1,13 +1,13 @@
-// From time to place on the timeline. Long stretches in which nothing runs can be squeezed.
+// From time to place on the timeline. Long idle stretches can be compressed.
 
 /** @typedef {{from: number, to: number}} Span */
 
-// A gap is long when it is a large part of the time in which something ran, and long for a person too.
+// A gap is long if it is a large part of the running time, and long for a person too.
 const LONG = 0.12;
 const NOTICEABLE = 0.1;
 const SQUEEZED = 0.045;
 
-/** The time in which something runs. @param {Span[]} spans @returns {Span[]} apart from each other, in order */
+/** The running time. @param {Span[]} spans @returns {Span[]} apart from each other, in order */
 export function union(spans) {
   /** @type {Span[]} */ const found = [];
   for (const { from, to } of [...spans].sort((one, other) => one.from - other.from)) {
@@ -21,7 +21,7 @@ export function union(spans) {
 export class Scale {
   /**
    * @param {number} from @param {number} to wall-clock seconds @param {Span[]} busy when something runs
-   * @param {boolean} squeeze whether long gaps between are made short
+   * @param {boolean} squeeze true to compress long gaps
    */
   constructor(from, to, busy, squeeze) {
     this.from = from;

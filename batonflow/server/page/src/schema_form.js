@@ -1,4 +1,4 @@
-// Forms made from a JSON Schema: a field for each property, checked before anything is sent, or the whole as JSON.
+// Forms built from a JSON Schema: a field for each property, checked before anything is sent, or the whole as JSON.
 
 import { h } from "./dom.js";
 
@@ -42,10 +42,10 @@ function kindOf(schema) {
 
 /**
  * A form's fields for an object's schema.
- * @param {Schema} schema @param {{values?: Record<string, any>, skip?: string[]}} [options] values that stand there
+ * @param {Schema} schema @param {{values?: Record<string, any>, skip?: string[]}} [options] initial values
  *   already; names that are not asked for
  * @returns {{element: HTMLElement, read: () => Record<string, any> | null, draft: () => Record<string, any>,
- *   names: string[]}} `read` gives null, and shows why, when something does not fit
+ *   names: string[]}} `read` returns null and shows the problem if the input does not fit
  */
 export function schemaForm(schema, { values = {}, skip = [] } = {}) {
   const root = resolved(schema, schema);
@@ -64,7 +64,7 @@ export function schemaForm(schema, { values = {}, skip = [] } = {}) {
   return { element, read, draft: () => drafted(parts), names: [...parts.keys()] };
 }
 
-/** What is written so far, whether or not it fits. @param {Map<string, {field: Field}>} parts */
+/** The present input, valid or not. @param {Map<string, {field: Field}>} parts */
 function drafted(parts) {
   const written = [...parts].map(([name, { field }]) => [name, field.read().value]);
   return Object.fromEntries(written.filter(([, value]) => value !== undefined));
@@ -238,7 +238,7 @@ export function jsonField(label, value, { rows = 12 } = {}) {
 }
 
 /**
- * Fields or JSON, as one likes; what was written goes along when changing.
+ * Fields or JSON; the input is kept when the form changes.
  * @param {Schema} schema @param {{values?: Record<string, any>, skip?: string[]}} [options]
  */
 export function eitherForm(schema, options = {}) {
@@ -254,7 +254,7 @@ export function eitherForm(schema, options = {}) {
     toggle.textContent = raw ? "As a form" : "As JSON";
     place.replaceChildren((raw ?? form).element);
   });
-  // Without declared properties only JSON can say anything.
+  // Without declared properties, the form offers only JSON.
   if (form.names.length) place.append(form.element);
   else {
     raw = jsonField("Fields as JSON", options.values ?? {}, { rows: 6 });

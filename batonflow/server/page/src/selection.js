@@ -1,7 +1,7 @@
-// What can be selected beside events: an attempt of a step as a whole.
+// Selections besides events: an attempt of a step as a whole.
 
 /**
- * A row that stands for an attempt.
+ * A row that represents an attempt.
  * @param {import("./model.js").RunModel} model @param {import("./model.js").Attempt} attempt
  * @returns {import("./model.js").Row}
  */

@@ -1,4 +1,4 @@
-// The run on the screen: its data, the chosen instant, the selection and the filter, and who wants to hear of changes.
+// The run on the screen: its data, the chosen instant, the selection, the filter, and the listeners.
 
 import { notice } from "./dom.js";
 import { instantOf } from "./instants.js";
@@ -53,7 +53,7 @@ export class Session {
   }
 
   /** @param {Topic} topic */
-  tell(topic) {
+  notify(topic) {
     for (const heard of this.#heard.get(topic) ?? []) heard();
   }
 
@@ -64,7 +64,7 @@ export class Session {
       commit === null || commit >= model.lastCommit ? null : (model.commits[model.placeOf(commit)]?.commit ?? null);
     if (known === this.commit) return;
     this.commit = known;
-    this.tell("instant");
+    this.notify("instant");
   }
 
   /** Commits further or back. @param {number} steps */
@@ -78,25 +78,25 @@ export class Session {
   select(row) {
     if (this.selected === row) return;
     this.selected = row;
-    this.tell("select");
+    this.notify("select");
   }
 
   /** @param {Partial<Session["filter"]>} changed */
   narrow(changed) {
     Object.assign(this.filter, changed);
-    this.tell("filter");
+    this.notify("filter");
   }
 
-  /** Every row, those that are not yet committed last. @returns {Row[]} */
+  /** All rows; uncommitted ones are last. @returns {Row[]} */
   rows() {
     return this.tail.length ? [...this.model.rows, ...this.tail] : this.model.rows;
   }
 
-  /** Loads what there is, then follows until the run is over or `leave()`. */
+  /** Loads existing data, then follows until the run is over or `leave()`. */
   async open() {
     await this.#catchUp();
     this.loaded = true;
-    this.tell("data");
+    this.notify("data");
     await this.askPending();
     if (this.live) void this.#follow();
   }
@@ -106,7 +106,7 @@ export class Session {
     this.#wake();
   }
 
-  /** Asks at once for what is new, as something was done. */
+  /** Requests new data at once, after an action. */
   refresh() {
     if (this.live && this.loaded) this.#wake();
     else if (this.loaded) void this.#follow();
@@ -115,7 +115,7 @@ export class Session {
   async askPending() {
     if (this.source.embedded || isOver(this.handler)) this.pending = [];
     else this.pending = await this.source.pending(this.id).catch(() => this.pending);
-    this.tell("pending");
+    this.notify("pending");
   }
 
   /** Fetches the whole of a value that was too large to come along. @param {import("./model.js").Entry} entry */
@@ -133,7 +133,7 @@ export class Session {
       this.model.add(page.entries);
       if (!page.entries.length) continue;
       grown = true;
-      if (more) this.tell("data");
+      if (more) this.notify("data");
     }
     if (grown) this.tail = this.tail.filter((row) => (row.seq ?? 0) > this.model.lastSeq);
     return grown;
@@ -160,14 +160,14 @@ export class Session {
     }
   }
 
-  /** @param {boolean} reached whether the server answered */
+  /** @param {boolean} reached true if the server answered */
   #reached(reached) {
     if (this.lost !== reached) return;
     this.lost = !reached;
-    this.tell("handler");
+    this.notify("handler");
   }
 
-  /** One round: what was committed, what the server says of the run, what is asked. */
+  /** One round: new commits, the status of the run, and its questions. */
   async #update() {
     this.#asked = Date.now();
     const handler = await this.source.handler(this.id);
@@ -178,8 +178,8 @@ export class Session {
       this.running.clear();
       this.tail = [];
     }
-    if (grown || !this.live) this.tell("data");
-    if (changed) this.tell("handler");
+    if (grown || !this.live) this.notify("data");
+    if (changed) this.notify("handler");
     if (changed || grown) await this.askPending();
   }
 
@@ -194,7 +194,7 @@ export class Session {
     });
   }
 
-  /** What the stream told, before it is committed. @param {any} event */
+  /** An event of the stream, before its commit. @param {any} event */
   #streamed(event) {
     this.#wake();
     const { value } = event;
@@ -203,12 +203,12 @@ export class Session {
       if (value.step_state === "running")
         this.running.set(key, { path: event.path ?? "", step: value.name, began: event.ts });
       else this.running.delete(key);
-      this.tell("data");
+      this.notify("data");
       return;
     }
     if (event.types?.includes("InternalDispatchEvent") || event.seq <= this.model.lastSeq) return;
     this.#addToTail(event, fieldsOf(value));
-    this.tell("data");
+    this.notify("data");
   }
 
   /** @param {any} event @param {any} value */

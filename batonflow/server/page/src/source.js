@@ -1,4 +1,4 @@
-// Where runs come from: a server, or data in the page itself.
+// Sources of runs: a server, or data in the page itself.
 
 import { h, dialog } from "./dom.js";
 
@@ -112,11 +112,11 @@ export class LiveSource {
   }
 
   /**
-   * Calls `told` with each event of a run's stream, from `after` on, until the run is over or the signal comes. After a
-   * cut it goes on where it was.
-   * @param {string} id @param {number} after @param {(event: any) => void} told @param {AbortSignal} signal
+   * Calls `onEvent` with each event of a run's stream, from `after` on, until the run is over or the signal comes. After a
+   * lost connection it continues from the last event.
+   * @param {string} id @param {number} after @param {(event: any) => void} onEvent @param {AbortSignal} signal
    */
-  async follow(id, after, told, signal) {
+  async follow(id, after, onEvent, signal) {
     let last = after;
     for (let pause = 250; !signal.aborted; pause = Math.min(pause * 2, 5000)) {
       try {
@@ -126,7 +126,7 @@ export class LiveSource {
         for await (const event of serverSent(answer.body)) {
           pause = 250;
           if (event.id !== undefined && /^-?\d+$/.test(event.id)) last = Number(event.id);
-          told({ seq: last, ...JSON.parse(event.data) });
+          onEvent({ seq: last, ...JSON.parse(event.data) });
         }
         return;
       } catch (error) {
@@ -166,8 +166,8 @@ export class LiveSource {
         throw new Refused(401, "This server answers only with its token: load the page again to enter it.");
       }
       if (answer.ok) return answer;
-      const told = await answer.json().catch(() => ({}));
-      throw new Refused(answer.status, told.detail);
+      const problem = await answer.json().catch(() => ({}));
+      throw new Refused(answer.status, problem.detail);
     }
   }
 
@@ -204,7 +204,7 @@ export class LiveSource {
   }
 }
 
-/** A sandboxed frame has no storage. */
+/** A sandboxed frame does not have storage. */
 function remembered() {
   try {
     return sessionStorage.getItem(TOKEN);
@@ -245,7 +245,7 @@ async function* serverSent(body) {
   }
 }
 
-/** A run whose data stands in the page; nothing is asked of anybody. */
+/** A run with its data in the page, without requests. */
 export class EmbeddedSource {
   embedded = true;
 

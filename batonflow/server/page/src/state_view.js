@@ -1,4 +1,4 @@
-// The key-value state of the run, and of its children, as it was at the chosen instant, with what changed.
+// The key-value state of the run and of its children at the chosen instant, with its changes.
 
 import { button, fill, h } from "./dom.js";
 import { brief, hasLarge } from "./format.js";
@@ -22,7 +22,7 @@ export class StateView {
     const { model, instant } = session;
     const paths = pathsWithState(model);
     const state = [...stateAt(model, this.path, instant.commit).values()];
-    // What changed just now stands first.
+    // The latest changes are first.
     state.sort((one, other) => Number(other.commit === instant.commit) - Number(one.commit === instant.commit));
     const kept = state.filter((one) => !this.changedOnly || one.commit === instant.commit).slice(0, SHOWN);
     const select = h(
@@ -65,7 +65,7 @@ export class StateView {
       !kept.length &&
       h("p", {
         class: "empty",
-        text: state.length ? "Nothing changed in this commit." : "There is no state at this moment.",
+        text: state.length ? "Nothing changed in this commit." : "The state is empty at this moment.",
       });
     fill(
       this.element,
@@ -77,7 +77,7 @@ export class StateView {
         kept.map((one) => this.#line(one, instant.commit)),
         state.length > kept.length &&
           !this.changedOnly &&
-          h("p", { class: "muted", text: `${state.length - kept.length} further names are not shown.` }),
+          h("p", { class: "muted", text: `${state.length - kept.length} further names are hidden.` }),
       ),
     );
   }

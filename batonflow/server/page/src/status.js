@@ -1,4 +1,4 @@
-// How a run or a part of it stands, as a mark with a word: colour alone says nothing.
+// The status of a run or a part, as a mark with a word, because colour alone is not accessible.
 
 import { h } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// The run at a glance: what it was given, what came of it, and what its steps and agents took.
+// Summary of the run: input, result, and usage of its steps and agents.
 
 import { fill, h } from "./dom.js";
 import { compact, duration, money, number } from "./format.js";

@@ -1,4 +1,4 @@
-// The tabs beside the graph. What is not in sight is not made.
+// The tabs beside the graph. Hidden tabs are not rendered.
 
 import { h, oncePerFrame } from "./dom.js";
 import { hasAgents, showAgents } from "./agents_view.js";
@@ -39,7 +39,7 @@ export const ErrorsTab = {
   count: (session) => troubles(session.model).length + failedCalls(session.model).length,
 };
 
-/** Panes that stand beside the tabs where there is room, and are tabs where there is not. */
+/** Panes that are beside the tabs if there is room, and otherwise tabs. */
 const NARROW = [
   ["graph", "Graph"],
   ["timeline", "Timeline"],
@@ -132,7 +132,7 @@ export class Tabs {
       head.lastChild.hidden = count <= 0;
       head.lastChild.textContent = count > 0 ? String(count) : "";
     }
-    // What stands unfolded stays so until there is something new.
+    // Unfolded parts stay unfolded until new data arrives.
     const { model, instant, handler, tail } = this.session;
     const key = [
       this.chosen,

@@ -1,4 +1,4 @@
-// Light or dark: as the system has it, until somebody chooses.
+// Light or dark: the system's setting, until the user chooses.
 
 import { button, notice } from "./dom.js";
 
@@ -7,15 +7,15 @@ const ORDER = ["auto", "light", "dark"];
 
 let chosen = "auto";
 
-/** Applies what was chosen before. */
+/** Applies the earlier choice. */
 export function startTheme() {
   try {
     chosen = localStorage.getItem(KEY) ?? "auto";
   } catch {
-    // A sandboxed frame has no storage.
+    // A sandboxed frame does not have storage.
   }
   apply(ORDER.includes(chosen) ? chosen : "auto");
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tell);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", announceTheme);
 }
 
 /** @param {string} theme */
@@ -23,20 +23,20 @@ function apply(theme) {
   chosen = theme;
   if (theme === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
-  tell();
+  announceTheme();
 }
 
-function tell() {
+function announceTheme() {
   document.dispatchEvent(new Event("themechange"));
 }
 
 export function nextTheme() {
   apply(ORDER[(ORDER.indexOf(chosen) + 1) % ORDER.length]);
-  notice(chosen === "auto" ? "Colours as the system has them." : `Colours: ${chosen}.`);
+  notice(chosen === "auto" ? "Colours follow the system." : `Colours: ${chosen}.`);
   try {
     localStorage.setItem(KEY, chosen);
   } catch {
-    // Then it holds until the page is left.
+    // The choice then holds until the page is closed.
   }
 }
 

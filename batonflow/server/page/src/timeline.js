@@ -36,7 +36,7 @@ export class Timeline {
       class: "tl-knob",
       role: "slider",
       tabindex: 0,
-      "aria-label": "Moment shown",
+      "aria-label": "Chosen moment",
       "aria-valuemin": 0,
       "aria-valuemax": 0,
       "aria-valuenow": 0,
@@ -263,7 +263,7 @@ export class Timeline {
     this.#place();
   }
 
-  /** The lane of the whole run, with what came from outside. */
+  /** The lane of the whole run, with events from outside. */
   #drawRun(context, view) {
     const { session } = this;
     const [lane] = this.#lanes;
@@ -308,7 +308,7 @@ export class Timeline {
     this.#ticks(context, view, lane);
   }
 
-  /** What tells a bar from its neighbours in the lane. */
+  /** The distinctive text of a bar in its lane. */
   #about(attempt) {
     const { model } = this.session;
     const [cause] = attempt.causes;
@@ -336,7 +336,7 @@ export class Timeline {
     }
   }
 
-  /** What led to the selection, and what came of it. */
+  /** The causes and the effects of the selection. */
   #drawLinks(context, view) {
     const { selected, model } = this.session;
     if (!selected) return;
@@ -352,7 +352,7 @@ export class Timeline {
     }
   }
 
-  /** Left, right and middle of where something stands. */
+  /** Left, right and middle of an item. */
   #spot(view, { attempt, at }) {
     const lane = attempt ? this.#lanes.find((one) => one.rowOf.has(attempt)) : this.#lanes[0];
     if (!lane) return null;
@@ -364,7 +364,7 @@ export class Timeline {
     ];
   }
 
-  /** Puts the scrubber where the shown instant is. */
+  /** Moves the scrubber to the chosen instant. */
   #place() {
     const { session } = this;
     const { model, instant } = session;
@@ -378,13 +378,13 @@ export class Timeline {
     this.veil.style.left = `${x}px`;
     this.veil.hidden = instant.newest;
     this.newest.hidden = instant.newest;
-    const said = model.entries.length
+    const position = model.entries.length
       ? `commit ${instant.commit}, ${duration((instant.newest ? model.to : time) - model.from)} after the start`
       : "";
     this.knob.setAttribute("aria-valuemax", String(Math.max(0, model.commits.length - 1)));
     this.knob.setAttribute("aria-valuenow", String(Math.max(0, place)));
-    this.knob.setAttribute("aria-valuetext", said || "nothing yet");
-    this.where.textContent = instant.newest ? "" : `${said} · ${clock(time)}`;
+    this.knob.setAttribute("aria-valuetext", position || "nothing yet");
+    this.where.textContent = instant.newest ? "" : `${position} · ${clock(time)}`;
   }
 
   #key(event) {

@@ -1,4 +1,4 @@
-// What steps and agents cost: attempts, time, waits, tokens, money.
+// Usage of steps and agents: attempts, time, waits, tokens, money.
 
 import { graphPath } from "./model.js";
 
@@ -48,7 +48,7 @@ export function sums(model, time) {
   return { steps: byPath(steps), agents: byPath(agents), total };
 }
 
-/** Children behind the workflow they belong to. @param {Map<string, Sum>} all */
+/** Children after their parent workflow. @param {Map<string, Sum>} all */
 const byPath = (all) =>
   [...all.values()].sort((one, other) => (one.path < other.path ? -1 : Number(one.path > other.path)));
 

@@ -1,4 +1,4 @@
-// A JSON value that can be unfolded. Large parts stay folded, and what was left out can be asked for.
+// A JSON value that can be unfolded. Large parts stay folded, and omitted parts can be loaded.
 
 import { button, copy, h } from "./dom.js";
 import { brief, bytes } from "./format.js";
@@ -8,7 +8,7 @@ const LONG = 240;
 
 /**
  * @typedef {{open?: number, fetch?: (() => Promise<any>) | null}} Options
- *   How many levels stand open; how the value with everything in it is got.
+ *   The number of open levels; the loader of the complete value.
  */
 
 /** @param {any} value @param {Options} [options] */
@@ -74,7 +74,7 @@ function folder(name, value, open, options, where) {
   return box;
 }
 
-/** Adds the next entries, and a button for those behind. */
+/** Adds the next entries, and a button for the rest. */
 function more(body, entries, from, open, options, where) {
   for (const [name, value] of entries.slice(from, from + SHOWN)) {
     body.append(part(name, value, open, options, [...where, name]));
@@ -92,7 +92,7 @@ function more(body, entries, from, open, options, where) {
   body.append(next);
 }
 
-/** What was left out for its size. */
+/** The part that was omitted for its size. */
 function large(name, value, options, where) {
   const line = h("div", { class: "leaf large" }, name !== null && label(name));
   line.append(
