@@ -244,7 +244,9 @@ async def test_a_model_that_gives_something_else_than_events_is_told_so(llm: typ
         async def _stream(self, request: ChatRequest) -> Any:
             return TextDelta(text="done")
 
-    with pytest.raises(TypeError, match=r"NoGenerator\._stream is not an asynchronous generator: write it with `yield`"):
+    with pytest.raises(
+        TypeError, match=r"NoGenerator\._stream is not an asynchronous generator: write it with `yield`"
+    ):
         await FunctionAgent(llm=NoGenerator(events=[])).run("Go.")
 
 
