@@ -191,10 +191,10 @@ async def test_the_timeout_of_a_waiting_run_has_not_begun():
     class Sleeps(Workflow):
         @step
         async def nap(self, ev: StartEvent) -> StopEvent:
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.4)
             return StopEvent(result="rested")
 
-    flow = Sleeps(num_concurrent_runs=1, timeout=0.11)
+    flow = Sleeps(num_concurrent_runs=1, timeout=1.1)
     assert await asyncio.gather(flow.run(), flow.run(), flow.run()) == ["rested"] * 3
 
 

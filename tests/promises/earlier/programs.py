@@ -59,7 +59,9 @@ class Order(Workflow):
     async def confirm(self, ctx: Context[Till], priced: list[Priced], packing: Packing) -> StopEvent:
         total = sum(one.price for one in priced)
         await ctx.store.set("total", total)
-        answer = await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent(prefix=f"Pay {total}?"))
+        answer = await ctx.wait_for_event(
+            HumanResponseEvent, waiter_event=InputRequiredEvent(prefix=f"Pay {total}?"), timeout=None
+        )
         packed = await packing.run(what=", ".join(sorted(one.name for one in priced)))
         return StopEvent(result=f"{answer.response}: {packed} for {total}")
 
@@ -70,7 +72,9 @@ class Desk(Workflow):
     @step
     async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
         await ctx.store.set("asked", ev.question)
-        answer = await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent(prefix=ev.question))
+        answer = await ctx.wait_for_event(
+            HumanResponseEvent, waiter_event=InputRequiredEvent(prefix=ev.question), timeout=None
+        )
         return StopEvent(result=[await ctx.store.get("asked"), answer.response])
 
 
