@@ -31,8 +31,8 @@ def load_workflow(spec: str) -> Workflow:
 
 def is_server(value: Any) -> bool:
     """Return True for a WorkflowServer, without loading the packages that servers need."""
-    names = {(cls.__module__.rpartition(".")[0], cls.__name__) for cls in type(value).__mro__}
-    return ("batonflow.server", "WorkflowServer") in names
+    names = (f"{cls.__module__}.{cls.__name__}" for cls in type(value).__mro__)
+    return "batonflow.server.app.WorkflowServer" in names
 
 
 def load(spec: str) -> Any:

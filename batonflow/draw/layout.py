@@ -98,7 +98,6 @@ def _route(chain: Chain, bands: Sequence[Point], corners: Mapping[str, Point]) -
 
 
 def _loop(box: Box, corner: Point) -> Route:
-    """Return a loop at the right side of a box."""
     right, middle = corner[0] + box.width, corner[1] + box.height / 2
     reach, half = right + 20.0, min(8.0, box.height / 4)
     return Route([(right, middle - half), (reach, middle - half), (reach, middle + half), (right, middle + half)])

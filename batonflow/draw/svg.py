@@ -380,7 +380,6 @@ def _heading(title: str, subtitle: str, room: float) -> tuple[str, float]:
 
 
 def _wrapped(text: str, room: float) -> list[str]:
-    """Return at most three lines of a text."""
     lines = [""]
     for word in _cut(text, 240).split():
         longer = f"{lines[-1]} {word}".strip()

@@ -96,7 +96,7 @@ class Guard:
         return client is not None and is_loopback(client[0])
 
     def _knows(self, host: str) -> bool:
-        name = _name_of(host)
+        name = _host_name(host)
         if name is None:
             return False
         if name in self._hosts or "*" in self._hosts:
@@ -123,8 +123,7 @@ def _has_two_lengths(scope: Scope) -> bool:
     return b"content-length" in names and b"transfer-encoding" in names
 
 
-def _name_of(host: str) -> str | None:
-    """Return the name in a Host header, without its port."""
+def _host_name(host: str) -> str | None:
     try:
         name = urlsplit(f"//{host}").hostname
     except ValueError:

@@ -35,7 +35,7 @@ class BodyLimit:
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with its complete body, or refuse it."""
+        """Handle a request."""
         names = {name for name, _ in scope.get("headers", ())}
         if scope["type"] != "http" or not names & {b"content-length", b"transfer-encoding"}:
             await self._app(scope, receive, send)
@@ -98,7 +98,7 @@ class ReaderLimit:
         self._drop = drop
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and send the answer as long as the client reads it."""
+        """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -208,7 +208,6 @@ def _require(source: Any, method: str, metadata: ToolMetadata) -> None:
 
 
 def _question(args: tuple[Any, ...], kwargs: dict[str, Any], resolve_input_errors: bool) -> str:
-    """Return the question in the arguments of a call."""
     if args:
         return str(args[0])
     if "input" in kwargs:

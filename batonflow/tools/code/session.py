@@ -374,7 +374,6 @@ class BaseSession(ABC):
         return f"TimeoutError: the snippet ran for more than {self._limits.seconds:g} seconds"
 
     def _settle(self, outcome: Turn | Ended | Broke) -> Turn | Ended | Broke:
-        """Update calls and history after an outcome."""
         if isinstance(outcome, Calls | Waiting):
             return outcome
         self._open = {}
