@@ -251,7 +251,6 @@ def _fields(value: Any) -> Mapping[str, Any]:
 
 
 def _values(data: Any) -> tuple[bool, Any]:
-    """Return True and the requirements, or False if they cannot be read."""
     if data is None:
         return True, {}
     if isinstance(data, str):

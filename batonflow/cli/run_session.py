@@ -146,7 +146,6 @@ async def _result_or_error(handler: WorkflowHandler) -> tuple[Any, BaseException
 
 
 async def _waits(handler: WorkflowHandler) -> None:
-    """Return when the run waits for an event from outside."""
     seen = 0
     with suppress(StoreError):
         await handler.started()
@@ -158,7 +157,6 @@ async def _waits(handler: WorkflowHandler) -> None:
 
 
 def _needs_event(handler: WorkflowHandler) -> bool:
-    """Return True unless the run only waits for timers."""
     waiters = _waiters(handler)
     return bool(handler.open_inputs()) or not waiters or any(waiter.due is None for waiter in waiters)
 

@@ -85,7 +85,7 @@ class Guard:
         if not self._knows(host):
             return 421, "The name in the Host header is not allowed: add it to allowed_hosts"
         changes = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
-        if changes and _is_foreign(headers, host, _own_scheme(scope, headers, host)):
+        if changes and _is_cross_origin(headers, host, _own_scheme(scope, headers, host)):
             return 403, "The request comes from a page of another site"
         if self._token is not None and own_path(scope) not in OPEN_TO_ALL and not self._has_token(headers):
             return 401, "The header Authorization: Bearer with the server's token is missing or wrong"
@@ -145,8 +145,7 @@ def _own_scheme(scope: Scope, headers: Headers, host: str) -> str | None:
     return scheme if server is not None and server[1] == port else None
 
 
-def _is_foreign(headers: Headers, host: str, own_scheme: str | None) -> bool:
-    """Return True if a browser reports a page of another origin."""
+def _is_cross_origin(headers: Headers, host: str, own_scheme: str | None) -> bool:
     site = headers.get("sec-fetch-site")
     if site not in (None, "same-origin", "none"):
         return True

@@ -66,7 +66,6 @@ class BodyLimit:
         await self._app(scope, replayed, send)
 
     async def _body(self, receive: Receive) -> bytes | None:
-        """Return the body, or None if it is too large."""
         parts: list[bytes] = []
         size, more = 0, True
         while more and size <= READ_AT_MOST * self._largest:

@@ -161,7 +161,7 @@ class RunRoutes:
         following = Following(
             self._runs,
             place,
-            _cursor(request),
+            _start_position(request),
             internal=internal,
             pause=self._heartbeat_interval,
             is_closing=self._is_closing,
@@ -264,7 +264,6 @@ class RunRoutes:
             return
 
     async def _cancel_response(self, place: Place) -> Response:
-        """Answer with the status of a run after a request to cancel it."""
         now = (await self._runs.find(place.info.run_id)).info.status
         if now == "cancelled":
             return JSON({"status": "cancelled"})
@@ -280,8 +279,7 @@ async def _awaited_classes(place: Place, at: int | None = None) -> set[type[Even
         raise HTTPException(409, str(error)) from None
 
 
-def _cursor(request: Request) -> int | None:
-    """Return the stream position to begin after; None for new events only."""
+def _start_position(request: Request) -> int | None:
     given = request.headers.get("last-event-id") or request.query_params.get("after_sequence", "-1")
     if given == "now":
         return None

@@ -78,7 +78,6 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _bodies(self, batch: list[EventForReader]) -> Iterator[bytes]:
-        """Yield pieces to send: small events together."""
         parts: list[bytes] = []
         size = 0
         for told in batch:

@@ -164,7 +164,6 @@ class Following:
         return Reading(self._runs.pages, place.store, place.info, place.codec, after, before)
 
     async def _stored(self, reading: Reading) -> AsyncGenerator[list[EventForReader]]:
-        """Yield stored events between two places, in order, up to the first gap."""
         async with aclosing(reading.batches()) as batches:
             async for batch in batches:
                 yield [self._recorded(one, self._pieces) for one in batch]
@@ -230,7 +229,6 @@ class Following:
                 await cast("AsyncGenerator[Any]", commits).aclose()
 
     async def _now(self) -> int:
-        """Return the place of the last event so far that does not end the run."""
         if self._place.is_over:
             end = self._runs.place_of_end(self._place)
             return (END if end is None else end) - 1
@@ -253,5 +251,4 @@ async def _has_begun(live: WorkflowHandler) -> bool:
 
 
 def _is_elsewhere(live: WorkflowHandler) -> bool:
-    """Return True if a run that ended in this process continues elsewhere."""
     return isinstance(live.stopped_by, RunInterruptedError | RunLostError)

@@ -381,7 +381,6 @@ class _Events(BaseEventHandler):
 
 
 def _record_failure(span: _Span, error: BaseException) -> None:
-    """Add a failure to a span: its status, and an event."""
     name, text = type(error).__name__, str(redacted(str(error)))
     span.tags[genai.ERROR_TYPE] = name
     stack = "".join(traceback.format_exception(error))
@@ -460,7 +459,6 @@ def _attribute_value(value: Any) -> Any:
 
 
 def _links(tags: Mapping[str, Any]) -> list[Link]:
-    """Return links to the run's span in the previous process."""
     earlier = tags.get(EARLIER_TRACE)
     carrier = cast("Mapping[str, Any]", earlier).get(_CARRIER) if isinstance(earlier, Mapping) else None
     if not carrier:

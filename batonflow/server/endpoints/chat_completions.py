@@ -335,7 +335,6 @@ def _request_text(fields: Mapping[str, Any]) -> str:
 
 
 async def _leave(handler: AgentHandler) -> None:
-    """End a run without readers, unless it waits in a store for a person."""
     if handler.is_done() or (handler.open_inputs() and handler.workflow.__batonflow__.store is not None):
         return
     await handler.cancel_run()

@@ -51,7 +51,6 @@ def _script(sources: Path) -> str:
 
 
 def _visit(name: str, modules: dict[str, str], order: list[str], above: list[str]) -> None:
-    """Append a module to the order, after the modules that it imports."""
     if name in above:
         raise ValueError(f"modules import each other: {' -> '.join([*above, name])}")
     if name in order:

@@ -125,11 +125,10 @@ def _handler_data(info: RunInfo, entries: Sequence[Mapping[str, Any]]) -> dict[s
     event: Mapping[str, Any] = last["events"][0] if last is not None and last.get("events") else {}
     value: Any = event.get("value")
     told = run_told(info, event.get("type", ""), cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {})
-    return {**told, "waiting": not info.is_over and (info.status == "waiting" or _waits(entries))}
+    return {**told, "waiting": not info.is_over and (info.status == "waiting" or _has_waiting_step(entries))}
 
 
-def _waits(entries: Sequence[Mapping[str, Any]]) -> bool:
-    """Return True if a step waits for an event."""
+def _has_waiting_step(entries: Sequence[Mapping[str, Any]]) -> bool:
     open_waits: dict[tuple[Any, ...], bool] = {}
     for entry in entries:
         if "step" in entry:

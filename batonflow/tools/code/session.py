@@ -325,7 +325,6 @@ class BaseSession(ABC):
         return step
 
     def _admit(self, raw: RawCall, made: list[HostCall]) -> Outcome | None:
-        """Number a call; return the answer at once if the call is invalid."""
         function = self._setup.functions.get(raw.name)
         if function is None:
             return error_outcome(NameError(f"name {raw.name!r} is not defined"))

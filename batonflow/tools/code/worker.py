@@ -329,7 +329,6 @@ def _ignore_unawaited(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) 
 
 
 def _compiled(code: str, name: str) -> tuple[CodeType, CodeType | None]:
-    """Return the snippet, and its last expression separately."""
     tree = ast.parse(code, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
