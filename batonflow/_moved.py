@@ -45,6 +45,7 @@ HOMES = {
     "cli.drawing": "cli.cmd_draw",
     "cli.looking": "cli.cmd_show",
     "cli.objects": "cli.loading",
+    "cli.reloading": "cli.cmd_serve",
     "cli.running": "cli.cmd_run",
     "cli.serving": "cli.cmd_serve",
     "cli.telling": "cli.stream_lines",

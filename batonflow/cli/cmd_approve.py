@@ -31,7 +31,7 @@ async def _approve(given: Namespace) -> int:
         cls, fields = _answer(question, given)
         loaded = await store.load(given.run)
         sent = [] if loaded is None else [from_json(item.payload) for item in loaded.inbox if item.kind == "event"]
-        if any(_fits(one, cls, question) for one in sent):
+        if any(_is_answered_by(one, cls, question) for one in sent):
             raise CommandError(_answered_before(question), FAILED)
         outcome = await store.append(given.run, question.answer_key, to_json([cls, fields, 1]))
         check_appended(outcome, given.run)
@@ -68,8 +68,7 @@ def _answered_before(question: Question) -> str:
     return f"{question.name} was answered before; the run receives the answer when it continues"
 
 
-def _fits(data: Any, cls: str, question: Question) -> bool:
-    """Return True if an event in the inbox already answers the question."""
+def _is_answered_by(data: Any, cls: str, question: Question) -> bool:
     if not isinstance(data, list) or len(cast("list[Any]", data)) < 2:
         return False
     name, values = cast("list[Any]", data)[:2]

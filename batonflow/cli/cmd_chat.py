@@ -98,7 +98,6 @@ class _Chat:
     # --- a turn -------------------------------------------------------------------------------------------------------
 
     async def _turn(self, message: str) -> None:
-        """Send one message and print the answer."""
         handler = self._agent.run(user_msg=message, ctx=self._context)
         printer = StreamPrinter()
         try:

@@ -32,7 +32,9 @@ def completions(given: Namespace) -> int:
     if given.shell == "fish":
         say("\n".join(_fish(commands)))
         return DONE
-    cases = "\n".join(_CASE.format(name=name, words=" ".join(_words(one))) for name, one in commands.items())
+    cases = "\n".join(
+        _CASE.format(name=name, words=" ".join(_options_and_choices(one))) for name, one in commands.items()
+    )
     script = _BASH.format(commands=" ".join(commands), cases=cases)
     say(("autoload -U +X bashcompinit && bashcompinit\n" if given.shell == "zsh" else "") + script.rstrip())
     return DONE
@@ -45,8 +47,7 @@ def _commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
             yield from cast("dict[str, argparse.ArgumentParser]", cast("Any", action).choices).items()
 
 
-def _words(command: argparse.ArgumentParser) -> list[str]:
-    """Return the options of a command, and their choices."""
+def _options_and_choices(command: argparse.ArgumentParser) -> list[str]:
     found: list[str] = []
     for action in cast("Any", command)._actions:
         found += [name for name in action.option_strings if name.startswith("--")]
@@ -57,6 +58,6 @@ def _words(command: argparse.ArgumentParser) -> list[str]:
 def _fish(commands: dict[str, argparse.ArgumentParser]) -> Iterator[str]:
     yield f"complete -c batonflow -n __fish_use_subcommand -f -a '{' '.join(commands)}'"
     for name, command in commands.items():
-        for word in _words(command):
+        for word in _options_and_choices(command):
             given = f"-l {word[2:]}" if word.startswith("--") else f"-a {word}"
             yield f"complete -c batonflow -n '__fish_seen_subcommand_from {name}' {given}"

@@ -63,7 +63,6 @@ def _ending(result: tuple[str, Any] | None, said: str) -> str:
 
 
 def _result(info: RunInfo) -> tuple[str, Any] | None:
-    """Return the class and the fields of the event that ended a run."""
     if info.result is None:
         return None
     event: Any = from_json(info.result).get("event")

@@ -34,7 +34,7 @@ async def _show(given: Namespace) -> int:
     async with opened(given) as store:
         info = await the_run(store, given.run)
         if given.html is not None:
-            await _page(store, info, given.html)
+            await _write_page(store, info, given.html)
             return DONE
         if given.json and not given.follow:
             entries = [entry async for commit in commits_of(store, given.run) for entry in trace_of([commit])]
@@ -54,8 +54,7 @@ async def _show(given: Namespace) -> int:
     return DONE
 
 
-async def _page(store: SQLiteStore, info: RunInfo, file: str) -> None:
-    """Write the page of a run into a file."""
+async def _write_page(store: SQLiteStore, info: RunInfo, file: str) -> None:
     await page.export_run(store, info.run_id, path=file)
     complain(f"written: {file}")
 
@@ -92,7 +91,6 @@ def _line(entry: Entry, begin: float) -> str:
 
 
 def _description(entry: Entry) -> str:
-    """Return the content of a record in one line."""
     events: list[Entry] = entry.get("events", [])
     came = [_event(event) for event in events if event["how"] == "came"]
     kind = entry["kind"]

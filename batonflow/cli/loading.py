@@ -31,8 +31,8 @@ def load_workflow(spec: str) -> Workflow:
 
 def is_server(value: Any) -> bool:
     """Return True for a WorkflowServer, without loading the packages that servers need."""
-    names = {(cls.__module__.rpartition(".")[0], cls.__name__) for cls in type(value).__mro__}
-    return ("batonflow.server", "WorkflowServer") in names
+    names = (f"{cls.__module__}.{cls.__name__}" for cls in type(value).__mro__)
+    return "batonflow.server.app.WorkflowServer" in names
 
 
 def load(spec: str) -> Any:
@@ -78,7 +78,7 @@ def _module(where: str) -> ModuleType:
         raise
     except Exception as error:  # the module's own code, which may raise anything
         raise CommandError(
-            f"{where} cannot be loaded: {type(error).__name__}: {error}{_line(error)}; --debug shows the traceback"
+            f"{where} cannot be loaded: {type(error).__name__}: {error}{_place(error)}; --debug shows the traceback"
         ) from error
 
 
@@ -110,8 +110,7 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def _line(error: Exception) -> str:
-    """Return the last place of an error in the user's code."""
+def _place(error: Exception) -> str:
     if isinstance(error, SyntaxError):
         return ""  # its text contains the place
     places = [(place.filename, place.lineno) for place in extract_tb(error.__traceback__)]
@@ -156,7 +155,6 @@ def _candidates(module: ModuleType) -> str:
 
 
 def _instance(value: Any, spec: str) -> Any:
-    """Call a class or a function; return other objects unchanged."""
     if isinstance(value, Workflow) or not (isinstance(value, type) or inspect.isroutine(value)):
         return value
     if isinstance(value, type) and not issubclass(value, Workflow):

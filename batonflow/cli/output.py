@@ -55,7 +55,7 @@ def jsonable(value: Any) -> Any:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows in columns, in colours if stdout is a terminal and rich is installed."""
     cells = [[one_line(cell) for cell in row] for row in rows]
-    rich = _rich()
+    rich = _rich_modules()
     if rich is not None:
         grid = rich["table"].Table(box=None, pad_edge=False)
         for name in head:
@@ -70,8 +70,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _rich() -> dict[str, Any] | None:
-    """Return the modules of rich, or None without colours."""
+def _rich_modules() -> dict[str, Any] | None:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty():
         return None
     if importlib.util.find_spec("rich") is None:

@@ -148,7 +148,6 @@ async def open_questions(store: RunStore, run_id: str) -> list[Question]:
 
 
 def _add_snapshot(left: _Open, payload: Mapping[str, Any], path: str) -> None:
-    """Add the open questions of a snapshot."""
     for worker in payload.get("workers", {}).values():
         attempts = {one.get("work_item_id"): one.get("attempts", 0) for one in worker.get("in_progress", ())}
         for waiter in worker.get("collected_waiters", ()):
@@ -210,7 +209,7 @@ def _of_wait(path: str, item: int, record: int, attempt: int, waiter: Mapping[st
         id=whole,
         name=str(fields.get("id", whole)) if waiter["waiting_for_event"] == APPROVAL else whole,
         record=record,
-        asked=None if asked is None else _event(asked),
+        asked=None if asked is None else _class_and_fields(asked),
         awaits=str(waiter["waiting_for_event"]),
         requirements=fields if known else None,
         due=waiter.get("due"),
@@ -223,7 +222,9 @@ def _of_wait(path: str, item: int, record: int, attempt: int, waiter: Mapping[st
 def _loose(record: int, number: int, path: str, item: int, event: Any) -> Question:
     name = f"{path}:question_{number}" if path else f"question_{number}"
     key = answer_key(path, item, question=number)
-    return Question(name, name, record, _event(event), ANY_ANSWER, {}, writable=_is_plain(event), answer_key=key)
+    return Question(
+        name, name, record, _class_and_fields(event), ANY_ANSWER, {}, writable=_is_plain(event), answer_key=key
+    )
 
 
 def _is_plain(data: Any) -> bool:
@@ -236,8 +237,7 @@ def _is_plain(data: Any) -> bool:
         return False
 
 
-def _event(data: Any) -> tuple[str, Mapping[str, Any]]:
-    """Return the class name and the fields of an event in a record."""
+def _class_and_fields(data: Any) -> tuple[str, Mapping[str, Any]]:
     name, value = plain_event(data)
     # Events from a custom serializer cannot be read here.
     return (name.rpartition(".")[2], _fields(value)) if name else ("question", {})
@@ -251,7 +251,6 @@ def _fields(value: Any) -> Mapping[str, Any]:
 
 
 def _values(data: Any) -> tuple[bool, Any]:
-    """Return True and the requirements, or False if they cannot be read."""
     if data is None:
         return True, {}
     if isinstance(data, str):

@@ -43,7 +43,7 @@ class RunSession:
     async def drive(self, begin: Callable[[], WorkflowHandler]) -> int:
         """Begin the run, follow it, and return the exit code."""
         handler = begin()
-        ended = asyncio.create_task(_ended(handler))
+        ended = asyncio.create_task(_result_or_error(handler))
         waits = asyncio.create_task(_waits(handler))
         reads = asyncio.create_task(self._read(handler))
         tasks: set[asyncio.Task[Any]] = {ended, waits, reads}
@@ -136,8 +136,7 @@ class RunSession:
         say_json({**head, **more})
 
 
-async def _ended(handler: WorkflowHandler) -> tuple[Any, BaseException | None]:
-    """Return the result of a run, or its error."""
+async def _result_or_error(handler: WorkflowHandler) -> tuple[Any, BaseException | None]:
     try:
         return await handler, None
     except asyncio.CancelledError:
@@ -147,7 +146,6 @@ async def _ended(handler: WorkflowHandler) -> tuple[Any, BaseException | None]:
 
 
 async def _waits(handler: WorkflowHandler) -> None:
-    """Return when the run waits for an event from outside."""
     seen = 0
     with suppress(StoreError):
         await handler.started()
@@ -159,13 +157,11 @@ async def _waits(handler: WorkflowHandler) -> None:
 
 
 def _needs_event(handler: WorkflowHandler) -> bool:
-    """Return True unless the run only waits for timers."""
     waiters = _waiters(handler)
     return bool(handler.open_inputs()) or not waiters or any(waiter.due is None for waiter in waiters)
 
 
 def _waiters(handler: WorkflowHandler) -> list[Waiter]:
-    """Return the waits of a run and of its child runs."""
     run = handler.ctx.run
     return [] if run is None else [waiter for inner in run.inside() for waiter in inner.state.waiters]
 

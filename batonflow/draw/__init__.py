@@ -75,9 +75,6 @@ def draw_all_possible_flows(
         max_label_length: Cut names to this many characters; the last is then ``*``.
         include_child_workflows: Draw attached workflows as boxes inside the drawing.
 
-    Raises:
-        OSError: The file cannot be written.
-
     Example:
         >>> draw_all_possible_flows(MyWorkflow, filename="flow.html")
     """
@@ -98,9 +95,6 @@ def draw_all_possible_flows_mermaid(
         filename: A file to write the text to as well; empty or None for no file.
         max_label_length: As for ``draw_all_possible_flows``.
         include_child_workflows: As for ``draw_all_possible_flows``.
-
-    Raises:
-        OSError: The file cannot be written.
 
     Example:
         >>> print(draw_all_possible_flows_mermaid(MyWorkflow, filename=None))
@@ -124,7 +118,6 @@ def draw_most_recent_execution(
 
     Raises:
         ValueError: The workflow has not run yet.
-        OSError: The file cannot be written.
 
     Example:
         >>> handler = workflow.run()
@@ -149,7 +142,6 @@ def draw_most_recent_execution_mermaid(
 
     Raises:
         ValueError: The workflow has not run yet.
-        OSError: The file cannot be written.
 
     Example:
         >>> print(draw_most_recent_execution_mermaid(handler, filename=None))
@@ -172,7 +164,6 @@ def draw_agent_workflow(
 
     Raises:
         TypeError: ``agent_workflow`` is not a team.
-        OSError: The file cannot be written.
 
     Example:
         >>> draw_agent_workflow(AgentWorkflow([writer, critic], root_agent="writer"))
@@ -196,7 +187,6 @@ def draw_agent_with_tools(
 
     Raises:
         TypeError: ``agent`` is not an agent.
-        OSError: The file cannot be written.
 
     Example:
         >>> draw_agent_with_tools(FunctionAgent(tools=[add]), filename="adder.svg")
@@ -216,7 +206,6 @@ def draw_agent_workflow_mermaid(
 
     Raises:
         TypeError: ``agent_workflow`` is not a team.
-        OSError: The file cannot be written.
 
     Example:
         >>> print(draw_agent_workflow_mermaid(team, filename=None))
@@ -233,7 +222,6 @@ def draw_agent_with_tools_mermaid(agent: Any, filename: str | PathLike[str] | No
 
     Raises:
         TypeError: ``agent`` is not an agent.
-        OSError: The file cannot be written.
 
     Example:
         >>> print(draw_agent_with_tools_mermaid(agent, filename=None))

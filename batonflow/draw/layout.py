@@ -76,7 +76,6 @@ def _bands(layers: Sequence[Sequence[Place]], chains: Sequence[Chain]) -> list[P
 
 
 def _is_edge(layers: Sequence[Sequence[Place]], number: int) -> bool:
-    """Return True if a layer holds only points where arrows leave the drawing."""
     return number < len(layers) and not any(place.box is not None and place.box.height for place in layers[number])
 
 
@@ -98,14 +97,12 @@ def _route(chain: Chain, bands: Sequence[Point], corners: Mapping[str, Point]) -
 
 
 def _loop(box: Box, corner: Point) -> Route:
-    """Return a loop at the right side of a box."""
     right, middle = corner[0] + box.width, corner[1] + box.height / 2
     reach, half = right + 20.0, min(8.0, box.height / 4)
     return Route([(right, middle - half), (reach, middle - half), (reach, middle + half), (right, middle + half)])
 
 
 def _on_curve(start: Point, end: Point, t: float) -> Point:
-    """Return a point of the curve between two points with vertical tangents."""
     smooth = t * t * (3 - 2 * t)
     middle = (start[1] + end[1]) / 2
     y = (1 - t) ** 3 * start[1] + 3 * t * (1 - t) * middle + t**3 * end[1]

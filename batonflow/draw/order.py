@@ -176,7 +176,6 @@ def _sort_by_barycentre(layer: list[Place], *, downwards: bool) -> None:
 
 
 def _swap_neighbours(layers: Sequence[list[Place]]) -> None:
-    """Exchange neighbours as long as this reduces crossings."""
     for layer in layers:
         for _ in range(3):
             swapped = False
@@ -191,7 +190,6 @@ def _swap_neighbours(layers: Sequence[list[Place]]) -> None:
 
 
 def _crossings_between(left: Place, right: Place) -> int:
-    """Count the crossings of the arrows of two neighbours in this order."""
     count = 0
     for key, of_left, of_right in ((_upper_key, left.above, right.above), (_lower_key, left.below, right.below)):
         others = sorted(key(link) for link in of_right)

@@ -183,7 +183,6 @@ class _Numbers:
             item.count = self.counts.executions.get(item.id, 0) if item.kind == "step" else busy.get(item.id, 0)
 
     def _add_undeclared(self) -> None:
-        """Add events that steps returned or sent without annotations for them."""
         known = {(line.source, line.target) for line in self.scene.lines}
         for counts, outgoing in ((self.counts.produced, True), (self.counts.received, False)):
             for step, of_step in counts.items():

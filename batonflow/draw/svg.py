@@ -302,7 +302,6 @@ def _idle(count: int | None) -> str:
 
 
 def _drawn_arrow(arrow: Arrow, route: Route, line: Line, prefix: str) -> str:
-    """Return the line and, unless it ends at the edge of a frame, its head."""
     points = list(route.points)
     end = points[-1]
     # A loop comes back from the right, all others end vertically.
@@ -380,7 +379,6 @@ def _heading(title: str, subtitle: str, room: float) -> tuple[str, float]:
 
 
 def _wrapped(text: str, room: float) -> list[str]:
-    """Return at most three lines of a text."""
     lines = [""]
     for word in _cut(text, 240).split():
         longer = f"{lines[-1]} {word}".strip()
@@ -392,7 +390,6 @@ def _wrapped(text: str, room: float) -> list[str]:
 
 
 def _legend(scene: Scene, room: float) -> tuple[str, float]:
-    """Return swatches for the used kinds, in as many rows as necessary."""
     present = {item.kind for part in scene.everything() for item in part.items}
     x = y = 0.0
     parts: list[str] = []

@@ -209,9 +209,14 @@ class WorkflowServer:
             Middleware(Guard, token=self.token, allowed_hosts=self._hosts),
             Middleware(ReaderLimit, seconds=self._slow_reader_timeout, drop=self.connections.drop),
             Middleware(BodyLimit, largest=self._max_body, seconds=self._body_timeout),
-            Middleware(_Started, begin=self._begun, changing=self._changing),
+            Middleware(_Started, begin=self._start_for_request, changing=self._changing),
         ]
-        handlers = {HTTPException: _told, StoreError: _store_failed, Exception: _failed, **self._exception_handlers}
+        handlers = {
+            HTTPException: _http_error,
+            StoreError: _store_failed,
+            Exception: _failed,
+            **self._exception_handlers,
+        }
         return Starlette(
             routes=routes,
             middleware=[*outside, *self._middleware],
@@ -220,7 +225,7 @@ class WorkflowServer:
         )
 
     async def _health(self, _: Request) -> Response:
-        await self._begun()
+        await self._start_for_request()
         return JSON({"status": "healthy"}) if self._runs_here else JSON({"status": "unhealthy"}, 503)
 
     async def _openapi(self, _: Request) -> Response:
@@ -296,7 +301,7 @@ class WorkflowServer:
             self.runs.forget_arrivals()
         self._loop, self._lock = here, asyncio.Lock()
 
-    async def _begun(self) -> str | None:
+    async def _start_for_request(self) -> str | None:
         """Start with the first request if nothing ran the lifespan; return a reason if the server cannot run."""
         if self._loop is asyncio.get_running_loop() and self._runs_here:
             return None
@@ -456,7 +461,6 @@ class _Started:
         self._changing = changing
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Pass a request on, or answer that the server does not run."""
         if scope["type"] == "http" and own_path(scope) not in _ALWAYS_THERE:
             problem = await self._begin()
             if problem is not None:
@@ -483,7 +487,7 @@ def _checked_token(token: str | None) -> str | None:
     return token
 
 
-async def _told(_: Request, error: Exception) -> Response:
+async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     answer = refusal(error.status_code, error.detail)
     answer.headers.update(error.headers or {})

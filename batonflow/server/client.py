@@ -412,7 +412,6 @@ class WorkflowClient:
 
     @contextlib.asynccontextmanager
     async def _events(self, run_id: str, query: dict[str, str]) -> AsyncGenerator[httpx2.EventSource | None]:
-        """Open the stream of a run; return None if it is complete."""
         url = f"{self._base}/events/{_name(run_id)}"
         # While a run waits, only the server's heartbeats arrive.
         timeout = httpx2.Timeout(30.0, read=120.0)
@@ -432,7 +431,6 @@ class WorkflowClient:
 def _waited(
     method: Callable[Concatenate[WorkflowClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["SyncWorkflowClient", P], T]:
-    """Return the same method for callers without an event loop."""
 
     @wraps(method)
     def call(self: "SyncWorkflowClient", *args: P.args, **kwargs: P.kwargs) -> T:
@@ -444,7 +442,6 @@ def _waited(
 def _iterated(
     method: Callable[Concatenate[WorkflowClient, P], AsyncIterator[T]],
 ) -> Callable[Concatenate["SyncWorkflowClient", P], Iterator[T]]:
-    """Return the same iteration for callers without an event loop."""
 
     @wraps(method)
     def iterate(self: "SyncWorkflowClient", *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:

@@ -85,7 +85,7 @@ class Guard:
         if not self._knows(host):
             return 421, "The name in the Host header is not allowed: add it to allowed_hosts"
         changes = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
-        if changes and _is_foreign(headers, host, _own_scheme(scope, headers, host)):
+        if changes and _is_cross_origin(headers, host, _own_scheme(scope, headers, host)):
             return 403, "The request comes from a page of another site"
         if self._token is not None and own_path(scope) not in OPEN_TO_ALL and not self._has_token(headers):
             return 401, "The header Authorization: Bearer with the server's token is missing or wrong"
@@ -96,7 +96,7 @@ class Guard:
         return client is not None and is_loopback(client[0])
 
     def _knows(self, host: str) -> bool:
-        name = _name_of(host)
+        name = _host_name(host)
         if name is None:
             return False
         if name in self._hosts or "*" in self._hosts:
@@ -123,8 +123,7 @@ def _has_two_lengths(scope: Scope) -> bool:
     return b"content-length" in names and b"transfer-encoding" in names
 
 
-def _name_of(host: str) -> str | None:
-    """Return the name in a Host header, without its port."""
+def _host_name(host: str) -> str | None:
     try:
         name = urlsplit(f"//{host}").hostname
     except ValueError:
@@ -146,8 +145,7 @@ def _own_scheme(scope: Scope, headers: Headers, host: str) -> str | None:
     return scheme if server is not None and server[1] == port else None
 
 
-def _is_foreign(headers: Headers, host: str, own_scheme: str | None) -> bool:
-    """Return True if a browser reports a page of another origin."""
+def _is_cross_origin(headers: Headers, host: str, own_scheme: str | None) -> bool:
     site = headers.get("sec-fetch-site")
     if site not in (None, "same-origin", "none"):
         return True

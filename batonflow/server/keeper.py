@@ -79,7 +79,7 @@ class Keeper:
                     try:
                         await self._recover(served)
                     except StoreError as error:
-                        self._say(f"store of {served.name}", f"runs of {served.name} cannot be listed: {error}")
+                        self._warn_once(f"store of {served.name}", f"runs of {served.name} cannot be listed: {error}")
                 await asyncio.sleep(BETWEEN_LOOKS)
         finally:
             for task in heard.values():
@@ -104,33 +104,30 @@ class Keeper:
         try:
             await handler.started()
         except StoreError as error:
-            self._leave(served, handler.run_id, error)
+            self._retry_later(served, handler.run_id, error)
         except Exception as error:  # noqa: BLE001 - user code may raise anything
-            self._leave(served, handler.run_id, error)
+            self._retry_later(served, handler.run_id, error)
             with suppress(StoreError):
                 await _release(served, handler.run_id)
         else:
             self._failed.pop(handler.run_id, None)
             self._runs.arrived(handler.run_id)
 
-    def _leave(self, served: Served, run_id: str, error: Exception) -> None:
-        """Schedule another attempt for a run."""
+    def _retry_later(self, served: Served, run_id: str, error: Exception) -> None:
         why = self._runs.troubles[run_id] = (
             f"run {run_id} of {served.name} cannot be resumed: {str(error) or repr(error)}"
         )
-        self._say(run_id, why)
+        self._warn_once(run_id, why)
         _, pause = self._failed.get(run_id, (0.0, LOOKS_EVERY))
         self._failed[run_id] = asyncio.get_running_loop().time() + pause, min(2 * pause, LONGEST_PAUSE)
 
-    def _say(self, about: str, text: str) -> None:
-        """Warn once about each problem."""
+    def _warn_once(self, about: str, text: str) -> None:
         if self._told.get(about) != text:
             self._told[about] = text
             logger.warning("%s", text)
 
 
 async def _release(served: Served, run_id: str) -> None:
-    """Release the claim of a run that does not continue here."""
     store = served.store
     info = await store.info(run_id)
     if info is not None and info.owner == store.owner and StoredRuns.live_handler(served.workflow, run_id) is None:

@@ -35,7 +35,7 @@ class BodyLimit:
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with its complete body, or refuse it."""
+        """Handle a request."""
         names = {name for name, _ in scope.get("headers", ())}
         if scope["type"] != "http" or not names & {b"content-length", b"transfer-encoding"}:
             await self._app(scope, receive, send)
@@ -66,7 +66,6 @@ class BodyLimit:
         await self._app(scope, replayed, send)
 
     async def _body(self, receive: Receive) -> bytes | None:
-        """Return the body, or None if it is too large."""
         parts: list[bytes] = []
         size, more = 0, True
         while more and size <= READ_AT_MOST * self._largest:
@@ -98,7 +97,7 @@ class ReaderLimit:
         self._drop = drop
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and send the answer as long as the client reads it."""
+        """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

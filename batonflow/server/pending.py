@@ -15,7 +15,7 @@ from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.problems import problems_of
 from batonflow.workflow_core.stored_runs import StoredRuns
 
-__all__ = ["UnfitAnswerError", "answer", "open_requests", "put", "told"]
+__all__ = ["UnfitAnswerError", "answer", "open_requests", "put", "request_as_json"]
 
 _ASKS_FOR_LEAVE = "ApprovalRequired"
 _NOT_OPEN = "The question is no longer open: it was answered, or it timed out"
@@ -61,7 +61,7 @@ async def _unanswered(place: Place) -> list[tuple[InputRequest, str]]:
     return [(request, key) for request, key in found if key not in on_their_way]
 
 
-def told(request: InputRequest) -> dict[str, Any]:
+def request_as_json(request: InputRequest) -> dict[str, Any]:
     """Return a question in the form for readers."""
     kinds = (type(request.event).__name__, *(chain(type(request.event)) or ()))
     return {
@@ -134,7 +134,6 @@ async def put(place: Place, event: Event, *, key: str | None = None, step: str |
 
 
 async def _was_asked(place: Place, request_id: str) -> bool:
-    """Return True if a question of this id was asked before."""
     if any(one.id == request_id for one in await StoredRuns.open_inputs(place.workflow().workflow, place.info.run_id)):
         return True  # its answer is on its way
     path, _, own = request_id.rpartition(":")

@@ -13,7 +13,7 @@ from batonflow.clock import current_source
 from batonflow.durable.cancels import cancel_run, cancel_without_code
 from batonflow.durable.trace import trace_of
 from batonflow.server.bodies import body_of, choice, flag, number, run_id_of, statuses, words
-from batonflow.server.pending import UnfitAnswerError, answer, open_requests, put, told
+from batonflow.server.pending import UnfitAnswerError, answer, open_requests, put, request_as_json
 from batonflow.server.responses import JSON, refusal
 from batonflow.server.routes_workflows import ID_LENGTH
 from batonflow.server.runs import Place, Runs, status_of
@@ -141,7 +141,7 @@ class RunRoutes:
     async def pending(self, request: Request) -> Response:
         """Return the open questions of a run."""
         place = await self._place(request)
-        return JSON({"pending": [told(one) for one in await self._open(place)]})
+        return JSON({"pending": [request_as_json(one) for one in await self._open(place)]})
 
     async def _open(self, place: Place) -> list[Any]:
         try:
@@ -161,7 +161,7 @@ class RunRoutes:
         following = Following(
             self._runs,
             place,
-            _cursor(request),
+            _start_position(request),
             internal=internal,
             pause=self._heartbeat_interval,
             is_closing=self._is_closing,
@@ -177,7 +177,7 @@ class RunRoutes:
         if place.is_over:
             raise HTTPException(409, f"Run {place.info.run_id} is over ({place.info.status}) and takes no more events")
         served = place.workflow()
-        event = served.event(body.event, await _awaited(place))
+        event = served.event(body.event, await _awaited_classes(place))
         try:
             await put(place, event, step=body.step)
         except WorkflowRuntimeError as error:
@@ -210,7 +210,7 @@ class RunRoutes:
             raise HTTPException(400, f"at must be the number of a commit before the end of the run, from 1 to {last}")
         if await self._runs.look_for(new_id) is not None:
             raise HTTPException(409, f"The store already has a run {new_id}: choose another new_id")
-        event = None if body.event is None else served.event(body.event, await _awaited(place, body.at))
+        event = None if body.event is None else served.event(body.event, await _awaited_classes(place, body.at))
         at, state = body.at, body.state
         handler = StoredRuns.fork(served.workflow, place.info.run_id, at, state=state, event=event, new_id=new_id)
         try:
@@ -264,7 +264,6 @@ class RunRoutes:
             return
 
     async def _cancel_response(self, place: Place) -> Response:
-        """Answer with the status of a run after a request to cancel it."""
         now = (await self._runs.find(place.info.run_id)).info.status
         if now == "cancelled":
             return JSON({"status": "cancelled"})
@@ -273,16 +272,14 @@ class RunRoutes:
         return JSON({"status": "cancelling"}, 202)
 
 
-async def _awaited(place: Place, at: int | None = None) -> set[type[Event]]:
-    """Return the event classes that a run waits for."""
+async def _awaited_classes(place: Place, at: int | None = None) -> set[type[Event]]:
     try:
         return await StoredRuns.awaited_events(place.workflow().workflow, place.info.run_id, at)
     except ReplayIncompatible as error:
         raise HTTPException(409, str(error)) from None
 
 
-def _cursor(request: Request) -> int | None:
-    """Return the stream position to begin after; None for new events only."""
+def _start_position(request: Request) -> int | None:
     given = request.headers.get("last-event-id") or request.query_params.get("after_sequence", "-1")
     if given == "now":
         return None

@@ -252,7 +252,7 @@ class Runs:
         info, live, over = place.info, place.live(), place.is_over
         result, unreadable = None, False
         try:
-            result = _end_of(place)
+            result = _end_envelope(place)
         except Exception:  # noqa: BLE001 - one unreadable run must not hide the others
             unreadable = True
         kind: str = "" if result is None else result["type"]
@@ -290,8 +290,7 @@ def _name(place: Place) -> str:
     return place.info.workflow if place.served is None else place.served.name
 
 
-def _end_of(place: Place) -> dict[str, Any] | None:
-    """Return the envelope of the event that ended a run."""
+def _end_envelope(place: Place) -> dict[str, Any] | None:
     if place.info.result is None:
         return None
     record = read_json(place.info.result)

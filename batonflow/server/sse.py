@@ -8,7 +8,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from batonflow.server.streaming import Told
+from batonflow.server.streaming import EventForReader
 from batonflow.values.serializers import as_json
 
 __all__ = ["EventStream"]
@@ -28,7 +28,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        batches: AsyncGenerator[list[Told]],
+        batches: AsyncGenerator[list[EventForReader]],
         *,
         sse: bool,
         names: bool,
@@ -43,7 +43,7 @@ class EventStream(Response):
         self.headers["X-Accel-Buffering"] = "no"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the run is over or the client has disconnected."""
+        """Handle a request."""
         if scope["method"] == "HEAD":
             await self._batches.aclose()
             await self._begin(send)
@@ -77,12 +77,11 @@ class EventStream(Response):
     async def _end(self, send: Send) -> None:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _bodies(self, batch: list[Told]) -> Iterator[bytes]:
-        """Yield pieces to send: small events together."""
+    def _bodies(self, batch: list[EventForReader]) -> Iterator[bytes]:
         parts: list[bytes] = []
         size = 0
         for told in batch:
-            part = self._written(told)
+            part = self._encoded(told)
             parts.append(part)
             size += len(part)
             if size >= AT_ONCE:
@@ -93,7 +92,7 @@ class EventStream(Response):
         elif not batch and self._sse:
             yield b": %b\n\n" % (" ".join(self._idles().split()) or "heartbeat").encode(errors="replace")
 
-    def _written(self, told: Told) -> bytes:
+    def _encoded(self, told: EventForReader) -> bytes:
         data = told.envelope()
         if not self._names:
             data["qualified_name"] = None

@@ -31,7 +31,6 @@ def states_in(loaded: Loaded) -> dict[str, dict[str, Any]]:
 
 
 def _unfold(states: dict[str, dict[str, Any]], path: str, payload: dict[str, Any]) -> None:
-    """Yield the states of a snapshot."""
     state = states[path] = _fields(payload.get("state"))
     for written, text in payload.get("writes") or ():
         _write(state, written, None if text is None else plain_value(text), deletes=text is None)
@@ -41,7 +40,6 @@ def _unfold(states: dict[str, dict[str, Any]], path: str, payload: dict[str, Any
 
 
 def _fields(saved: Any) -> dict[str, Any]:
-    """Return a state in a snapshot: the text of its values, or of a model."""
     data = cast("dict[str, Any]", saved) if isinstance(saved, dict) else {}
     inner: Any = data.get("state_data", data)
     if isinstance(inner, str):  # of a declared class

@@ -12,11 +12,10 @@ __all__ = ["before_shutdown", "uvicorn_here"]
 
 def uvicorn_here() -> uvicorn.Server | None:
     """Return the uvicorn that serves on the running loop, or None."""
-    return next(filter(None, map(_serving, asyncio.all_tasks())), None)
+    return next(filter(None, map(_uvicorn_of, asyncio.all_tasks())), None)
 
 
-def _serving(task: "asyncio.Task[Any]") -> uvicorn.Server | None:
-    """Return the uvicorn whose ``serve`` runs in a task."""
+def _uvicorn_of(task: "asyncio.Task[Any]") -> uvicorn.Server | None:
     called: Any = task.get_coro()
     while isinstance(called, CoroutineType):
         owner = None if called.cr_frame is None else called.cr_frame.f_locals.get("self")

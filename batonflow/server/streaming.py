@@ -17,12 +17,12 @@ from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.stream import StreamReader
 
-__all__ = ["Following", "Told"]
+__all__ = ["EventForReader", "Following"]
 
 BATCH = 64
 
 
-class Told(NamedTuple):
+class EventForReader(NamedTuple):
     """One event for a reader.
 
     Attributes:
@@ -83,7 +83,7 @@ class Following:
                 return True
         return bool(reading.held)
 
-    async def batches(self) -> AsyncGenerator[list[Told]]:
+    async def batches(self) -> AsyncGenerator[list[EventForReader]]:
         """Yield the events in groups, up to the end of the run; empty groups during pauses."""
         while not self._is_closing():
             live = self._place.live()
@@ -108,7 +108,7 @@ class Following:
 
     # --- in memory ----------------------------------------------------------------------------------------------------
 
-    async def _from_memory(self, live: WorkflowHandler) -> AsyncGenerator[list[Told]]:
+    async def _from_memory(self, live: WorkflowHandler) -> AsyncGenerator[list[EventForReader]]:
         reader = cast("StreamReader", live.subscribe(-1 if self._after is None else self._after, self._internal))
         log = reader.log
         if self._after is None:
@@ -133,20 +133,20 @@ class Following:
                 except TimeoutError:
                     yield []
 
-    def _take(self, reader: StreamReader) -> list[Told]:
+    def _take(self, reader: StreamReader) -> list[EventForReader]:
         assert self._after is not None
-        batch: list[Told] = []
+        batch: list[EventForReader] = []
         while len(batch) < BATCH and (entry := reader.take()) is not None:
             if entry[0] > self._after:
                 self._after = self._pieces = entry[0]
                 seq, ts, step, path, cause, event = entry
-                batch.append(self._told(event, seq=seq, ts=ts, step=step, path=path, cause=cause or None))
+                batch.append(self._live_event(event, seq=seq, ts=ts, step=step, path=path, cause=cause or None))
         return batch
 
-    def _told(self, event: Event, **place: Any) -> Told:
+    def _live_event(self, event: Event, **place: Any) -> EventForReader:
         if self._place.served is not None:
             self._place.served.saw(type(event))
-        return Told(place["seq"], ends=False, envelope=partial(envelope, event, **place))
+        return EventForReader(place["seq"], ends=False, envelope=partial(envelope, event, **place))
 
     async def _goes_on_elsewhere(self, live: WorkflowHandler) -> bool:
         if not _is_elsewhere(live):
@@ -163,14 +163,13 @@ class Following:
         place = self._place
         return Reading(self._runs.pages, place.store, place.info, place.codec, after, before)
 
-    async def _stored(self, reading: Reading) -> AsyncGenerator[list[Told]]:
-        """Yield stored events between two places, in order, up to the first gap."""
+    async def _stored(self, reading: Reading) -> AsyncGenerator[list[EventForReader]]:
         async with aclosing(reading.batches()) as batches:
             async for batch in batches:
                 yield [self._recorded(one, self._pieces) for one in batch]
 
-    def _recorded(self, one: Streamed, after: int) -> Told:
-        return Told(one.seq, one.ends, partial(self._recorded_envelope, one, after))
+    def _recorded(self, one: Streamed, after: int) -> EventForReader:
+        return EventForReader(one.seq, one.ends, partial(self._recorded_envelope, one, after))
 
     def _recorded_envelope(self, one: Streamed, after: int) -> dict[str, Any]:
         served, codec = self._place.served, self._place.codec
@@ -182,7 +181,7 @@ class Following:
             served.saw(type(event))
         return envelope(event, cause=one.cause or None, **place)
 
-    async def _from_store(self) -> AsyncGenerator[list[Told]]:
+    async def _from_store(self) -> AsyncGenerator[list[EventForReader]]:
         """Yield stored events and new commits until the run is over or continues in this process.
 
         Concurrent steps are stored as they end. Events after a missing one wait for it, so that a place in the stream
@@ -230,7 +229,6 @@ class Following:
                 await cast("AsyncGenerator[Any]", commits).aclose()
 
     async def _now(self) -> int:
-        """Return the place of the last event so far that does not end the run."""
         if self._place.is_over:
             end = self._runs.place_of_end(self._place)
             return (END if end is None else end) - 1
@@ -253,5 +251,4 @@ async def _has_begun(live: WorkflowHandler) -> bool:
 
 
 def _is_elsewhere(live: WorkflowHandler) -> bool:
-    """Return True if a run that ended in this process continues elsewhere."""
     return isinstance(live.stopped_by, RunInterruptedError | RunLostError)

@@ -126,14 +126,12 @@ class ToolMetadata:
 
 
 def _is_call(value: Any) -> bool:
-    """Return True if a value is a pair of positional and keyword arguments."""
     if type(value) is not dict or len(value) != 2:  # pyright: ignore[reportUnknownArgumentType] - a cast costs as much
         return False
     return type(value.get("args")) in _SEQUENCES and type(value.get("kwargs")) is dict  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
 
 def _comes_back(value: Any, is_plain: Callable[[Any], bool]) -> bool:
-    """Return True if arguments are unchanged by a round trip through JSON."""
     if not _is_call(value):
         return is_plain(value)
     given = value["args"]

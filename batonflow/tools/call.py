@@ -132,7 +132,6 @@ def checked_arguments(tool: AsyncBaseTool, arguments: Mapping[str, Any]) -> dict
 
 
 def _are_same(one: Any, other: Any) -> bool:
-    """Return True if two values are identical, or copies of each other."""
     if one is other:
         return True
     if type(one) is not type(other):

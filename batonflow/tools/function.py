@@ -96,8 +96,7 @@ def text_of(value: Any) -> str | None:
 _PLAIN_VALUES = (str, int, float, NoneType)
 
 
-def _blocks(value: Any) -> list[Any]:
-    """Convert the result of a function to content blocks."""
+def _content_blocks(value: Any) -> list[Any]:
     items = cast("list[Any]", value) if isinstance(value, list) and value else cast("list[Any]", [value])
     if all(isinstance(one, BaseContentBlock) and not isinstance(one, ThinkingBlock | ToolCallBlock) for one in items):
         return items
@@ -298,7 +297,7 @@ class FunctionTool(AsyncBaseTool):
         """Convert models of a user's schema to dicts for functions that take dicts."""
         annotation = next((one.annotation for one in self._parameters if one.name == name), Any)
         if annotation is Any or is_typeddict(annotation) or (get_origin(annotation) or annotation) in _PLAIN:
-            return _plain(value)
+            return _models_to_dicts(value)
         return value
 
     def filled_in(self, ctx: Any = None, idempotency_key: str | None = None) -> dict[str, Any]:
@@ -351,7 +350,7 @@ class FunctionTool(AsyncBaseTool):
         if isinstance(value, _PLAIN_VALUES):
             text = sendable(str(value))
             return ToolOutput.of_text(name, text, raw_input, sendable(value) if isinstance(value, str) else value)
-        return ToolOutput(blocks=_blocks(value), tool_name=name, raw_input=raw_input, raw_output=value)
+        return ToolOutput(blocks=_content_blocks(value), tool_name=name, raw_input=raw_input, raw_output=value)
 
     def _overridden(self, output: ToolOutput, result: Any) -> ToolOutput:
         if result is None:
@@ -430,14 +429,13 @@ class FunctionTool(AsyncBaseTool):
 _acall = FunctionTool.acall
 
 
-def _plain(value: Any) -> Any:
-    """Convert models inside a value to dicts."""
+def _models_to_dicts(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump()
     if isinstance(value, list):
-        return [_plain(one) for one in cast("list[Any]", value)]
+        return [_models_to_dicts(one) for one in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in cast("dict[Any, Any]", value).items()}
+        return {key: _models_to_dicts(one) for key, one in cast("dict[Any, Any]", value).items()}
     return value
 
 

@@ -184,15 +184,14 @@ class RetrieverTool(AsyncBaseTool):
 
     def _output(self, question: str, found: Sequence[Any]) -> ToolOutput:
         return ToolOutput(
-            content="\n\n".join(_passage(one) for one in found) or "Nothing was found.",
+            content="\n\n".join(_text_for_models(one) for one in found) or "Nothing was found.",
             tool_name=self._metadata.get_name(),
             raw_input={"input": question},
             raw_output=found,
         )
 
 
-def _passage(found: Any) -> str:
-    """Return the text of a result, in the form for language models."""
+def _text_for_models(found: Any) -> str:
     if isinstance(found, NodeWithScore | TextNode):
         return found.get_content(MetadataMode.LLM)
     text = text_of(found)
@@ -208,7 +207,6 @@ def _require(source: Any, method: str, metadata: ToolMetadata) -> None:
 
 
 def _question(args: tuple[Any, ...], kwargs: dict[str, Any], resolve_input_errors: bool) -> str:
-    """Return the question in the arguments of a call."""
     if args:
         return str(args[0])
     if "input" in kwargs:

@@ -247,7 +247,7 @@ class _WrittenOnce:
 
 
 @contextmanager
-def _told(query: "str | QueryBundle") -> Generator[list[NodeWithScore]]:
+def _reported(query: "str | QueryBundle") -> Generator[list[NodeWithScore]]:
     """Report a retrieval to listeners; fill the list with the results."""
     found: list[NodeWithScore] = []
     _dispatcher.event(RetrievalStartEvent(str_or_query_bundle=query))
@@ -280,23 +280,21 @@ class BaseRetriever(_WrittenOnce):
     @_dispatcher.span
     def retrieve(self, str_or_query_bundle: str | QueryBundle) -> list[NodeWithScore]:
         """Find nodes for a question."""
-        with _told(str_or_query_bundle) as found:
+        with _reported(str_or_query_bundle) as found:
             found.extend(self._retrieve(QueryBundle.of(str_or_query_bundle)))
         return found
 
     @_dispatcher.span
     async def aretrieve(self, str_or_query_bundle: str | QueryBundle) -> list[NodeWithScore]:
         """Find nodes asynchronously; a synchronous search runs in a thread."""
-        with _told(str_or_query_bundle) as found:
+        with _reported(str_or_query_bundle) as found:
             found.extend(await self._aretrieve(QueryBundle.of(str_or_query_bundle)))
         return found
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        """Find nodes for a question."""
         return run_sync(self._aretrieve(query_bundle))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        """Find nodes for a question."""
         return await in_thread(self._retrieve, query_bundle)
 
 
@@ -345,13 +343,11 @@ class BaseNodePostprocessor(_WrittenOnce, BaseModel):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        """Drop, order or change nodes."""
         return run_sync(self._apostprocess_nodes(nodes, query_bundle))
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        """Drop, order or change nodes."""
         return await in_thread(self._postprocess_nodes, nodes, query_bundle)
 
 

@@ -128,14 +128,13 @@ def _is_named_context(node: ast.AST) -> bool:
             return False
 
 
-def _target(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function inside ``functools.partial``."""
+def _unwrap_partial(function: Callable[..., Any]) -> Callable[..., Any]:
     return cast("partial[Any]", function).func if isinstance(function, partial) else function
 
 
 def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
     """Return the named parameters of ``function``, without ``self``, ``*args`` and ``**kwargs``."""
-    target = _target(function)
+    target = _unwrap_partial(function)
     if not (inspect.isroutine(target) or inspect.isclass(target)) and not hasattr(target, "__wrapped__"):
         # For an object with __call__, annotations are evaluated in the scope of that method.
         target = type(target).__call__
@@ -375,8 +374,7 @@ def validated_arguments(
 
 
 @lru_cache(maxsize=256)
-def _validates_itself(schema: type[BaseModel]) -> bool:
-    """Return True if a schema overrides ``model_validate``."""
+def _overrides_validation(schema: type[BaseModel]) -> bool:
     own: Any = schema.model_validate
     return getattr(own, "__func__", None) is not _VALIDATES
 
@@ -384,7 +382,7 @@ def _validates_itself(schema: type[BaseModel]) -> bool:
 def _checked(schema: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:
     """Validate arguments; treat a null for a type without None as absent, because models often send it."""
     try:
-        if _validates_itself(schema):
+        if _overrides_validation(schema):
             return schema.model_validate(arguments)
         # Calls the validator directly, without the argument checks of model_validate.
         return schema.__pydantic_validator__.validate_python(arguments)

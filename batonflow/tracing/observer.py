@@ -99,7 +99,7 @@ class _Both:
 class _Verbose:
     """Observer that prints or logs one line for each start and end of a step."""
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         line = fit_to_show(line)
         if verbose_logger.isEnabledFor(logging.INFO):
             verbose_logger.info(line)
@@ -110,7 +110,7 @@ class _Verbose:
         pass
 
     def step_started(self, run: Run, item: WorkItem) -> None:
-        self._say(f"[{item.spec.name}:{item.worker}] started from {type(item.event).__name__}")
+        self._print(f"[{item.spec.name}:{item.worker}] started from {type(item.event).__name__}")
 
     def step_ended(self, run: Run, item: WorkItem, result: Any, error: BaseException | None) -> None:
         what = (
@@ -118,10 +118,10 @@ class _Verbose:
             if error is not None
             else f"complete with {'no result' if result is None else summarize(result)}"
         )
-        self._say(f"[{item.spec.name}:{item.worker}] {what}")
+        self._print(f"[{item.spec.name}:{item.worker}] {what}")
 
     def run_ended(self, run: Run, event: Event, error: BaseException | None) -> None:
-        self._say(f"[result] {error!r}" if error is not None else f"[result] {summarize(event)}")
+        self._print(f"[result] {error!r}" if error is not None else f"[result] {summarize(event)}")
 
     def run_left(self, run: Run) -> None:
         pass
@@ -162,7 +162,7 @@ class _Spans:
         if run.drive is not None:
             captured = run.variables.run(dispatcher.capture_propagation_context)
             run.drive.trace = {name: value for name, value in captured.items() if name not in PROPAGATION_KEYS} or None
-        self._tell(
+        self._report(
             RunStartEvent(
                 span_id=self._run_span,
                 run_id=run.state.run_id,
@@ -232,7 +232,7 @@ class _Spans:
             status = "cancelled"
         elif isinstance(error, RunInterruptedError):
             status = "interrupted"
-        self._tell(
+        self._report(
             RunEndEvent(
                 span_id=self._run_span,
                 run_id=run.state.run_id,
@@ -244,7 +244,7 @@ class _Spans:
             ),
         )
         if error is None:
-            self._tell(WorkflowRunOutputEvent(span_id=self._run_span, output=summarize(event)))
+            self._report(WorkflowRunOutputEvent(span_id=self._run_span, output=summarize(event)))
         if error is None or status != "failed":
             dispatcher.close_span(self._run_span, event, run.workflow, self._run_arguments)
         else:
@@ -252,7 +252,7 @@ class _Spans:
 
     def run_left(self, run: Run) -> None:
         self._close_steps(run)
-        self._tell(
+        self._report(
             RunEndEvent(
                 span_id=self._run_span,
                 run_id=run.state.run_id,
@@ -263,7 +263,7 @@ class _Spans:
         )
         dispatcher.close_span(self._run_span, instance=run.workflow, bound_args=self._run_arguments)
 
-    def _tell(self, event: BaseEvent) -> None:
+    def _report(self, event: BaseEvent) -> None:
         """Report an event of the run with its own tags: a step of another run may have caused it."""
         with instrument_tags(self._tags):
             dispatcher.event(event)

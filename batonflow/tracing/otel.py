@@ -221,13 +221,15 @@ class _Spans(BaseSpanHandler[_Span]):
         tags = dict(tags or {})
         kind = _kind(tags)
         if kind == "run":
-            _send_abandoned(self._tracer, tags, {**_attributes(tags, content=False), **_own(kind, id_, instance, tags)})
-        around = self._around(parent_span_id)
+            _send_abandoned(
+                self._tracer, tags, {**_attributes(tags, content=False), **_run_attributes(kind, id_, instance, tags)}
+            )
+        around = self._context_for(parent_span_id)
         span = self._tracer.start_span(
-            _name(kind, id_, instance, tags),
+            _span_name(kind, id_, instance, tags),
             context=around,
             kind=SpanKind.CLIENT if kind == "chat" else SpanKind.INTERNAL,
-            attributes={**_attributes(tags, content=self._content), **_own(kind, id_, instance, tags)},
+            attributes={**_attributes(tags, content=self._content), **_run_attributes(kind, id_, instance, tags)},
             links=_links(tags),
         )
         made = _Span(
@@ -245,8 +247,7 @@ class _Spans(BaseSpanHandler[_Span]):
             _current.set(id_)
         return made
 
-    def _around(self, parent_id: str | None) -> Context:
-        """Return the context for a new span."""
+    def _context_for(self, parent_id: str | None) -> Context:
         here = otel_context.get_current()
         if parent_id is None or _current.get() == parent_id:
             return here  # other spans may lie between it and its parent
@@ -267,7 +268,7 @@ class _Spans(BaseSpanHandler[_Span]):
             if genai.ERROR_TYPE in span.tags:  # a tool that reports its failure to the model
                 error = getattr(result, "exception", None)
                 if isinstance(error, BaseException):
-                    _tell_failure(span, error)
+                    _record_failure(span, error)
                 else:
                     span.otel.set_status(Status(StatusCode.ERROR, str(span.tags[genai.ERROR_TYPE])))
             self._end(span)
@@ -290,7 +291,7 @@ class _Spans(BaseSpanHandler[_Span]):
             span.otel.set_attribute(CANCELLED, True)
             span.status = span.status or "cancelled"
         elif err is not None:
-            _tell_failure(span, err)
+            _record_failure(span, err)
         self._end(span)
         return span
 
@@ -317,7 +318,7 @@ class _Spans(BaseSpanHandler[_Span]):
         span = self.open_spans.get(active_span_id.get() or "")
         carrier: dict[str, str] = {}
         _propagator.inject(carrier, span.context if span is not None else None)
-        if span is not None and span.kind == "run" and (begun := _begun(span.otel)):
+        if span is not None and span.kind == "run" and (begun := _span_origin(span.otel)):
             carrier[_BEGUN] = begun  # for the process that resumes the run, if this process cannot end the span
         return {_CARRIER: carrier} if carrier else {}
 
@@ -368,20 +369,18 @@ class _Events(BaseEventHandler):
                 if event.status == "waiting":
                     span.otel.add_event(WAIT)
             case _ if not type(event).__module__.startswith("batonflow."):
-                span.otel.add_event(event.class_name(), self._fields(event))
+                span.otel.add_event(event.class_name(), self._event_fields(event))
             case _:
                 return  # models, tools and agents report this in tags
 
-    def _fields(self, event: BaseEvent) -> dict[str, Any]:
-        """Add a user's event to its span, if content is enabled."""
+    def _event_fields(self, event: BaseEvent) -> dict[str, Any]:
         if not self._content:
             return {}
         own = [name for name in type(event).model_fields if name not in BaseEvent.model_fields]
-        return {name: _value(redacted(getattr(event, name))) for name in own}
+        return {name: _attribute_value(redacted(getattr(event, name))) for name in own}
 
 
-def _tell_failure(span: _Span, error: BaseException) -> None:
-    """Add a failure to a span: its status, and an event."""
+def _record_failure(span: _Span, error: BaseException) -> None:
     name, text = type(error).__name__, str(redacted(str(error)))
     span.tags[genai.ERROR_TYPE] = name
     stack = "".join(traceback.format_exception(error))
@@ -406,8 +405,7 @@ def _kind(tags: Mapping[str, Any]) -> str:
     return str(tags.get(genai.OPERATION) or ("turn" if genai.TURN in tags else ""))
 
 
-def _name(kind: str, span_id: str, instance: Any, tags: Mapping[str, Any]) -> str:
-    """Return the name of a span: the operation and its object."""
+def _span_name(kind: str, span_id: str, instance: Any, tags: Mapping[str, Any]) -> str:
     own = span_id.rpartition("-")[0]
     if kind == "turn":
         return f"turn {tags[genai.TURN]}"
@@ -428,8 +426,7 @@ def _workflow_name(instance: Any) -> str:
     return "" if options is None else options.workflow_name
 
 
-def _own(kind: str, span_id: str, instance: Any, tags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes of a run or a step besides its tags."""
+def _run_attributes(kind: str, span_id: str, instance: Any, tags: Mapping[str, Any]) -> dict[str, Any]:
     if kind not in {"run", "step"}:
         return {}
     told: dict[str, Any] = {RUN_ID: str(tags.get(f"{_OF_LLAMAINDEX}run_id", ""))}
@@ -444,7 +441,7 @@ def _own(kind: str, span_id: str, instance: Any, tags: Mapping[str, Any]) -> dic
 def _attributes(tags: Mapping[str, Any], *, content: bool) -> dict[str, Any]:
     """Return tags as attributes, without content and without tags that have other attributes."""
     return {
-        name: _value(value)
+        name: _attribute_value(value)
         for name, value in tags.items()
         if value is not None
         and name not in _LEFT_OUT
@@ -453,8 +450,7 @@ def _attributes(tags: Mapping[str, Any], *, content: bool) -> dict[str, Any]:
     }
 
 
-def _value(value: Any) -> Any:
-    """Convert a value to a valid attribute."""
+def _attribute_value(value: Any) -> Any:
     if isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, Sequence) and all(isinstance(one, str) for one in cast("Sequence[Any]", value)):
@@ -463,7 +459,6 @@ def _value(value: Any) -> Any:
 
 
 def _links(tags: Mapping[str, Any]) -> list[Link]:
-    """Return links to the run's span in the previous process."""
     earlier = tags.get(EARLIER_TRACE)
     carrier = cast("Mapping[str, Any]", earlier).get(_CARRIER) if isinstance(earlier, Mapping) else None
     if not carrier:
@@ -472,7 +467,7 @@ def _links(tags: Mapping[str, Any]) -> list[Link]:
     return [Link(there, {LINK: "resumes"})] if there.is_valid else []
 
 
-def _begun(span: Span) -> str:
+def _span_origin(span: Span) -> str:
     """Return parent, start and name of a span, to send it again; empty without an SDK."""
     start: int | None = getattr(span, "start_time", None)
     if start is None:

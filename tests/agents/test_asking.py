@@ -203,13 +203,13 @@ async def test_methods_that_are_wrapped_are_called(monkeypatch: pytest.MonkeyPat
 
 
 async def test_whoever_listens_to_models_alone_is_told_of_those_of_agents() -> None:
-    class Told(BaseEventHandler):
+    class EventForReader(BaseEventHandler):
         names: list[str] = Field(default_factory=list)
 
         def handle(self, event: Any, **kwargs: Any) -> None:
             self.names.append(type(event).__name__)
 
-    told = Told()
+    told = EventForReader()
     dispatcher = get_dispatcher("batonflow.llms.base")
     dispatcher.add_event_handler(told)
     try:

@@ -194,7 +194,7 @@ class TestAfterATool:
         assert seen == [({"to": "Cleo"}, True)]
 
 
-class Told(BaseModel):
+class EventForReader(BaseModel):
     text: str
 
 
@@ -265,10 +265,10 @@ class TestGuards:
 
     @pytest.mark.parametrize("of", ["agent", "team"])
     async def test_the_structured_form_of_an_answer_is_guarded_too(self, of: str) -> None:
-        options: dict[str, Any] = {"output_cls": Told} if of == "agent" else {}
+        options: dict[str, Any] = {"output_cls": EventForReader} if of == "agent" else {}
         made: Any = agent("All fine.", '{"text": "a secret"}', output_guards=[no_secrets], **options)
         if of == "team":
-            made = AgentWorkflow(agents=[made], output_cls=Told)
+            made = AgentWorkflow(agents=[made], output_cls=EventForReader)
         handler = made.run("What is it?")
         shown = [event async for event in handler.stream_events() if isinstance(event, AgentStreamStructuredOutput)]
         output = await handler

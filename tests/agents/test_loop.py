@@ -66,7 +66,7 @@ class TestOutputGuards:
         assert seen == ["I will not say."]
 
 
-class Told(BaseModel):
+class EventForReader(BaseModel):
     text: str
 
 
@@ -187,7 +187,7 @@ class TestTeamsInTeams:
     @staticmethod
     def nested(llm: ScriptedLLM, *, whose: str = "", **options: Any) -> AgentWorkflow:
         member = FunctionAgent(name="member", description="Works.", llm=llm, **options)
-        cls = {whose: Told}
+        cls = {whose: EventForReader}
         inner = AgentWorkflow(agents=[member], name="inner", description="Knows.", output_cls=cls.get("inner"))
         handoff = ScriptedLLM([tool_call("handoff", to_agent="inner", reason="r")])
         chief = FunctionAgent(name="chief", description="Begins.", llm=handoff)

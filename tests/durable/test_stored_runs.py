@@ -47,7 +47,7 @@ class Ask(InputRequiredEvent):
     what: str = ""
 
 
-class Told(HumanResponseEvent):
+class EventForReader(HumanResponseEvent):
     text: str = ""
 
 
@@ -76,7 +76,7 @@ class Asks(Workflow):
 
     @step
     async def ask(self, ctx: Context, ev: Middle) -> StopEvent:
-        told = await ctx.wait_for_event(Told, waiter_event=Ask(what="well?"))
+        told = await ctx.wait_for_event(EventForReader, waiter_event=Ask(what="well?"))
         return StopEvent(result=f"{await ctx.store.get('topic')}: {told.text}")
 
 
@@ -109,7 +109,7 @@ class TestGoingOn:
         store = MemoryStore()
         await left_waiting(store, topic="moons")
         handler = Asks(store=store).run(run_id="r", topic="moons")
-        handler.ctx.send_event(Told(text="two"))
+        handler.ctx.send_event(EventForReader(text="two"))
         assert await handler == "moons: two"
         assert Asks.began == 1
 
@@ -121,7 +121,7 @@ class TestGoingOn:
 
             @catch_error(for_steps=["call"])
             async def caught(self, ctx: Context, ev: StepFailedEvent) -> StopEvent:
-                told = await ctx.wait_for_event(Told, waiter_event=Ask(what=str(ev.exception)))
+                told = await ctx.wait_for_event(EventForReader, waiter_event=Ask(what=str(ev.exception)))
                 if told.text == "raise":
                     raise ev.exception
                 return StopEvent(result=(type(ev.exception), told.text))
@@ -147,7 +147,7 @@ class TestGoingOn:
         store = MemoryStore()
         await left_waiting(store)
         handler = Asks(store=store).resume("r")
-        handler.ctx.send_event(Told())
+        handler.ctx.send_event(EventForReader())
         await handler
         told = [item.event async for item in handler.subscribe()]
         assert [type(event) for event in told] == [Ask, StreamResetEvent, Ask, StopEvent]
@@ -193,7 +193,7 @@ class TestRecovering:
         handlers = await flow.recover()
         assert sorted(handler.run_id for handler in handlers) == ["r0", "r1", "r2"]
         for handler in handlers:
-            handler.ctx.send_event(Told(text="yes"))
+            handler.ctx.send_event(EventForReader(text="yes"))
         assert [await handler for handler in handlers] == ["tides: yes"] * 3
         assert await flow.recover() == []
 
@@ -214,15 +214,15 @@ class TestFromOutside:
         handler = Asks(store=store).run(run_id="r")
         await until(lambda: handler.open_inputs())
         elsewhere = Asks(store=MemoryStore(beside=store))
-        await elsewhere.send_to_run("r", Told(text="low"), key="once")
-        await elsewhere.send_to_run("r", Told(text="low"), key="once")
+        await elsewhere.send_to_run("r", EventForReader(text="low"), key="once")
+        await elsewhere.send_to_run("r", EventForReader(text="low"), key="once")
         assert await handler == "tides: low"
 
     async def test_an_event_waits_for_the_next_process(self) -> None:
         store = MemoryStore()
         await left_waiting(store)
         flow = Asks(store=store)
-        await flow.send_to_run("r", Told(text="later"))
+        await flow.send_to_run("r", EventForReader(text="later"))
         [handler] = await flow.recover()
         assert await handler == "tides: later"
 
@@ -244,10 +244,10 @@ class TestFromOutside:
         store = MemoryStore()
         flow = Asks(store=store)
         handler = flow.run(run_id="r")
-        handler.ctx.send_event(Told())
+        handler.ctx.send_event(EventForReader())
         await handler
         with pytest.raises(StoreError, match="is over"):
-            await flow.send_to_run("r", Told())
+            await flow.send_to_run("r", EventForReader())
         with pytest.raises(StoreError, match="no run 'nobody'"):
             await flow.cancel_run("nobody")
 
@@ -257,10 +257,10 @@ class TestBranchingOff:
         store = MemoryStore()
         flow = Asks(store=store)
         handler = flow.run(run_id="r")
-        handler.ctx.send_event(Told(text="high"))
+        handler.ctx.send_event(EventForReader(text="high"))
         assert await handler == "tides: high"
         [begun] = [one["commit"] for one in await store.history("r") if one.get("step") == "begin"]
-        fork = flow.fork("r", begun, state={"topic": "moons"}, event=Told(text="two"), new_id="f")
+        fork = flow.fork("r", begun, state={"topic": "moons"}, event=EventForReader(text="two"), new_id="f")
         assert await fork == "moons: two"
         assert Asks.began == 1
         before, after = await store.info("r"), await store.info("f")
@@ -278,7 +278,7 @@ class TestBranchingOff:
         store = Cut()
         flow = Asks(store=store)
         handler = flow.run(run_id="r")
-        handler.ctx.send_event(Told(text="high"))
+        handler.ctx.send_event(EventForReader(text="high"))
         await handler
         [begun] = [one["commit"] for one in await store.history("r") if one.get("step") == "begin"]
         with pytest.raises(StoreError, match="ends here"):
@@ -291,7 +291,7 @@ class TestBranchingOff:
         store = MemoryStore()
         flow = Asks(store=store)
         handler = flow.run(run_id="r")
-        handler.ctx.send_event(Told())
+        handler.ctx.send_event(EventForReader())
         await handler
         last = (await store.read("r"))[-1].seq
         with pytest.raises(StoreError, match=f"no run 'r' with a commit {last + 1}"):
@@ -320,12 +320,12 @@ class Keeps(Workflow):
     """Says what is in its state."""
 
     @step
-    async def begin(self, ctx: Context[Account], ev: StartEvent) -> Told:
+    async def begin(self, ctx: Context[Account], ev: StartEvent) -> EventForReader:
         await ctx.store.set("marks", {"a": [1, 2]})
-        return Told()
+        return EventForReader()
 
     @step
-    async def tell(self, ctx: Context[Account], ev: Told) -> StopEvent:
+    async def tell(self, ctx: Context[Account], ev: EventForReader) -> StopEvent:
         return StopEvent(result=await ctx.store.get_state())
 
 
@@ -374,7 +374,7 @@ class TestEditingABranch:
     async def test_names_of_the_class_cannot_be_reached_in_a_state_without_fields(self) -> None:
         flow = Asks(store="memory:")
         handler = flow.run(run_id="r")
-        handler.ctx.send_event(Told())
+        handler.ctx.send_event(EventForReader())
         await handler
         for name in ("__class__", "_data", ""):
             with pytest.raises(WorkflowRuntimeError, match="state cannot be changed at"):
@@ -405,7 +405,7 @@ class TestTakingUp:
                 await flow.resume("r")
         assert (await kept.info("r")).owner is None
         handler = flow.resume("r")
-        handler.ctx.send_event(Told(text="high"))
+        handler.ctx.send_event(EventForReader(text="high"))
         assert await handler == "tides: high"
         await kept.aclose()
 
@@ -444,7 +444,7 @@ class TestLeavingMemory:
     async def test_an_event_wakes_it(self, kept: Any) -> None:
         handler = Asks(store=kept, idle_release=0).run(run_id="r")
         await status(kept, "waiting")
-        handler.ctx.send_event(Told(text="sent"))
+        handler.ctx.send_event(EventForReader(text="sent"))
         assert await handler == "tides: sent"
         await kept.aclose()
 
@@ -452,7 +452,7 @@ class TestLeavingMemory:
         store = MemoryStore()
         handler = Asks(store=store, idle_release=0).run(run_id="r")
         await status(store, "waiting")
-        await Asks(store=MemoryStore(beside=store)).send_to_run("r", Told(text="from afar"))
+        await Asks(store=MemoryStore(beside=store)).send_to_run("r", EventForReader(text="from afar"))
         assert await handler == "tides: from afar"
 
     async def test_the_end_of_a_wait_wakes_it(self) -> None:
@@ -460,7 +460,7 @@ class TestLeavingMemory:
             @step
             async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
                 try:
-                    await ctx.wait_for_event(Told, timeout=0.2)
+                    await ctx.wait_for_event(EventForReader, timeout=0.2)
                 except TimeoutError:
                     return StopEvent(result="nobody came")
                 return StopEvent(result="somebody came")
@@ -508,7 +508,7 @@ class TestOtherCode:
         with pytest.raises(ReplayIncompatible, match="Step ask of Changed is in the records"):
             await named.resume("r")
         handler = Asks(store=store).resume("r")
-        handler.ctx.send_event(Told(text="back"))
+        handler.ctx.send_event(EventForReader(text="back"))
         assert await handler == "tides: back", "whoever has the code can go on with it"
 
     async def test_a_state_whose_new_field_has_no_default(self) -> None:
@@ -557,7 +557,7 @@ class TestOtherCode:
         await left_waiting(store)
         assert await Changed(store=store, workflow_name=Asks().workflow_name).resume("r") == "nobody"
         [said] = caplog.messages
-        assert "step ask waited for Told before the run was taken up, and ended without" in said
+        assert "step ask waited for EventForReader before the run was taken up, and ended without" in said
         assert "is withdrawn" in said
 
     async def test_a_cancel_needs_no_code(self) -> None:
@@ -598,7 +598,7 @@ class TestOtherCode:
         await handler.started()
         with pytest.raises(RunInputMismatchError, match=r"belongs to workflow .*Asks, not to .*Other"):
             Other(store=store).resume("r")
-        handler.ctx.send_event(Told(text="back"))
+        handler.ctx.send_event(EventForReader(text="back"))
         await handler
         with pytest.raises(RunInputMismatchError, match=r"belongs to workflow .*Asks, not to .*Other"):
             await Other(store=store).resume("r")
@@ -611,7 +611,7 @@ class TestOtherCode:
 
             @step
             async def question(self, ctx: Context, ev: Middle) -> StopEvent:
-                told = await ctx.wait_for_event(Told)
+                told = await ctx.wait_for_event(EventForReader)
                 return StopEvent(result=f"{await ctx.store.get('topic')}, {told.text}")
 
         def renamed(record: dict[str, Any]) -> dict[str, Any]:
@@ -624,7 +624,7 @@ class TestOtherCode:
         await handler.interrupt()
         name = Asks().workflow_name
         again = Renamed(store=store, workflow_name=name, version="2", upcasters={"1": renamed}).resume("r")
-        again.ctx.send_event(Told(text="translated"))
+        again.ctx.send_event(EventForReader(text="translated"))
         assert await again == "tides, translated"
 
 
@@ -666,7 +666,7 @@ class TestEffects:
             @step
             async def pay(self, ctx: Context, ev: StartEvent) -> StopEvent:
                 receipt = await ctx.effect("pay", done.append, "paid")
-                told = await ctx.wait_for_event(Told)
+                told = await ctx.wait_for_event(EventForReader)
                 return StopEvent(result=[receipt, told.text])
 
         store = MemoryStore()
@@ -674,7 +674,7 @@ class TestEffects:
         await until(lambda: first.ctx.run is not None and first.ctx.run.state.waiters)
         await first.interrupt()
         again = Pays(store=store).resume("r")
-        again.ctx.send_event(Told(text="fine"))
+        again.ctx.send_event(EventForReader(text="fine"))
         assert await again == [None, "fine"]
         assert done == ["paid"]
 
@@ -707,7 +707,7 @@ class TestBadInput:
         with pytest.raises(TypeError, match="run_id is a text"):
             flow.resume(run_id)
         with pytest.raises(TypeError, match="run_id is a text"):
-            await flow.send_to_run(run_id, Told())
+            await flow.send_to_run(run_id, EventForReader())
 
     @pytest.mark.parametrize(
         ("run_id", "error", "said"),
@@ -725,7 +725,7 @@ class TestBadInput:
             lambda: flow.fork(run_id, 1),
             lambda: flow.open_inputs(run_id),
             lambda: flow.awaited_events(run_id),
-            lambda: flow.send_to_run(run_id, Told()),
+            lambda: flow.send_to_run(run_id, EventForReader()),
             lambda: flow.cancel_run(run_id),
         ):
             with pytest.raises(error, match=said):
@@ -754,9 +754,9 @@ class TestBadInput:
     async def test_words_that_are_no_text(self) -> None:
         flow = Asks(store="memory:")
         with pytest.raises(TypeError, match="key is a text, not 5"):
-            await flow.send_to_run("r", Told(), key=5)  # type: ignore[arg-type]
+            await flow.send_to_run("r", EventForReader(), key=5)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="step is a text, not 5"):
-            await flow.send_to_run("r", Told(), step=5)  # type: ignore[arg-type]
+            await flow.send_to_run("r", EventForReader(), step=5)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="reason is a text, not 5"):
             await flow.cancel_run("r", 5)  # type: ignore[arg-type]
 
@@ -804,7 +804,7 @@ async def test_an_effect_that_raised_is_not_unknown() -> None:
             try:
                 await ctx.effect("try", self.fail)
             except OSError:
-                await ctx.wait_for_event(Told)
+                await ctx.wait_for_event(EventForReader)
             return StopEvent(result="went on")
 
         async def fail(self) -> None:
@@ -834,7 +834,7 @@ async def test_pieces_that_are_stored_as_one_are_not_said_to_be_lost() -> None:
         async def tell(self, ctx: Context, ev: StartEvent) -> StopEvent:
             for text in "abc":
                 ctx.write_event_to_stream(Piece(text=text))
-            await ctx.wait_for_event(Told, timeout=None)
+            await ctx.wait_for_event(EventForReader, timeout=None)
             return StopEvent()
 
     flow = Tells(store="memory:", timeout=None)
@@ -869,12 +869,12 @@ class SlowToRead(MemoryStore):
 async def test_a_first_read_that_is_cancelled_loses_nothing_of_what_is_stored() -> None:
     class Tells(Workflow):
         @step
-        async def tell(self, ctx: Context, ev: StartEvent) -> Told:
+        async def tell(self, ctx: Context, ev: StartEvent) -> EventForReader:
             ctx.write_event_to_stream(Piece(text="a"))
-            return Told()
+            return EventForReader()
 
         @step
-        async def wait(self, ctx: Context, ev: Told) -> StopEvent:
+        async def wait(self, ctx: Context, ev: EventForReader) -> StopEvent:
             await ctx.wait_for_event(HumanResponseEvent, timeout=None)
             return StopEvent()
 

@@ -45,7 +45,7 @@ class Measured(BaseModel):
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-class Told(BaseModel):
+class EventForReader(BaseModel):
     text: str
     by_name: dict[str, str | list[Any] | dict[str, Any]]
     colour: Colour
@@ -124,9 +124,9 @@ def test_halves_of_characters_come_back_as_text(value: Any):
     shown = with_backslashes(value)
     JsonSerializer().serialize(value).encode()
     assert through(value) == shown
-    told = Told(text=str(value), by_name={str(value): value}, colour=Colour.RED, at=AT, held=Holder(anything=value))
+    told = EventForReader(text=str(value), by_name={str(value): value}, colour=Colour.RED, at=AT, held=Holder(anything=value))
     text = with_backslashes(str(value))
-    assert through(told) == Told(
+    assert through(told) == EventForReader(
         text=text, by_name={text: shown}, colour=Colour.RED, at=AT, held=Holder(anything=shown)
     )
     assert through(Note(extra=value, more=value)) == Note(extra=shown, more=shown)

@@ -42,7 +42,7 @@ class Job:
 
     Attributes:
         operation: Called with a desk, inside a transaction, perhaps more than once.
-        done: Told the result or the error, once.
+        done: EventForReader the result or the error, once.
     """
 
     operation: Callable[[Desk], Any]

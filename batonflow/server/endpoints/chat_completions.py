@@ -321,19 +321,20 @@ def _asks(handler: AgentHandler, question: InputRequiredEvent) -> str:
     fields = question.model_dump(mode="json")
     fields |= fields.pop("_data", {})
     what = (
-        f"approval of {fields['tool_name']}({_told(fields['arguments'])})" if "tool_name" in fields else _told(fields)
+        f"approval of {fields['tool_name']}({_request_text(fields['arguments'])})"
+        if "tool_name" in fields
+        else _request_text(fields)
     )
     if handler.workflow.__batonflow__.store is None:
         return f"[stopped, as it needs a person: {what}]"
     return f"[waits for a person: {what}; run {handler.run_id}]"
 
 
-def _told(fields: Mapping[str, Any]) -> str:
+def _request_text(fields: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in fields.items() if value is not None)
 
 
 async def _leave(handler: AgentHandler) -> None:
-    """End a run without readers, unless it waits in a store for a person."""
     if handler.is_done() or (handler.open_inputs() and handler.workflow.__batonflow__.store is not None):
         return
     await handler.cancel_run()

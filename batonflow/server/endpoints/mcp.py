@@ -173,7 +173,6 @@ class _Tools:
                 self._leave(handler)
 
     async def _outcome(self, context: "ServerRequestContext[Any]", handler: WorkflowHandler) -> Any:
-        """Return the result of a run, or its questions."""
         async for request in handler.inputs():
             asked = {one.id: self._question(one) for one in handler.open_inputs()} or {request.id: None}
             if not all(asked.values()):
@@ -247,7 +246,6 @@ class _Tools:
         )
 
     def _keep(self, handler: WorkflowHandler) -> None:
-        """Let a run wait for the call with the answers, for a limited time."""
         loop = asyncio.get_running_loop()
         self._waiting[handler.run_id] = handler, loop.call_later(PATIENCE, self._give_up, handler.run_id)
 
@@ -361,7 +359,6 @@ async def _leave(handler: WorkflowHandler) -> None:
 
 
 def _respond(request: InputRequest, answer: Any) -> str:
-    """Answer a question; return the reason if the run cannot continue."""
     fields: dict[str, Any] = dict(answer.content or {})
     if answer.action != "accept":
         if "approved" not in request.schema.get("properties", {}):

@@ -51,7 +51,6 @@ def _script(sources: Path) -> str:
 
 
 def _visit(name: str, modules: dict[str, str], order: list[str], above: list[str]) -> None:
-    """Append a module to the order, after the modules that it imports."""
     if name in above:
         raise ValueError(f"modules import each other: {' -> '.join([*above, name])}")
     if name in order:
@@ -71,11 +70,10 @@ def _wrapped(name: str, text: str) -> str:
         raise ValueError(f'{name}.js has an import in an unknown form: write import {{ a }} from "./b.js";')
     if re.search(r"</?script|<!--", body):
         raise ValueError(f"{name}.js contains text that would end the script element")
-    return f"const m_{name} = (() => {{\n{imports}{_short(body)}return {{{', '.join(exports)}}};\n}})();"
+    return f"const m_{name} = (() => {{\n{imports}{_minified(body)}return {{{', '.join(exports)}}};\n}})();"
 
 
-def _short(text: str) -> str:
-    """Remove whole-line comments, indentation and empty lines."""
+def _minified(text: str) -> str:
     text = re.sub(r"^[ \t]*/\*\*.*?\*/[ \t]*(?=\S|\n)", "", text, flags=re.MULTILINE | re.DOTALL)
     lines = (line.strip() for line in text.split("\n"))
     return "".join(f"{line}\n" for line in lines if line and not line.startswith("//"))

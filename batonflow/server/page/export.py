@@ -70,7 +70,7 @@ async def export_run(
     entries = trace_of(await _commits(store, run_id), largest=LARGEST)
     graph = graph_of(info.workflow, entries) if workflow is None else get_workflow_representation(workflow)
     representation = {"graph": graph.model_dump(mode="json"), "svg": svg(scene_of(graph))}
-    page = run_page({"handler": _told(info, entries), "representation": representation, "entries": entries})
+    page = run_page({"handler": _handler_data(info, entries), "representation": representation, "entries": entries})
     if path is not None:
         await in_thread(Path(path).write_text, page, encoding="utf-8")
     return page
@@ -120,17 +120,15 @@ async def _commits(store: RunStore, run_id: str) -> list[StoredCommit]:
     return commits
 
 
-def _told(info: RunInfo, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a run as server data, from its records."""
+def _handler_data(info: RunInfo, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     last = next((entry for entry in reversed(entries) if entry["kind"] == "ended" and not entry["path"]), None)
     event: Mapping[str, Any] = last["events"][0] if last is not None and last.get("events") else {}
     value: Any = event.get("value")
     told = run_told(info, event.get("type", ""), cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {})
-    return {**told, "waiting": not info.is_over and (info.status == "waiting" or _waits(entries))}
+    return {**told, "waiting": not info.is_over and (info.status == "waiting" or _has_waiting_step(entries))}
 
 
-def _waits(entries: Sequence[Mapping[str, Any]]) -> bool:
-    """Return True if a step waits for an event."""
+def _has_waiting_step(entries: Sequence[Mapping[str, Any]]) -> bool:
     open_waits: dict[tuple[Any, ...], bool] = {}
     for entry in entries:
         if "step" in entry:

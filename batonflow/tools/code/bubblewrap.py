@@ -67,7 +67,7 @@ class BubblewrapExecutor(ProcessExecutor):
                 "take MontyExecutor()"
             )
         self._program = program
-        self._entries = _entries(packages)
+        self._files_of = _files_of(packages)
         self._packages = [name for name in (packages or _DEFAULT_PACKAGES) if _found(name) is not None]
 
     @property
@@ -112,7 +112,7 @@ class BubblewrapExecutor(ProcessExecutor):
 
     def _mounted_packages(self) -> list[str]:
         options = ["--dir", "/packages"]
-        for entry in self._entries:
+        for entry in self._files_of:
             options += ["--ro-bind", str(entry), f"/packages/{entry.name}"]
         return options
 
@@ -186,8 +186,7 @@ def _found(name: str) -> Distribution | None:
         return None
 
 
-def _entries(packages: Sequence[str] | None) -> list[Path]:
-    """Return the files and folders of ``packages`` and of their requirements."""
+def _files_of(packages: Sequence[str] | None) -> list[Path]:
     missing = [name for name in packages or () if _found(name) is None]
     if missing:
         raise ValueError(f"packages={missing!r}: not installed here: pip install {' '.join(missing)}")

@@ -81,7 +81,7 @@ class CodeFunction:
             elif by_name_only and "*" not in shown:
                 shown.append("*")
             shown.append(text)
-        if self.unnamed or self._takes_others:
+        if self.unnamed or self._allows_extra_arguments:
             shown.append("**others: Any")
         return f"async def {self.name}({', '.join(shown)}) -> {self._returned}"
 
@@ -96,8 +96,7 @@ class CodeFunction:
         }
 
     @property
-    def _takes_others(self) -> bool:
-        """Return True if a schema accepts arguments outside its properties."""
+    def _allows_extra_arguments(self) -> bool:
         names, schema = self.parameters, self.schema
         others = schema.get("additionalProperties")
         if not names and self.tool.metadata.fn_schema is None and others is not False:
@@ -175,7 +174,6 @@ def _indented(text: str) -> str:
 
 
 def _annotation(schema: Any, root: Mapping[str, Any], depth: int = 0) -> str:
-    """Return a JSON schema as a Python annotation."""
     if not isinstance(schema, dict) or depth > _DEEPEST:
         return "Any"
     one = cast("dict[str, Any]", schema)

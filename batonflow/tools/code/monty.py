@@ -168,7 +168,6 @@ class _MontySession(BaseSession):
         return printed
 
     async def _drive(self, step: Awaitable[Any]) -> Step:
-        """Answer requests of the interpreter until it waits for calls or ends."""
         calls: list[RawCall] = []
         monty = self._monty
         try:
@@ -259,7 +258,6 @@ class _MontySession(BaseSession):
     # Workers
 
     async def _worker_with(self, base: bytes | None) -> Any:
-        """Return the session's worker; a new one gets the state ``base``."""
         if self._worker is None:
             checkout = self._pool.checkout(
                 script_name="main.py",

@@ -197,7 +197,7 @@ class _ProcessSession(BaseSession):
             async with asyncio.timeout(_TO_START):
                 with contextlib.suppress(ConnectionError):
                     await self._send(setup)
-                hello = await self._read()
+                hello = await self._next_message()
         except TimeoutError:
             hello = None
         if hello is None or "hello" not in hello:
@@ -239,7 +239,7 @@ class _ProcessSession(BaseSession):
 
     async def _step(self) -> Step:
         """Read up to the end of the turn. The code can also write to this pipe, so every message is checked."""
-        while (message := await self._read()) is not None:
+        while (message := await self._next_message()) is not None:
             if isinstance(message.get("out"), str):
                 self._output.write(message["out"])
             elif message.get("n") == self._snippet and "turn" in message:
@@ -250,8 +250,7 @@ class _ProcessSession(BaseSession):
                 return step
         return Broke("crash", _DIED, await self._lost())
 
-    async def _read(self) -> dict[str, Any] | None:
-        """Return the next message, or None at the end or for an invalid message."""
+    async def _next_message(self) -> dict[str, Any] | None:
         assert self._process is not None
         assert self._process.stdout is not None
         try:
@@ -274,7 +273,7 @@ class _ProcessSession(BaseSession):
             self._go_on()
             async with asyncio.timeout(self._limits.seconds):
                 await self._send({"op": "check", "code": code})
-                while (message := await self._read()) is not None:
+                while (message := await self._next_message()) is not None:
                     if message.get("turn") == "problems":
                         self._pause()
                         text, line = message.get("text"), message.get("line")

@@ -325,7 +325,6 @@ class BaseSession(ABC):
         return step
 
     def _admit(self, raw: RawCall, made: list[HostCall]) -> Outcome | None:
-        """Number a call; return the answer at once if the call is invalid."""
         function = self._setup.functions.get(raw.name)
         if function is None:
             return error_outcome(NameError(f"name {raw.name!r} is not defined"))
@@ -374,7 +373,6 @@ class BaseSession(ABC):
         return f"TimeoutError: the snippet ran for more than {self._limits.seconds:g} seconds"
 
     def _settle(self, outcome: Turn | Ended | Broke) -> Turn | Ended | Broke:
-        """Update calls and history after an outcome."""
         if isinstance(outcome, Calls | Waiting):
             return outcome
         self._open = {}

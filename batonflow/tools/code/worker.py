@@ -207,7 +207,7 @@ class _Worker:
         for name in setup["functions"]:
             self.globals[name] = self._function(name)
         self.loop = asyncio.SelectorEventLoop(_Idle(self._idle))
-        self.loop.set_exception_handler(_unnoticed)
+        self.loop.set_exception_handler(_ignore_unawaited)
         asyncio.set_event_loop(self.loop)
         self.loop.add_reader(self.channel.descriptor, self._readable)
         asyncio.run = self._run_in_loop
@@ -324,13 +324,11 @@ class _Worker:
         return {"turn": "done", "value": plain}
 
 
-def _unnoticed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Ignore errors of unawaited tasks, which concern only the code."""
+def _ignore_unawaited(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     del loop, context
 
 
 def _compiled(code: str, name: str) -> tuple[CodeType, CodeType | None]:
-    """Return the snippet, and its last expression separately."""
     tree = ast.parse(code, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT

@@ -98,7 +98,6 @@ def validated(tool_name: str, schema: Mapping[str, Any], arguments: Mapping[str,
 
 
 def _leave_out(arguments: dict[str, Any], path: list[Any]) -> None:
-    """Remove the null at ``path`` from its object; an element of a list stays."""
     holder: Any = arguments
     for part in path[:-1]:
         holder = holder[part]

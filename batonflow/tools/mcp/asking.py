@@ -155,7 +155,9 @@ class Question:
                 call = self._calls[-1]
                 self._ctx = ctx = call.ctx
                 assert ctx is not None
-                self._task = task = asyncio.get_running_loop().create_task(self._put(call, ctx), context=call.context)
+                self._task = task = asyncio.get_running_loop().create_task(
+                    self._ask_until_answered(call, ctx), context=call.context
+                )
                 # Not awaited itself: the end of the call cancels it, and must not cancel this task.
                 await asyncio.wait({task})
                 if not task.cancelled():
@@ -169,8 +171,7 @@ class Question:
             for call in everybody:
                 call.question_ends(self)
 
-    async def _put(self, call: Call, ctx: Context[Any]) -> MCPElicitationResponse:
-        """Ask in the step of a call until an answer fits."""
+    async def _ask_until_answered(self, call: Call, ctx: Context[Any]) -> MCPElicitationResponse:
         schema: dict[str, Any] | None = getattr(self._params, "requested_schema", None)
         url: str | None = getattr(self._params, "url", None)
         asked = {"message": self._params.message, "schema": schema, "url": url}

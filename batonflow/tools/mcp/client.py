@@ -115,7 +115,7 @@ class MCPTools:
         self._allow, self._deny, self._requires_approval = allow, deny, requires_approval
         self._timeout, self._connect_timeout, self._patience = timeout, connect_timeout, answer_timeout
         self._protocol = protocol
-        self._pins = None if pins is None else Pins(pins, _identity(words, url))
+        self._pins = None if pins is None else Pins(pins, _pin_key(words, url))
         self._changed: dict[str, ToolDefinition] = {}
         self._checked = False
         self._closed = False
@@ -272,8 +272,7 @@ def _as_pinned(change: ToolChange) -> ToolDefinition:
     return ToolDefinition(change.name, change.before["description"], change.before["schema"])
 
 
-def _identity(command: Sequence[str], url: str | None) -> str:
-    """Return the key of a server's pins; it contains no secrets."""
+def _pin_key(command: Sequence[str], url: str | None) -> str:
     if url is None:
         return shlex.join(command)
     parts = urlsplit(url)

@@ -106,7 +106,7 @@ class Connection:
                 self._ready.set()
                 await self._stop.wait()
         except Exception as err:  # noqa: BLE001 - the reason for the end is raised in calls
-            self._cause = _innermost(err)
+            self._cause = _first_cause(err)
         finally:
             self.ended = True
             self._ready.set()
@@ -118,7 +118,7 @@ class Connection:
             transport_to(self._endpoint, self._last_words, self._ends, self._refuses),
             mode=self._protocol,
             elicitation_callback=self._elicited,
-            message_handler=self._told,
+            message_handler=self._on_message,
             client_info=mcp.types.Implementation(name="batonflow", version="0"),
         )
 
@@ -300,7 +300,7 @@ class Connection:
 
     # --- messages of the server ---------------------------------------------------------------------------------------
 
-    async def _told(self, message: Any) -> None:
+    async def _on_message(self, message: Any) -> None:
         if getattr(message, "method", None) == "notifications/tools/list_changed":
             self._listing.changed()
 
@@ -334,8 +334,7 @@ def _definition(tool: Any) -> ToolDefinition:
     return ToolDefinition(tool.name, tool.description or tool.title or "", dict(tool.input_schema), hints)
 
 
-def _innermost(error: BaseException) -> BaseException:
-    """Return the first cause in nested exception groups."""
+def _first_cause(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error

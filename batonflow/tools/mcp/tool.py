@@ -76,7 +76,6 @@ class MCPTool(FunctionTool):
 
 
 def _step_context() -> Context[Any] | None:
-    """Return the context of the running step, or None."""
     try:
         return Context.get_step_context()
     except WorkflowRuntimeError:
