@@ -3,18 +3,16 @@
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from batonflow.agents.budget import run_inside
-from batonflow.agents.calling import LEDGER, spent_earlier
 from batonflow.agents.events import AgentOutput
+from batonflow.agents.layers.limits import LEDGER
+from batonflow.agents.layers.usage import count_earlier_usage
 from batonflow.agents.prompts import AGENT_AS_TOOL
 from batonflow.tools import FunctionTool, ToolMetadata, ToolOutput, ToolPolicy
 from batonflow.tools.base import DefaultToolFnSchema
 from batonflow.workflow_core import Context, Workflow
-
-if TYPE_CHECKING:
-    from batonflow.agents.loop import AgentLoop
 
 _NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]+")
 
@@ -85,7 +83,7 @@ async def run_within(agent: Any, *args: Any, **options: Any) -> AgentOutput:
         store = handler.ctx.store
         try:
             # Empty but for a run that goes on after an interruption: nobody has counted that here.
-            spent_earlier(await store.get("usage", default=None) or {})
+            count_earlier_usage(await store.get("usage", default=None) or {})
             charge(await store.get(LEDGER, default=None) or {})
             return await handler
         except asyncio.CancelledError:
@@ -115,7 +113,7 @@ class AgentTool(FunctionTool):
         description: What models read of it.
     """
 
-    def __init__(self, agent: "AgentLoop", name: str, description: str) -> None:
+    def __init__(self, agent: Workflow, name: str, description: str) -> None:
         name = _NOT_ALLOWED.sub("_", name)
 
         async def ask(input: str) -> ToolOutput:  # noqa: A002 - the name that models know from other tools

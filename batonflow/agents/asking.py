@@ -3,8 +3,9 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
-from batonflow.agents.events import AgentStream, TextSoFar
-from batonflow.agents.prompts import PAUSED_TOO_OFTEN
+from batonflow.agents.events import AgentOutput, AgentStream, TextSoFar
+from batonflow.agents.prompts import CALL_DECLINED, CALL_NOT_WHOLE, PAUSED_TOO_OFTEN
+from batonflow.instrumentation.logs import logger_named
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, TextBlock, ToolCallBlock
 from batonflow.llms.answer import Answer, incomplete
 from batonflow.llms.blocks import ContentBlock
@@ -12,12 +13,16 @@ from batonflow.llms.stream import Finish, StreamEvent, TextDelta
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.workflow_core import Context, WorkflowRuntimeError
 
-__all__ = ["PAUSED", "streamed", "streamed_events", "unpaused", "whole", "whole_answer"]
+__all__ = ["PAUSED", "streamed", "streamed_events", "unpaused", "whole", "whole_answer", "with_reason"]
 
 PAUSED = "pause"
 """The reason of an answer that wants to be asked for further."""
 
 _MOST_PARTS = 20
+
+_NOT_WHOLE = ("length", "refusal", "content_filter")
+
+logger = logger_named("batonflow.agents.outcomes")
 
 
 async def streamed(
@@ -166,3 +171,23 @@ def _brings_calls(last: ChatResponse) -> bool:
 
 def _has_calls(last: ChatResponse) -> bool:
     return any(isinstance(block, ToolCallBlock) for block in last.message.blocks)
+
+
+def with_reason(output: AgentOutput, reason: str | None) -> AgentOutput:
+    """Return the output of an answer; an answer that is not whole gets the reason, and its doubtful calls are refused.
+
+    Args:
+        output: The output; it is changed.
+        reason: Why the model stopped.
+    """
+    if reason not in _NOT_WHOLE:
+        return output
+    data, calls = output.to_dict(), output.tool_calls
+    data["stop_reason"] = reason
+    if calls and reason == "length":  # the last one is where it was cut
+        data["refused_calls"] = {calls[-1].tool_id: CALL_NOT_WHOLE}
+    elif calls:
+        # By id, as a subclass may add calls of its own.
+        data["refused_calls"] = {call.tool_id: CALL_DECLINED.format(reason=reason) for call in calls}
+    logger.warning("Agent %s: an answer of the model is not whole (%s)", output.current_agent_name, reason)
+    return output

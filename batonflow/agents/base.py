@@ -2,21 +2,22 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
 
 from batonflow.agents.as_tool import attach_agents, refuse_itself
 from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer
 from batonflow.agents.budget import Budget
-from batonflow.agents.calling import call_options
 from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
+from batonflow.agents.invocation import call_options
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import (
     HANDOFF_TOOL,
+    CallTool,
     EarlyStopping,
+    LoopSettings,
     Member,
     Team,
     check_form,
@@ -69,18 +70,43 @@ def _remedy(kind: Any) -> str:
     return ""
 
 
-class _Toolbox:
-    """An agent's tools as the loop calls them, made anew when the list has changed."""
+class TeamOfOne(Team):
+    """A single agent as its own team.
 
-    def __init__(self, agent: Any) -> None:
-        self._agent = agent
+    Args:
+        loop: The agent.
+    """
+
+    loop: "BaseWorkflowAgent"
+
+    def __init__(self, loop: "BaseWorkflowAgent") -> None:
+        super().__init__(loop)
         self._given: list[Any] = []
         self._adapted: list[AsyncBaseTool] = []
 
-    def adapted(self, tools: Sequence[Any]) -> list[AsyncBaseTool]:
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self  # the copy of the agent makes its own
+
+    def settings(self) -> LoopSettings:
+        """Return the settings of the loop."""
+        agent = self.loop
+        return LoopSettings(
+            root=agent.name,
+            llm=agent.llm_or_none(),
+            initial_state=agent.initial_state,
+            early_stopping_method=agent.early_stopping_method,
+        )
+
+    def caller(self, agent: Member) -> CallTool | None:
+        """Return the method of the user that calls the tools of an agent; None when it is not overridden."""
+        return overridden_caller(agent)
+
+    def adapted_tools(self) -> list[AsyncBaseTool]:
+        """Return the agent's tools as the loop calls them, made anew when the list has changed."""
+        tools = self.loop.tools
         if self._given != tools:
             # Functions have become tools at construction.
-            refuse_itself(self._agent, tools)
+            refuse_itself(self.loop, tools)
             self._given = list(tools)
             self._adapted = [adapt_to_async_tool(cast("BaseTool", tool)) for tool in tools]
         return self._adapted
@@ -157,8 +183,6 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     max_result_chars: int | None = Field(default=100_000, ge=1)
 
     __hash__: ClassVar[Any] = object.__hash__  # an agent is itself, whatever its fields say
-    # Who calls its tools instead, as a team may; pydantic takes its time over names that are not there.
-    _bf_caller: ClassVar[Any] = None
 
     def __init__(self, **options: Any) -> None:
         # A subclass that has a field called like an option wants the field.
@@ -184,6 +208,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             # What the user says would not be shown, or the state not.
             check_prompt("state_prompt", self.state_prompt.get_template(), "state", "msg")
         Workflow.__init__(self, **workflow_options)
+        object.__setattr__(self, "__batonflow_team__", TeamOfOne(self))
         if self.output_cls is not None:
             self.structured_output_fn = None
         refuse_itself(self, self.tools)
@@ -191,6 +216,16 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     def __eq__(self, other: object) -> bool:
         return self is other
+
+    def __copy__(self) -> Self:
+        other = super().__copy__()
+        object.__setattr__(other, "__batonflow_team__", TeamOfOne(other))
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        other = super().__deepcopy__(memo)
+        object.__setattr__(other, "__batonflow_team__", TeamOfOne(other))
+        return other
 
     if not TYPE_CHECKING:  # else every attribute could be set, as far as type checkers can see
 
@@ -363,14 +398,9 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _bf_toolbox(self) -> "_Toolbox":
-        # No private attribute of pydantic's: reading one takes ten times as long.
-        return _Toolbox(self)
-
     async def get_tools(self, input_str: str | None = None) -> Sequence[AsyncBaseTool]:
         """The agent's tools, and those that the retriever finds for a text."""
-        adapted = self._bf_toolbox.adapted(self.tools)
+        adapted = cast("TeamOfOne", self.__batonflow_team__).adapted_tools()
         if self.tool_retriever is None:
             return list(adapted)
         found: list[BaseTool] = await self.tool_retriever.aretrieve(input_str or "")
@@ -381,7 +411,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         """Whether the model can call a tool that reads on in results which are too long for it."""
         return True
 
-    # Coroutines, as of `async def`; each that only waited for the next would be one more that every call goes through.
+    # The loop calls these only where a subclass overrides one of them.
 
     def call_one_tool(
         self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]
@@ -410,23 +440,6 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             response = await unpaused(response, lambda said: self._get_llm_response(ctx, [*messages, said]), self.name)
         return response
 
-    def _bf_team(self) -> Team:
-        return Team(
-            root=self.name,
-            llm=self.llm_or_none(),
-            initial_state=self.initial_state,
-            early_stopping_method=self.early_stopping_method,
-        )
-
-    def _bf_all_tools(self) -> Sequence[Any]:
-        return self.tools
-
-    def _bf_member(self, name: str | None) -> Member:  # noqa: ARG002 - a team of one
-        return self
-
-    def _bf_state_template(self) -> str:
-        return self.state_prompt.partial_text()
-
     def llm_or_none(self) -> LLM | None:
         """The model, None when the agent has none."""
         return None if isinstance(self.llm, str) else self.llm  # a name has become a model at construction
@@ -443,3 +456,20 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
                 f'Agent {self.name} has no model: pass llm=, for example llm="openai:gpt-5.6" or an LLM object'
             )
         return llm
+
+
+def overridden_caller(agent: Any) -> CallTool | None:
+    """Return the method that calls an agent's tools, if its class or the object itself overrides one; else None.
+
+    Args:
+        agent: The agent.
+    """
+    kind = cast("Any", type(agent))
+    if kind.call_one_tool is _CALL_ONE_TOOL and kind._call_tool is _CALL_TOOL and "_call_tool" not in agent.__dict__:
+        return None
+    return agent.call_one_tool
+
+
+# The methods as they are here, as a program may put its own into the class.
+_CALL_ONE_TOOL: Any = BaseWorkflowAgent.call_one_tool
+_CALL_TOOL: Any = getattr(BaseWorkflowAgent, "_call_tool")  # noqa: B009 - a private name

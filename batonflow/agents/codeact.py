@@ -11,18 +11,18 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr, SerializeAsAny, field_validator
 
-from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer
-from batonflow.agents.calling import Performed, call_options
+from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer, with_reason
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
+from batonflow.agents.function import ScratchpadAgent, messages_of_turn, tool_message
+from batonflow.agents.invocation import ToolInvocation, call_options
+from batonflow.agents.layers.long_results import READ_RESULT, read_result
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import as_shown, observation
-from batonflow.agents.outcomes import with_reason
 from batonflow.agents.prompts import CODE_ACT, CODE_ACT_SANDBOXED, CODE_RESULT
-from batonflow.agents.results import READ_RESULT, read_result
-from batonflow.agents.scratchpad import ScratchpadAgent, tool_message
 from batonflow.agents.snippets import drop, run_snippet
+from batonflow.agents.tool_calls import perform
 from batonflow.clock import current_source
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
 from batonflow.llms.function_calling import FunctionCallingLLM
@@ -111,10 +111,14 @@ class CodeActAgent(ScratchpadAgent):
             options["tools"] = [tool for tool in options["tools"] if not isinstance(tool, _ExecuteTool)]
         super().__init__(**options)
         if code_execute_fn is None:
-            self._bf_executor = executor or default_executor()
+            executor = self._bf_executor = executor or default_executor()
+
+            async def run(ctx: Context[Any], code: str) -> ToolOutput:
+                return await _execute(self, executor, ctx, code)
+
             # A snippet goes on where it was, and the calls in it have outcomes of their own.
             execute = _ExecuteTool.from_defaults(
-                async_fn=self._bf_execute,
+                async_fn=run,
                 name=EXECUTE,
                 description="Run Python code.",
                 policy=ToolPolicy(idempotent=True),
@@ -163,8 +167,11 @@ class CodeActAgent(ScratchpadAgent):
                 ``code_execute_fn``, a tool is no FunctionTool or wants the Context.
             WorkflowRuntimeError: The answer pauses again and again.
         """
-        scratchpad = await self._bf_scratchpad(ctx)
-        shown = self._bf_with_prompt([*llm_input, *as_shown(scratchpad)], tools)
+        scratchpad = await messages_of_turn(self, ctx)
+        values = {"tool_descriptions": self._get_tool_descriptions(tools)}
+        if self.code_execute_fn is None:
+            values["hints"] = self._bf_executor.hints
+        shown = _with_prompt(self, [*llm_input, *as_shown(scratchpad)], values)
         ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
         ask = self._get_streaming_response if self.streaming else self._get_response
         response = await ask(ctx, shown, tools)
@@ -196,7 +203,7 @@ class CodeActAgent(ScratchpadAgent):
             ValueError: With ``code_execute_fn``: the model called another tool than ``execute`` and ``handoff``. The
                 memory has the turn then, without the native calls of this answer.
         """
-        scratchpad = await self._bf_scratchpad(ctx)
+        scratchpad = await messages_of_turn(self, ctx)
         native = {
             block.tool_call_id for message in scratchpad for block in message.blocks if isinstance(block, ToolCallBlock)
         }
@@ -236,19 +243,6 @@ class CodeActAgent(ScratchpadAgent):
 
     # --- asking the model ---------------------------------------------------------------------------------------------
 
-    def _bf_with_prompt(self, messages: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> list[ChatMessage]:
-        """The messages with the code prompt before them, in place of the system prompt, which is a part of it."""
-        values = {"tool_descriptions": self._get_tool_descriptions(tools)}
-        if self.code_execute_fn is None:
-            values["hints"] = self._bf_executor.hints
-        text = self.code_act_system_prompt.format(**values)
-        if self.system_prompt:
-            text = f"{text}\n{self.system_prompt}"
-        prompt = ChatMessage(text, role=MessageRole.SYSTEM)
-        # Another system message is the memory's, or the caller's, and there is no other way to it.
-        own = self.system_prompt and messages[:1] == [ChatMessage(self.system_prompt, role=MessageRole.SYSTEM)]
-        return [prompt, *(messages[1:] if own else messages)]
-
     # Programs of LlamaIndex replace these two under these names.
 
     def _get_tool_descriptions(self, tools: Sequence[BaseTool]) -> str:
@@ -267,13 +261,6 @@ class CodeActAgent(ScratchpadAgent):
         ends = response_text.rstrip().endswith(("<execute>", "</execute>"))
         return code or ("pass" if found and (ends or "\n" in "".join(found)) else "")
 
-    def _bf_handoff_in(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
-        """The only tool that the model calls natively."""
-        found = [tool for tool in tools if tool.metadata.get_name() == HANDOFF_TOOL]
-        if found and not isinstance(self.the_llm(), FunctionCallingLLM):
-            raise ValueError(f"Agent {self.name}: llm must be a FunctionCallingLLM to hand over to other agents")
-        return found
-
     async def _get_response(
         self,
         ctx: Context[Any],  # noqa: ARG002 - the same signature as the streaming form
@@ -281,7 +268,7 @@ class CodeActAgent(ScratchpadAgent):
         tools: Sequence[AsyncBaseTool],
     ) -> ChatResponse:
         llm: Any = self.the_llm()
-        handoff = self._bf_handoff_in(tools)
+        handoff = _handoff_in(self, tools)
         if handoff:
             option = whole_answer(llm, with_tools=True)
             return await llm.achat_with_tools(tools=handoff, chat_history=current_llm_input, **option)
@@ -291,43 +278,12 @@ class CodeActAgent(ScratchpadAgent):
         self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]
     ) -> ChatResponse:
         llm: Any = self.the_llm()
-        handoff = self._bf_handoff_in(tools)
+        handoff = _handoff_in(self, tools)
         if handoff:
             chunks = await llm.astream_chat_with_tools(tools=handoff, chat_history=current_llm_input)
         else:
             chunks = await llm.astream_chat(current_llm_input)
         return await streamed(ctx, chunks, self.name)
-
-    # --- running code -------------------------------------------------------------------------------------------------
-
-    async def _bf_execute(self, ctx: Context[Any], code: str) -> ToolOutput:
-        asked: str = await ctx.store.get("user_msg_str", default="")
-        around = None if ctx.run is None else ctx.run.workflow
-        # What its team says it may call, which is not always all that it has.
-        team = around if isinstance(around, AgentLoop) and around._bf_member(self.name) is self else None
-        known = await (self.get_tools(asked) if team is None else team._bf_tools_for(self, asked))
-        tools = [tool for tool in known if tool.metadata.get_name() not in (EXECUTE, HANDOFF_TOOL)]
-        # The model is told of it when there is something to read. A session keeps the tools it was opened with, and
-        # one with other tools would be another session: so it is there from the beginning.
-        if READ_RESULT not in code_functions(tools):
-            tools.append(read_result(self.max_result_chars))
-
-        async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> Performed:
-            return await self._bf_call(ctx, self, tool, call, call.tool_id)
-
-        options = call_options()
-        key: str = options.get("idempotency_key", "")
-        return await run_snippet(
-            ctx,
-            code,
-            agent=self.name,
-            place=key.removeprefix(f"{ctx.run_id}/"),
-            call_id=options.get("call_id", ""),
-            executor=self._bf_executor,
-            limits=self.limits,
-            tools=tools,
-            call_tool=call_tool,
-        )
 
 
 def _unwrapped(block: str) -> str:
@@ -378,3 +334,55 @@ def _signatures(tools: Sequence[AsyncBaseTool]) -> str:
         body = "    ..." if not about else '    """' + about.replace("\n", "\n    ") + '"""\n    ...'
         shown.append(f"{text}\n{body}")
     return "\n\n".join(shown)
+
+
+def _with_prompt(agent: CodeActAgent, messages: list[ChatMessage], values: dict[str, str]) -> list[ChatMessage]:
+    """Return the messages after the code prompt, which has the system prompt as a part of it."""
+    text = agent.code_act_system_prompt.format(**values)
+    if agent.system_prompt:
+        text = f"{text}\n{agent.system_prompt}"
+    prompt = ChatMessage(text, role=MessageRole.SYSTEM)
+    # Another system message is the memory's, or the caller's, and there is no other way to it.
+    own = agent.system_prompt and messages[:1] == [ChatMessage(agent.system_prompt, role=MessageRole.SYSTEM)]
+    return [prompt, *(messages[1:] if own else messages)]
+
+
+def _handoff_in(agent: CodeActAgent, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
+    """The only tool that the model calls natively."""
+    found = [tool for tool in tools if tool.metadata.get_name() == HANDOFF_TOOL]
+    if found and not isinstance(agent.the_llm(), FunctionCallingLLM):
+        raise ValueError(f"Agent {agent.name}: llm must be a FunctionCallingLLM to hand over to other agents")
+    return found
+
+
+async def _execute(agent: CodeActAgent, executor: Executor, ctx: Context[Any], code: str) -> ToolOutput:
+    """Run code in the sandbox, where it can call the tools that the agent may call."""
+    asked: str = await ctx.store.get("user_msg_str", default="")
+    around = None if ctx.run is None else ctx.run.workflow
+    # A team may allow fewer tools than the agent has.
+    team = around.__batonflow_team__ if isinstance(around, AgentLoop) else agent.__batonflow_team__
+    of_team = team.member(agent.name) is agent
+    known = await (team.tools_for(agent, asked) if of_team else agent.get_tools(asked))
+    tools = [tool for tool in known if tool.metadata.get_name() not in (EXECUTE, HANDOFF_TOOL)]
+    # The model is told of it when there is something to read. A session keeps the tools it was opened with, and
+    # one with other tools would be another session: so it is there from the beginning.
+    if READ_RESULT not in code_functions(tools):
+        tools.append(read_result(agent.max_result_chars))
+
+    async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> tuple[ToolOutput, dict[str, Any]]:
+        invocation = ToolInvocation.of(ctx, team, agent, tool, call, call.tool_id)
+        return await perform(invocation), invocation.reported
+
+    options = call_options()
+    key: str = options.get("idempotency_key", "")
+    return await run_snippet(
+        ctx,
+        code,
+        agent=agent.name,
+        place=key.removeprefix(f"{ctx.run_id}/"),
+        call_id=options.get("call_id", ""),
+        executor=executor,
+        limits=agent.limits,
+        tools=tools,
+        call_tool=call_tool,
+    )

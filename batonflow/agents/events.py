@@ -19,7 +19,6 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from typing_extensions import override
 
-from batonflow.lazy import at_first_use
 from batonflow.llms import ChatMessage, ChatResponse, Usage
 from batonflow.llms.answer import Answer
 from batonflow.llms.lazy_fields import LazyFields
@@ -27,6 +26,7 @@ from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.tools import ToolOutput
 from batonflow.user_warnings import warn_user
 from batonflow.workflow_core.events import Event, StartEvent
+from batonflow.workflow_core.problems import in_words
 
 __all__ = [
     "START_FIELDS",
@@ -42,8 +42,6 @@ __all__ = [
     "ToolProgress",
     "raw_of",
 ]
-
-in_words = at_first_use("batonflow.workflow_core.problems", "in_words")
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 

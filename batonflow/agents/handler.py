@@ -2,14 +2,11 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from batonflow.agents.approvals import ApprovalRequest, answer, open_approvals
 from batonflow.agents.events import AgentStream
 from batonflow.workflow_core import WorkflowHandler
-
-if TYPE_CHECKING:
-    from batonflow.agents.loop import AgentLoop
 
 __all__ = ["AgentHandler"]
 
@@ -37,7 +34,7 @@ class AgentHandler(WorkflowHandler):
         agent with ``streaming=False``.
         Any number of readers, independent of ``stream_events``. Errors of the run are raised by awaiting the handler.
         """
-        workflow = cast("AgentLoop", self.workflow)
+        workflow: Any = self.workflow
         async for item in self.subscribe():
             if isinstance(item.event, AgentStream) and item.event.delta and workflow.speaks_in(item.path):
                 yield item.event.delta

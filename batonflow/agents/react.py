@@ -5,21 +5,21 @@ action with its input, an observation, and so on until an answer.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Self, cast
 
 from pydantic import Field, model_validator
 
-from batonflow.agents.asking import PAUSED, unpaused, whole, whole_answer
+from batonflow.agents.asking import PAUSED, unpaused, whole, whole_answer, with_reason
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, TextSoFar, ToolCallResult
+from batonflow.agents.function import move_into
 from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
-from batonflow.agents.outcomes import with_reason
 from batonflow.agents.prompts import REACT_EMPTY, REACT_GIVEN_UP, REACT_THOUGHT_ALOUD, REACT_UNREADABLE
-from batonflow.agents.scratchpad import move_into
 from batonflow.clock import current_source
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.blocks import in_words
@@ -59,6 +59,8 @@ _THOUGHT_OUT = re.compile(r"</think(?:ing)?>\s*", re.IGNORECASE)
 # A text in which no label comes for so long is an answer as a whole.
 _LONGEST_PREAMBLE = 300
 
+_Ask = Callable[[list[ChatMessage]], Awaitable[ChatResponse]]
+
 
 class ReActAgent(BaseWorkflowAgent):
     """Has its model write thoughts, actions and, in the end, an answer; runs the actions and shows what came of them.
@@ -88,9 +90,10 @@ class ReActAgent(BaseWorkflowAgent):
     def _bf_context_in_header(self) -> Self:
         # The system prompt is shown inside the header; the message that the loop puts first is taken out again.
         if self.system_prompt:
+            given = self.formatter.system_header
             context = "\n".join(text for text in (self.formatter.context, self.system_prompt) if text)
             changed = ReActChatFormatter.from_defaults(
-                system_header=self._bf_own_header(),
+                system_header=None if given == ReActChatFormatter().system_header else given,
                 context=context,
                 observation_role=self.formatter.observation_role,
                 values=self.formatter.values,
@@ -98,10 +101,6 @@ class ReActAgent(BaseWorkflowAgent):
             # Past the validation of assignments, which would come here again.
             object.__setattr__(self, "formatter", changed)
         return self
-
-    def _bf_own_header(self) -> str | None:
-        given = self.formatter.system_header
-        return None if given == ReActChatFormatter().system_header else given
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:
         return {"react_header": PromptTemplate(self.formatter.system_header, **self.formatter.values)}
@@ -125,19 +124,20 @@ class ReActAgent(BaseWorkflowAgent):
             del conversation[0]
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
         # What it was told of an answer that could not be read comes last, as it came behind these steps.
-        failed = bool(reasoning) and await self._bf_failures(ctx) > 0 and _ends_with_a_correction(conversation)
+        failed = bool(reasoning) and await _failures(self, ctx) > 0 and _ends_with_a_correction(conversation)
         before, correction = (conversation[:-2], conversation[-2:]) if failed else (conversation, [])
         shown = self.formatter.format(tools, chat_history=before, current_reasoning=reasoning)
         shown = [*shown, *correction]
         ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
-        response = await self._bf_ask(ctx, shown)
+        ask = self._get_streaming_response if self.streaming else self._get_response
+        response = await _ask(partial(ask, ctx), shown, self.name)
         text = _behind_thoughts(response.message.content or "")
         try:
             parsed: BaseReasoningStep | None = self.output_parser.parse(text, is_streaming=False) if text else None
         except ValueError as err:
-            return await self._bf_unreadable(ctx, response, REACT_UNREADABLE.format(error=err))
+            return await _retry(self, ctx, response, REACT_UNREADABLE.format(error=err))
         if parsed is None:
-            return await self._bf_unreadable(ctx, response, REACT_EMPTY)
+            return await _retry(self, ctx, response, REACT_EMPTY)
         await ctx.store.set(f"{self.reasoning_key}_failures", 0)
         await ctx.store.set(self.reasoning_key, [*reasoning, parsed])
         calls: list[ToolSelection | ToolCallResult] = []
@@ -149,34 +149,6 @@ class ReActAgent(BaseWorkflowAgent):
             response=response.message, tool_calls=calls, raw=response.raw, current_agent_name=self.name
         )
         return with_reason(output, response.stop_reason)
-
-    async def _bf_unreadable(self, ctx: Context[Any], response: ChatResponse, words: str) -> AgentOutput:
-        """Have the model try again, told what was wrong with what it wrote."""
-        key = f"{self.reasoning_key}_failures"
-        failures = await self._bf_failures(ctx) + 1
-        if failures > self.max_parse_retries:
-            # The next run on this context counts anew.
-            await ctx.store.set(key, 0)
-            raise WorkflowRuntimeError(REACT_GIVEN_UP.format(name=self.name, failures=failures, words=words))
-        await ctx.store.set(key, failures)
-        return AgentOutput(
-            response=response.message,
-            retry_messages=[response.message, ChatMessage(words, role=MessageRole.USER)],
-            raw=response.raw,
-            current_agent_name=self.name,
-        )
-
-    async def _bf_failures(self, ctx: Context[Any]) -> int:
-        """How many answers before this one could not be read, in a row."""
-        kept: Any = await ctx.store.get(f"{self.reasoning_key}_failures", default=0)
-        return kept if isinstance(kept, int) else 0
-
-    async def _bf_ask(self, ctx: Context[Any], shown: list[ChatMessage]) -> ChatResponse:
-        ask = self._get_streaming_response if self.streaming else self._get_response
-        response = await ask(ctx, shown)
-        if response.stop_reason == PAUSED:
-            response = await unpaused(response, lambda said: ask(ctx, [*shown, said]), self.name)
-        return response
 
     async def _get_response(
         self,
@@ -208,7 +180,8 @@ class ReActAgent(BaseWorkflowAgent):
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
         """The model's last answer; of one in the form, only what follows its thought is in the message."""
-        response = await self._bf_ask(ctx, messages)
+        ask = self._get_streaming_response if self.streaming else self._get_response
+        response = await _ask(partial(ask, ctx), messages, self.name)
         response.message = self.as_shown_to_users(response.message)
         return response
 
@@ -264,14 +237,9 @@ class ReActAgent(BaseWorkflowAgent):
             elif not output.response.content:  # a tool's output without a text, which stays as it is
                 output.response.blocks = [*answer.blocks, *output.response.blocks]
         else:
-            messages = [self._bf_as_shown(one) for one in reasoning]
+            messages = [_as_shown(self, one) for one in reasoning]
         await move_into(memory, messages, ctx, self.reasoning_key)
         return output
-
-    def _bf_as_shown(self, step: BaseReasoningStep) -> ChatMessage:
-        if isinstance(step, ObservationReasoningStep):
-            return observation(step.get_content(), self.formatter.observation_role)
-        return ChatMessage(step.get_content(), role=MessageRole.ASSISTANT)
 
     async def take_back(self, ctx: Context[Any]) -> None:
         """Forget the last step."""
@@ -290,6 +258,44 @@ class ReActAgent(BaseWorkflowAgent):
         """Show ``words`` to the model as what it observes next."""
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
         await ctx.store.set(self.reasoning_key, [*reasoning, ObservationReasoningStep(observation=words)])
+
+
+async def _retry(agent: ReActAgent, ctx: Context[Any], response: ChatResponse, words: str) -> AgentOutput:
+    """Return an output by which the model tries again, with words about its mistake."""
+    key = f"{agent.reasoning_key}_failures"
+    failures = await _failures(agent, ctx) + 1
+    if failures > agent.max_parse_retries:
+        # The next run on this context counts anew.
+        await ctx.store.set(key, 0)
+        raise WorkflowRuntimeError(REACT_GIVEN_UP.format(name=agent.name, failures=failures, words=words))
+    await ctx.store.set(key, failures)
+    return AgentOutput(
+        response=response.message,
+        retry_messages=[response.message, ChatMessage(words, role=MessageRole.USER)],
+        raw=response.raw,
+        current_agent_name=agent.name,
+    )
+
+
+async def _failures(agent: ReActAgent, ctx: Context[Any]) -> int:
+    """Return the number of unreadable answers in a row before this one."""
+    kept: Any = await ctx.store.get(f"{agent.reasoning_key}_failures", default=0)
+    return kept if isinstance(kept, int) else 0
+
+
+async def _ask(ask: _Ask, shown: list[ChatMessage], agent: str) -> ChatResponse:
+    """Ask the model, also for the rest of a paused answer."""
+    response = await ask(shown)
+    if response.stop_reason == PAUSED:
+        response = await unpaused(response, lambda part: ask([*shown, part]), agent)
+    return response
+
+
+def _as_shown(agent: ReActAgent, step: BaseReasoningStep) -> ChatMessage:
+    """Return a step as the model has seen it."""
+    if isinstance(step, ObservationReasoningStep):
+        return observation(step.get_content(), agent.formatter.observation_role)
+    return ChatMessage(step.get_content(), role=MessageRole.ASSISTANT)
 
 
 def _ends_with_a_correction(conversation: Sequence[ChatMessage]) -> bool:

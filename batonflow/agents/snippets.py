@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from batonflow.agents.arguments import digest_of
-from batonflow.agents.calling import Performed
 from batonflow.agents.events import ToolCall, ToolCallResult
 from batonflow.agents.prompts import (
     CODE_NO_TEXT,
@@ -70,7 +69,7 @@ _TOO_LARGE = 4 * 1024 * 1024
 _LONG = 0.05
 _SHARE = 10
 
-CallTool = Callable[[AsyncBaseTool, ToolCall], Awaitable[Performed]]
+CallTool = Callable[[AsyncBaseTool, ToolCall], Awaitable[tuple[ToolOutput, dict[str, Any]]]]
 """Checks the arguments, asks a person where one must be asked, and runs the tool."""
 
 
@@ -440,7 +439,7 @@ class _Snippet:
     async def _called(self, call: HostCall) -> dict[str, Any]:
         request, tool = self._request(call), self._tools[call.tool]
         self._ctx.write_event_to_stream(request)
-        output, arguments, _ = await self._call_tool(tool, request)
+        output, arguments = await self._call_tool(tool, request)
         value = jsonable(output.raw_output)
         if value is None and not isinstance(tool, FunctionTool):
             value = output.content

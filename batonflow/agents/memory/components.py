@@ -5,8 +5,8 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
+from batonflow.agents import memory
 from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, SimpleChatStore
-from batonflow.lazy import at_first_use
 from batonflow.workflow_core.types import loaded_class, qualified_name
 
 __all__ = ["archiving", "dumped", "loaded", "of_the_same_kind", "opened"]
@@ -14,8 +14,6 @@ __all__ = ["archiving", "dumped", "loaded", "of_the_same_kind", "opened"]
 _T = TypeVar("_T", bound=BaseModel)
 
 CLASS = "class_name"
-
-SQLiteChatStore = at_first_use("batonflow.agents.memory.sqlite_store", "SQLiteChatStore")
 
 
 def dumped(part: BaseModel, data: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +56,7 @@ def opened(value: Any) -> Any:
     if value is None or value == "memory:":
         return SimpleChatStore()
     if isinstance(value, str | PathLike):
-        return SQLiteChatStore(value)
+        return memory.SQLiteChatStore(cast("str | PathLike[str]", value))
     return loaded(BaseChatStore, value)
 
 

@@ -13,12 +13,10 @@ from pydantic_core import PydanticSerializationError
 from typing_extensions import override
 
 from batonflow.agents.memory.chat_store import ArchivingChatStore, MessageStatus
-from batonflow.lazy import at_first_use
+from batonflow.durable.stores.sqlite_schema import make_private
 from batonflow.llms import ChatMessage
 from batonflow.values.serializers import as_json
 from batonflow.workflow_core.errors import StoreError
-
-make_private = at_first_use("batonflow.durable.stores.sqlite_schema", "make_private")
 
 __all__ = ["DEFAULT_TABLE", "SQLiteChatStore"]
 
