@@ -13,14 +13,15 @@ from batonflow.llms.stream import Finish, StreamEvent, TextDelta
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.workflow_core import Context, WorkflowRuntimeError
 
-__all__ = ["PAUSED", "streamed", "streamed_events", "unpaused", "whole", "whole_answer", "with_reason"]
+__all__ = ["NOT_WHOLE", "PAUSED", "streamed", "streamed_events", "unpaused", "whole", "whole_answer", "with_reason"]
 
 PAUSED = "pause"
 """The reason of an answer that wants to be asked for further."""
 
 _MOST_PARTS = 20
 
-_NOT_WHOLE = ("length", "refusal", "content_filter")
+NOT_WHOLE = ("length", "refusal", "content_filter")
+"""The reasons of answers that are not whole."""
 
 logger = logger_named("batonflow.agents.outcomes")
 
@@ -180,7 +181,7 @@ def with_reason(output: AgentOutput, reason: str | None) -> AgentOutput:
         output: The output; it is changed.
         reason: Why the model stopped.
     """
-    if reason not in _NOT_WHOLE:
+    if reason not in NOT_WHOLE:
         return output
     data, calls = output.to_dict(), output.tool_calls
     data["stop_reason"] = reason

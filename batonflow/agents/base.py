@@ -97,9 +97,20 @@ class TeamOfOne(Team):
             early_stopping_method=agent.early_stopping_method,
         )
 
-    def caller(self, agent: Member) -> CallTool | None:
+    def member(self, name: str | None) -> Member:  # noqa: ARG002 - a single agent
+        """Return the agent."""
+        return self.loop
+
+    def tools_for(self, agent: Member, text: str) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]:
+        """Return the tools that an agent may call in a conversation about ``text``."""
+        return agent.get_tools(text)
+
+    def caller(self, agent: Any) -> CallTool | None:
         """Return the method of the user that calls the tools of an agent; None when it is not overridden."""
-        return overridden_caller(agent)
+        kind = cast("Any", type(agent))
+        if kind._call_tool is _CALL_TOOL and kind.call_one_tool is _CALL_ONE_TOOL and "_call_tool" not in vars(agent):
+            return None
+        return agent.call_one_tool
 
     def adapted_tools(self) -> list[AsyncBaseTool]:
         """Return the agent's tools as the loop calls them, made anew when the list has changed."""
@@ -456,18 +467,6 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
                 f'Agent {self.name} has no model: pass llm=, for example llm="openai:gpt-5.6" or an LLM object'
             )
         return llm
-
-
-def overridden_caller(agent: Any) -> CallTool | None:
-    """Return the method that calls an agent's tools, if its class or the object itself overrides one; else None.
-
-    Args:
-        agent: The agent.
-    """
-    kind = cast("Any", type(agent))
-    if kind.call_one_tool is _CALL_ONE_TOOL and kind._call_tool is _CALL_TOOL and "_call_tool" not in agent.__dict__:
-        return None
-    return agent.call_one_tool
 
 
 # The methods as they are here, as a program may put its own into the class.

@@ -23,7 +23,7 @@ from batonflow.workflow_core.errors import BatonflowError
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
 
-__all__ = ["Budget", "BudgetExceededError", "Ledger", "Limits", "ledger_of", "paying", "run_inside"]
+__all__ = ["Budget", "BudgetExceededError", "Ledger", "Limits", "ledger_of", "payers", "run_inside"]
 
 _RUN = ""
 """Whose account it is that everything in a run is charged to; others are named like agents."""
@@ -225,7 +225,8 @@ class _Limit:
         return BudgetExceededError(limit, self.budget, self.agent, spent, needed)
 
 
-_paying: ContextVar[tuple["Limits", ...]] = ContextVar("batonflow_paying", default=())
+payers: ContextVar[tuple["Limits", ...]] = ContextVar("batonflow_paying", default=())
+"""The budgets that are charged for this code: one for each run, the outermost first."""
 
 
 # The runs that the one which acts here is inside of, as the ledgers around know them.
@@ -239,10 +240,10 @@ def run_inside() -> Generator[Callable[[Mapping[str, Any]], None], None, None]:
     Yields:
         Takes the dump of its ledger, for what it had spent before it was interrupted.
     """
-    if not paying():
+    if not payers.get():
         yield lambda _: None
         return
-    payer = paying()[-1]
+    payer = payers.get()[-1]
     with payer.ledger.holding(payer.agent) as run:
         token = _inside.set((*_inside.get(), run))
 
@@ -255,11 +256,6 @@ def run_inside() -> Generator[Callable[[Mapping[str, Any]], None], None, None]:
             yield charge
         finally:
             _inside.reset(token)
-
-
-def paying() -> tuple["Limits", ...]:
-    """Who pays for what is done here: one for each run, the outermost first."""
-    return _paying.get()
 
 
 class Limits:
@@ -280,7 +276,7 @@ class Limits:
         if own is not None:
             self._own.append(_Limit(own, agent, ledger))
         # Code that an agent runs calls tools inside a call: the same run pays once.
-        self._around: tuple[Limits, ...] = tuple(one for one in paying() if one.ledger is not ledger)
+        self._around: tuple[Limits, ...] = tuple(one for one in payers.get() if one.ledger is not ledger)
         self._limits: list[_Limit] = [limit for one in (*self._around, self) for limit in one._own]
         self._accounts: list[_Spent] = [
             *(account for one in self._around for account in one._accounts[-2:]),
@@ -292,22 +288,22 @@ class Limits:
     @contextmanager
     def hold(self) -> Generator[None, None, None]:
         """They hold for what is done inside the block, in tasks and runs started there too."""
-        token = _paying.set((*self._around, self))
+        token = payers.set((*self._around, self))
         try:
             with behind(self.admit, instead=True):
                 yield
         finally:
-            _paying.reset(token)
+            payers.reset(token)
 
     @contextmanager
     def only_around(self) -> Generator[None, None, None]:
         """Only those of the runs around hold inside the block; what is done there is charged all the same."""
-        token = _paying.set(self._around)
+        token = payers.set(self._around)
         try:
             with behind(self._note, instead=True):
                 yield
         finally:
-            _paying.reset(token)
+            payers.reset(token)
 
     @contextmanager
     def waiting(self) -> Generator[None, None, None]:

@@ -370,7 +370,7 @@ async def _execute(agent: CodeActAgent, executor: Executor, ctx: Context[Any], c
         tools.append(read_result(agent.max_result_chars))
 
     async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> tuple[ToolOutput, dict[str, Any]]:
-        invocation = ToolInvocation.of(ctx, team, agent, tool, call, call.tool_id)
+        invocation = ToolInvocation(ctx, team, agent, tool, call, call.tool_id)
         return await perform(invocation), invocation.reported
 
     options = call_options()

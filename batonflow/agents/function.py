@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from batonflow.agents import layers
-from batonflow.agents.asking import PAUSED, streamed, streamed_events, unpaused, whole_answer, with_reason
+from batonflow.agents.asking import NOT_WHOLE, PAUSED, streamed, streamed_events, unpaused, whole_answer, with_reason
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
 from batonflow.agents.members import HANDOFF_TOOL
@@ -129,7 +129,8 @@ class FunctionAgent(ScratchpadAgent):
             response = await unpaused(response, lambda said: ask(ctx, [*shown, said], tools), self.name)
         calls = _calls_in(self.llm, response)
         await ctx.store.set(self.scratchpad_key, [*scratchpad, response.message])
-        return with_reason(AgentOutput.of(response.message, calls, self.name, raw_of(response)), response.stop_reason)
+        output = AgentOutput.of(response.message, calls, self.name, raw_of(response))
+        return with_reason(output, response.stop_reason) if response.stop_reason in NOT_WHOLE else output
 
     async def _get_response(
         self,

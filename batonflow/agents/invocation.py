@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from batonflow.agents.arguments import as_sent
@@ -52,25 +52,16 @@ class ToolInvocation:
     tool: AsyncBaseTool
     call: ToolCall
     place: str
-    limits: Limits | None
-    arguments: dict[str, Any]
-    reported: dict[str, Any]
+    limits: Limits | None = None
+    arguments: dict[str, Any] = field(init=False)
+    reported: dict[str, Any] = field(init=False)
     approved: bool = False
     checked: dict[str, Any] | None = None
     refused: bool = False
     handle: str | None = None
 
-    @classmethod
-    def of(
-        cls, ctx: Context[Any], team: Team, agent: Member, tool: AsyncBaseTool, call: ToolCall, place: str
-    ) -> "ToolInvocation":
-        """Make the invocation of a call, with the arguments of the model."""
-        return cls(ctx, team, agent, tool, call, place, None, call.tool_kwargs, call.tool_kwargs)
-
-    @property
-    def idempotency_key(self) -> str:
-        """The key of this call: the same for each attempt, also in another process."""
-        return f"{self.ctx.run_id}/{self.place}"
+    def __post_init__(self) -> None:
+        self.arguments = self.reported = self.call.tool_kwargs
 
     @property
     def policy(self) -> Any:
@@ -82,7 +73,7 @@ class ToolInvocation:
         return {
             "approved": self.approved,
             "checked": self.checked,
-            "idempotency_key": self.idempotency_key,
+            "idempotency_key": f"{self.ctx.run_id}/{self.place}",
             "report": self.report,
             "call_id": self.call.tool_id,
         }
@@ -154,7 +145,6 @@ def refusal_output(call: ToolCall, words: str) -> ToolOutput:
 def result_of(
     call: ToolCall,
     output: ToolOutput,
-    *,
     return_direct: bool,
     arguments: dict[str, Any] | None = None,
     handle: str | None = None,

@@ -30,8 +30,8 @@ from batonflow.agents.members import CALLED, HANDOFF_TOOL, empty_output
 from batonflow.agents.memory.turns import is_question, text_of
 from batonflow.agents.prompts import BUDGET_EXCEEDED, EARLY_STOPPING, MAX_ITERATIONS_REACHED
 from batonflow.agents.running import AgentRuns
-from batonflow.agents.tool_calls import answer_call, with_read_result
-from batonflow.agents.turn import DEFAULT_MAX_ITERATIONS, Turn, begin_run, close_failed_turn, requests_of
+from batonflow.agents.tool_calls import answer_call, requests_of, with_read_result
+from batonflow.agents.turn import DEFAULT_MAX_ITERATIONS, Turn, begin_run, close_failed_turn
 from batonflow.llms import ChatMessage, MessageRole
 from batonflow.workflow_core import Context, StopEvent, WorkflowRuntimeError, step
 

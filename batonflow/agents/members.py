@@ -139,6 +139,7 @@ class Team:
         loop: The agent or team that runs.
     """
 
+    budget: Budget | None = None  # of each run, whichever agent acts
     remembers_apart: bool = False  # whether each agent has a conversation of its own
     middleware: Sequence[Any] = ()  # layers around each tool, the outermost first; not offered to programs yet
 
@@ -149,14 +150,9 @@ class Team:
         """Return the settings of the loop."""
         raise NotImplementedError
 
-    @property
-    def budget(self) -> Budget | None:
-        """The budget of each run, whichever agent acts."""
-        return None
-
-    def member(self, name: str | None) -> Member:  # noqa: ARG002 - a single agent
+    def member(self, name: str | None) -> Member:
         """Return the agent called ``name``; the root for unknown names, as events of other programs have."""
-        return self.loop
+        raise NotImplementedError
 
     def state_template(self) -> str:
         """Return the prompt around the state; it has ``{state}`` and ``{msg}``."""
@@ -168,11 +164,11 @@ class Team:
 
     def tools_for(self, agent: Member, text: str) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]:
         """Return the tools that an agent may call in a conversation about ``text``."""
-        return agent.get_tools(text)
+        raise NotImplementedError
 
-    def caller(self, agent: Member) -> CallTool | None:  # noqa: ARG002 - for other teams
+    def caller(self, agent: Member) -> CallTool | None:
         """Return the method of the user that calls the tools of an agent; None when it is not overridden."""
-        return None
+        raise NotImplementedError
 
     def may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:  # noqa: ARG002 - for other teams
         """Return whether a handoff of an agent is permitted; a single agent cannot hand over."""

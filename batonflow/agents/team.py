@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from batonflow import agents as kinds
 from batonflow.agents.as_tool import attach, attach_agents, run_within
-from batonflow.agents.base import WORKFLOW_OPTIONS, BaseWorkflowAgent, overridden_caller
+from batonflow.agents.base import WORKFLOW_OPTIONS, BaseWorkflowAgent
 from batonflow.agents.budget import Budget, BudgetExceededError
 from batonflow.agents.events import AgentOutput, AgentWorkflowStartEvent, ToolCallResult
 from batonflow.agents.function import FunctionAgent
@@ -332,7 +332,7 @@ class TeamOfMembers(Team):
         return self.loop.handoff_carries != "full"
 
     @property
-    def budget(self) -> Budget | None:
+    def budget(self) -> Budget | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The budget of each run, whichever agent acts."""
         return self.loop.budget
 
@@ -374,7 +374,7 @@ class TeamOfMembers(Team):
         team: Any = self.loop
         kind = cast("Any", type(team))
         replaced = kind._call_tool is not _call_tool or "_call_tool" in vars(team)
-        return team._call_tool if replaced else overridden_caller(agent)
+        return team._call_tool if replaced else cast("Any", agent).__batonflow_team__.caller(agent)
 
     def handoff_tool(self, agent: Member) -> AsyncBaseTool | None:
         """Return the agent's handoff tool, made anew only when its texts have changed."""

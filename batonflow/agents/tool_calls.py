@@ -12,14 +12,44 @@ from batonflow.agents.invocation import CallNext, ToolInvocation, ToolLayer, ref
 from batonflow.agents.layers.limits import limits_for
 from batonflow.agents.layers.long_results import LONG_RESULTS, READ_RESULT, read_result, shorten_result
 from batonflow.agents.layers.usage import count_usage
-from batonflow.agents.members import Member, Team
-from batonflow.agents.tracing import is_traced, spoken
+from batonflow.agents.members import HANDOFF_TOOL, Member, Team
+from batonflow.agents.prompts import ONE_HANDOFF
+from batonflow.agents.tracing import dispatcher, spoken
 from batonflow.llms.tool_protocol import wire_name
-from batonflow.tools import AsyncBaseTool, ToolOutput, run_tool
+from batonflow.tools import AsyncBaseTool, ToolOutput, ToolSelection, run_tool
 from batonflow.tools.call import error_output, unknown_tool_output
 from batonflow.workflow_core import Context
 
-__all__ = ["answer_call", "perform", "with_read_result"]
+__all__ = ["answer_call", "perform", "requests_of", "with_read_result"]
+
+
+def requests_of(
+    team: Team, agent: Member, calls: Sequence[ToolSelection | ToolCallResult], refused: Any = None
+) -> Sequence[ToolCall]:
+    """Return an event for each call; of several handoffs the first permitted one is made, the others are refused.
+
+    Args:
+        team: The agents of the loop.
+        agent: The agent that calls.
+        calls: The calls of an answer.
+        refused: The reasons to refuse calls, by id.
+    """
+    handed_over = False
+    requests: list[ToolCall] = []
+    for position, call in enumerate(calls):
+        request = ToolCall.made(tool_name=call.tool_name, tool_kwargs=call.tool_kwargs, tool_id=call.tool_id)
+        data = request.to_dict()
+        data["position"] = position
+        if refused and call.tool_id in refused:
+            data["refused"] = refused[call.tool_id]
+        elif isinstance(call, ToolSelection) and call.invalid_arguments is not None:
+            data["invalid_arguments"] = call.invalid_arguments
+        elif call.tool_name == HANDOFF_TOOL and team.may_hand_over(agent, call.tool_kwargs):
+            if handed_over:
+                data["refused"] = ONE_HANDOFF
+            handed_over = True
+        requests.append(request)
+    return requests
 
 
 async def answer_call(ctx: Context[Any], team: Team, call: ToolCall) -> ToolCallResult:
@@ -37,17 +67,16 @@ async def answer_call(ctx: Context[Any], team: Team, call: ToolCall) -> ToolCall
         return result_of(call, tool, return_direct=False)
     direct = tool.metadata.return_direct
     if "refused" in more:
-        return result_of(call, refusal_output(call, more["refused"]), return_direct=direct)
+        return result_of(call, refusal_output(call, more["refused"]), direct)
     if "invalid_arguments" in more:
         output = await run_tool(tool, call.tool_kwargs, ctx=ctx, invalid_arguments=more["invalid_arguments"])
-        return result_of(call, output, return_direct=direct)
+        return result_of(call, output, direct)
     turn = await store.get("num_iterations", default=0)
     # Calls that a program sends itself have no position.
     place = f"{turn}/{more.get('position', call.tool_id)}"
-    invocation = ToolInvocation.of(ctx, team, agent, tool, call, place)
+    invocation = ToolInvocation(ctx, team, agent, tool, call, place)
     output = await perform(invocation)
-    reported, handle = invocation.reported, invocation.handle
-    return result_of(call, output, return_direct=direct, arguments=reported, handle=handle)
+    return result_of(call, output, direct, invocation.reported, invocation.handle)
 
 
 async def perform(invocation: ToolInvocation) -> ToolOutput:
@@ -60,14 +89,14 @@ async def perform(invocation: ToolInvocation) -> ToolOutput:
         BudgetExceededError: A budget that raises does not allow the call.
     """
     limits = invocation.limits = await limits_for(invocation.ctx, invocation.team, invocation.agent)
-    async with count_usage(invocation.ctx, invocation.agent.name, limits):
-        return await _chain(_layers_around(invocation))(invocation)
+    async with count_usage(invocation.ctx, invocation.agent.name, limits) as account:
+        return await _chain(_layers_around(invocation, account.run))(invocation)
 
 
-def _layers_around(invocation: ToolInvocation) -> tuple[ToolLayer, ...]:
+def _layers_around(invocation: ToolInvocation, run: Any) -> tuple[ToolLayer, ...]:
     """Return the layers that a call passes through, the outermost first; a layer without work is left out."""
     found: list[ToolLayer] = []
-    agent, policy, run = invocation.agent, getattr(invocation.tool, "policy", None), invocation.ctx.run
+    agent, policy = invocation.agent, getattr(invocation.tool, "policy", None)
     limited = invocation.limits is not None
     if limited:
         found.append(layers.keep_ledger)
@@ -76,8 +105,13 @@ def _layers_around(invocation: ToolInvocation) -> tuple[ToolLayer, ...]:
     if agent.before_tool or agent.after_tool:
         found.append(layers.call_hooks)
     found += invocation.team.middleware
-    if policy is not None:
-        found += _layers_of_policy(policy)
+    counted = getattr(policy, "max_calls", None) is not None
+    if counted:
+        found.append(layers.refuse_used_up)
+    if counted or getattr(policy, "requires_approval", False) is not False:
+        found.append(layers.ask_person)
+    if counted:
+        found.append(layers.count_call)
     if limited:
         found.append(layers.answer_over_budget)
     if run is not None and run.recorder is not None:
@@ -86,14 +120,6 @@ def _layers_around(invocation: ToolInvocation) -> tuple[ToolLayer, ...]:
     if limited:
         found.append(layers.charge_call)
     return tuple(found)
-
-
-def _layers_of_policy(policy: Any) -> Sequence[ToolLayer]:
-    """Return the layers that the policy of a tool asks for."""
-    limited = getattr(policy, "max_calls", None) is not None
-    if not limited and getattr(policy, "requires_approval", False) is False:
-        return ()
-    return (layers.refuse_used_up, layers.ask_person, layers.count_call) if limited else (layers.ask_person,)
 
 
 @lru_cache(maxsize=256)
@@ -115,7 +141,7 @@ async def _call(invocation: ToolInvocation) -> ToolOutput:
             running = run_tool(tool, invocation.arguments, ctx=ctx, **invocation.options())
         else:
             running = caller(ctx, tool, invocation.arguments)
-        return await (spoken(agent.name, running) if is_traced() else running)
+        return await (spoken(agent.name, running) if dispatcher.enabled else running)
     except asyncio.CancelledError:
         if is_cancelled(ctx):
             raise

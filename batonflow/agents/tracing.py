@@ -20,18 +20,13 @@ if TYPE_CHECKING:
     from batonflow.agents.events import AgentOutput
     from batonflow.agents.members import Member
 
-__all__ = ["is_traced", "speaking", "spoken", "traced"]
+__all__ = ["dispatcher", "speaking", "spoken", "traced"]
 
 T = TypeVar("T")
 
-_dispatcher = get_dispatcher(__name__)
+dispatcher = get_dispatcher(__name__)
 
 # Nobody needs the events of traces before there is somebody to tell.
-
-
-def is_traced() -> bool:
-    """Whether anybody listens."""
-    return _dispatcher.enabled
 
 
 def speaking(name: str) -> "AbstractContextManager[None]":
@@ -62,20 +57,20 @@ async def traced(
     tags: dict[str, Any] = {genai.AGENT_NAME: agent.name, genai.CONVERSATION_ID: run_id, genai.TURN: turn}
     if not alone:  # else the span of the run is that of the agent
         tags |= {genai.OPERATION: "invoke_agent", genai.AGENT_DESCRIPTION: agent.description}
-    arguments = bound(agent.take_step, *given) if _dispatcher.tells_arguments else None
+    arguments = bound(agent.take_step, *given) if dispatcher.tells_arguments else None
     name = f"{type(agent).__name__}.take_step"
-    span_id = _dispatcher.open_span(name, instance=agent, bound_args=arguments, tags=tags)
+    span_id = dispatcher.open_span(name, instance=agent, bound_args=arguments, tags=tags)
     token = active_span_id.set(span_id)
-    _dispatcher.event(AgentRunStepStartEvent(task_id=run_id, step=turn, input=asked, span_id=span_id))
+    dispatcher.event(AgentRunStepStartEvent(task_id=run_id, step=turn, input=asked, span_id=span_id))
     try:
         with speaking(agent.name):
             output = await running
     except BaseException as err:
-        _dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
-        _dispatcher.fail_span(span_id, err, agent, arguments)
+        dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
+        dispatcher.fail_span(span_id, err, agent, arguments)
         raise
     finally:
         undo(token)
-    _dispatcher.event(AgentRunStepEndEvent(step_output=output, span_id=span_id))
-    _dispatcher.close_span(span_id, output, agent, arguments)
+    dispatcher.event(AgentRunStepEndEvent(step_output=output, span_id=span_id))
+    dispatcher.close_span(span_id, output, agent, arguments)
     return output

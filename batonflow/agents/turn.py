@@ -10,21 +10,19 @@ from batonflow.agents.events import (
     AgentOutput,
     AgentStreamStructuredOutput,
     AgentWorkflowStartEvent,
-    ToolCall,
     ToolCallResult,
 )
 from batonflow.agents.layers.limits import ARRIVED, BUDGET_ANSWER, LEDGER, REFUSED, TOOLS_RUN, limits_for
 from batonflow.agents.layers.long_results import cut_text, whole_text
 from batonflow.agents.layers.model import output_of
 from batonflow.agents.layers.usage import count_usage
-from batonflow.agents.members import HANDOFF_TOOL, Member, Team
+from batonflow.agents.members import Member, Team
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
-from batonflow.agents.prompts import ONE_HANDOFF
 from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage
 from batonflow.tools import ToolSelection
 from batonflow.workflow_core import Context, StopEvent
 
-__all__ = ["DEFAULT_MAX_ITERATIONS", "Turn", "begin_run", "close_failed_turn", "requests_of"]
+__all__ = ["DEFAULT_MAX_ITERATIONS", "Turn", "begin_run", "close_failed_turn"]
 
 DEFAULT_MAX_ITERATIONS = 20
 
@@ -71,35 +69,6 @@ async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) 
         if name in values or value is not None or await store.get(name, default=None) is not None:
             await store.set(name, value)
     await team.begin(ctx, ev)
-
-
-def requests_of(
-    team: Team, agent: Member, calls: Sequence[ToolSelection | ToolCallResult], refused: Any = None
-) -> Sequence[ToolCall]:
-    """Return an event for each call; of several handoffs the first permitted one is made, the others are refused.
-
-    Args:
-        team: The agents of the loop.
-        agent: The agent that calls.
-        calls: The calls of an answer.
-        refused: The reasons to refuse calls, by id.
-    """
-    handed_over = False
-    requests: list[ToolCall] = []
-    for position, call in enumerate(calls):
-        request = ToolCall.made(tool_name=call.tool_name, tool_kwargs=call.tool_kwargs, tool_id=call.tool_id)
-        data = request.to_dict()
-        data["position"] = position
-        if refused and call.tool_id in refused:
-            data["refused"] = refused[call.tool_id]
-        elif isinstance(call, ToolSelection) and call.invalid_arguments is not None:
-            data["invalid_arguments"] = call.invalid_arguments
-        elif call.tool_name == HANDOFF_TOOL and team.may_hand_over(agent, call.tool_kwargs):
-            if handed_over:
-                data["refused"] = ONE_HANDOFF
-            handed_over = True
-        requests.append(request)
-    return requests
 
 
 class Turn:

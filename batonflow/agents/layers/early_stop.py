@@ -12,7 +12,8 @@ from batonflow.agents.layers.time_limit import within_time
 from batonflow.agents.layers.usage import count_usage
 from batonflow.agents.members import empty_output
 from batonflow.agents.prompts import NO_STEPS_LEFT
-from batonflow.agents.turn import Turn, requests_of
+from batonflow.agents.tool_calls import requests_of
+from batonflow.agents.turn import Turn
 from batonflow.llms import ChatMessage, MessageRole
 from batonflow.tools import ToolSelection
 from batonflow.workflow_core import StopEvent

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from batonflow.agents.budget import Budget, Limits, ledger_of, paying
+from batonflow.agents.budget import Budget, Limits, ledger_of, payers
 from batonflow.agents.members import Member, Team
 from batonflow.workflow_core import Context
 
@@ -34,10 +34,10 @@ async def limits_for(ctx: Context[Any], team: Team, agent: Member) -> Limits | N
     """
     given: Any = await ctx.store.get("budget", default=None)
     of_all = team.budget
-    if given is None and of_all is None and agent.budget is None and not paying():
+    if given is None and of_all is None and agent.budget is None and not payers.get():
         return None
     budgets = [one for one in (given, of_all) if isinstance(one, Budget)]
-    if not budgets and agent.budget is None and not paying():
+    if not budgets and agent.budget is None and not payers.get():
         return None
     kept: dict[str, Any] = await ctx.store.get(LEDGER, default=None) or {}
     return Limits(ledger_of(ctx, kept), budgets, agent.name, agent.budget)

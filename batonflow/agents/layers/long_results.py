@@ -27,7 +27,9 @@ async def shorten_result(invocation: ToolInvocation, call_next: CallNext) -> Too
     """Cut a result that is longer than the model is to see, and keep its whole text under a handle."""
     output = await call_next(invocation)
     agent = invocation.agent
-    longest: int | None = getattr(invocation.policy, "max_result_chars", None) or agent.max_result_chars
+    longest: int | None = (
+        getattr(getattr(invocation.tool, "policy", None), "max_result_chars", None) or agent.max_result_chars
+    )
     if longest is None or invocation.refused or len(output.content) <= longest:
         return output
     # A handoff passes on the whole task, and this tool gives pages that fit.

@@ -12,7 +12,7 @@ from batonflow.agents.layers.time_limit import within_time
 from batonflow.agents.layers.usage import count_usage
 from batonflow.agents.members import Member, Team, empty_output
 from batonflow.agents.memory import BaseMemory
-from batonflow.agents.tracing import is_traced, traced
+from batonflow.agents.tracing import dispatcher, traced
 from batonflow.llms import ChatMessage
 from batonflow.tools import AsyncBaseTool
 from batonflow.workflow_core import Context
@@ -47,7 +47,7 @@ async def ask_model(
             running = agent.take_step(ctx, shown, tools, memory)
         else:
             running = _within_budget(ctx, agent, limits, shown, partial(agent.take_step, ctx, shown, tools, memory))
-        if is_traced():
+        if dispatcher.enabled:
             turn = await ctx.store.get("num_iterations", default=0) + 1
             asked: str = await ctx.store.get("user_msg_str", default="")
             running = traced(agent, (ctx, shown, tools, memory), turn, asked, team.loop is agent, running)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from batonflow.agents.budget import Limits
@@ -41,7 +41,7 @@ class count_usage(UsageTotals):  # noqa: N801 - used like a function
 
     # A class, as an asynchronous generator costs five times as much.
 
-    async def __aenter__(self) -> UsageTotals:
+    async def __aenter__(self) -> Self:
         around = _accounts() if counting_here() else []
         # Code of an agent calls tools inside a call; their usage counts there, and not once more around it.
         inside = around and around[-1].run is self.run is not None
@@ -56,11 +56,9 @@ class count_usage(UsageTotals):  # noqa: N801 - used like a function
         if self._held is not None:
             self._held.__exit__(kind, error, traceback)
         end_counting(self._token)
-        if error is None and self.requests:
-            await self._add_to_state()
-
-    async def _add_to_state(self) -> None:
-        """Add the usage under the agent's name, and that of agents called as tools under theirs."""
+        if error is not None or not self.requests:
+            return
+        # The usage counts under the agent's name, that of agents called as tools under theirs.
         async with state_lock(self.run):
             store = self._ctx.store
             totals: dict[str, Usage] = dict(await store.get("usage", default={}))
