@@ -1,4 +1,4 @@
-"""How agents listen to a model: every piece of its answer is streamed, the whole answer is given back."""
+"""Answers of models as agents read them: each piece is streamed, and the whole answer is returned."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
@@ -32,13 +32,13 @@ async def streamed(
     agent: str,
     calls: Callable[[ChatResponse], Sequence[ToolSelection]] | None = None,
 ) -> ChatResponse:
-    """Stream the pieces of an answer as :class:`AgentStream` events and return the whole; an empty one without pieces.
+    """Stream the pieces of an answer as :class:`AgentStream` events, and return the whole answer.
 
     Args:
         ctx: The run's context, inside a step.
         chunks: The pieces, as ``astream_chat`` gives them.
-        agent: Whose answer it is.
-        calls: Finds the tool calls that are whole so far; without, they are those of the message.
+        agent: The name of the agent.
+        calls: Finds the tool calls that are whole so far; without it, the message has them.
     """
     last: ChatResponse | None = None
     show = ctx.write_event_to_stream
@@ -63,12 +63,12 @@ async def streamed(
 async def streamed_events(
     ctx: Context[Any], events: AsyncGenerator[StreamEvent, None], agent: str, vendor: str, model: str
 ) -> ChatResponse:
-    """The same of the events that a model's responses are made of, at two thirds of the price of a piece.
+    """Stream the events of a model's answer, at two thirds of the cost of a piece; return the whole answer.
 
     Args:
         ctx: The run's context, inside a step.
-        events: What the model's adapter gives.
-        agent: Whose answer it is.
+        events: The events of the model's adapter.
+        agent: The name of the agent.
         vendor: For errors.
         model: For errors, and for answers that do not name their model.
 
@@ -98,7 +98,7 @@ async def streamed_events(
 
 
 def whole_answer(llm: Any, *, with_tools: bool = False) -> dict[str, Any]:
-    """The option that asks a model for its answer in one piece; nothing for models that do not know it.
+    """Return the option that asks a model for its answer in one piece; empty for models that do not know it.
 
     Args:
         llm: The model.
@@ -111,12 +111,12 @@ def whole_answer(llm: Any, *, with_tools: bool = False) -> dict[str, Any]:
 async def unpaused(
     response: ChatResponse, ask: Callable[[ChatMessage], Awaitable[ChatResponse]], agent: str
 ) -> ChatResponse:
-    """An answer with all that follows its pauses: vendors whose own tools run for long make some.
+    """Return an answer together with the parts after its pauses, which vendors with slow tools make.
 
     Args:
         response: Its first part.
-        ask: Asks for the next part, behind what was said so far.
-        agent: Whose answer it is.
+        ask: Asks for the next part, after the text so far.
+        agent: The name of the agent.
 
     Returns:
         The last part; its message holds the blocks of all, as vendors want them back.
@@ -137,7 +137,7 @@ async def unpaused(
 
 
 def _joined(before: Sequence[ContentBlock], after: Sequence[ContentBlock]) -> list[ContentBlock]:
-    """The blocks of two parts of an answer; a text that went on behind the pause is one."""
+    """Return the blocks of two parts of an answer; a text that goes on after the pause is one block."""
     last, first = before[-1:], after[:1]
     if last and first and isinstance(last[0], TextBlock) and isinstance(first[0], TextBlock):
         return [*before[:-1], TextBlock(text=last[0].text + first[0].text), *after[1:]]
@@ -148,7 +148,7 @@ def whole(last: ChatResponse | None, pieces: Sequence[str]) -> ChatResponse:
     """The whole answer, also of models that give pieces only.
 
     Args:
-        last: The last response of a stream, None when it had none; gets a message if it has an empty one.
+        last: The last response of a stream, or None; gets a message if it has an empty one.
         pieces: The new text of each.
     """
     if last is None:
@@ -161,7 +161,7 @@ def whole(last: ChatResponse | None, pieces: Sequence[str]) -> ChatResponse:
 
 
 def _brings_calls(last: ChatResponse) -> bool:
-    """Whether the last piece may show calls that no piece before it has shown."""
+    """Return whether the last piece may have calls that no piece before it had."""
     source: Any = last.source
     if type(source) is not Answer:
         return _has_calls(last)
@@ -175,7 +175,7 @@ def _has_calls(last: ChatResponse) -> bool:
 
 
 def with_reason(output: AgentOutput, reason: str | None) -> AgentOutput:
-    """Return the output of an answer; an answer that is not whole gets the reason, and its doubtful calls are refused.
+    """Return the output of an answer; one that is not whole gets the reason, and its doubtful calls are refused.
 
     Args:
         output: The output; it is changed.

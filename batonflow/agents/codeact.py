@@ -1,7 +1,7 @@
-"""CodeActAgent: an agent whose model acts by writing Python code.
+"""CodeActAgent: an agent that acts by Python code of its model.
 
-The idea is that of Wang et al., "Executable Code Actions Elicit Better LLM Agents" (2024): one snippet does what would
-take many tool calls, and its variables hold what the model need not read.
+The idea is that of Wang et al., "Executable Code Actions Elicit Better LLM Agents" (2024): one snippet does the work of
+many tool calls, and its variables hold data that the model need not read.
 """
 
 import inspect
@@ -62,17 +62,17 @@ class _ExecuteTool(FunctionTool):
 
 
 class CodeActAgent(ScratchpadAgent):
-    """Has its model write code, runs it, shows what came of it, and so on until the model answers in plain text.
+    """An agent that runs code of its model and shows it the output, until the model answers in plain text.
 
     Without ``code_execute_fn`` the code runs in a sandbox and calls the agent's tools as async functions: their
     arguments are checked, people are asked and events are streamed as for every other tool call.
 
     Args:
-        code_execute_fn: Runs code in your own way: takes it as a text and returns what the model is told. The tools are
+        code_execute_fn: Runs code in your own way: takes it as a text and returns a text for the model. The tools are
             described to the model, but it is up to this function that code finds them.
         executor: Where the code runs instead; ``MontyExecutor()`` by default.
-        limits: What the code may use there.
-        code_act_system_prompt: Tells the model what to do; has ``{tool_descriptions}`` and, in a sandbox, ``{hints}``.
+        limits: Limits for the code there.
+        code_act_system_prompt: Instructions for the model; has ``{tool_descriptions}`` and, in a sandbox, ``{hints}``.
             The ``system_prompt`` is put behind it.
         scratchpad_key: Where the messages of the current turn are kept until the answer.
 
@@ -129,7 +129,7 @@ class CodeActAgent(ScratchpadAgent):
 
     @property
     def reads_on(self) -> bool:
-        """Whether code can call a tool that reads on: a function of the user's calls nothing of the run's."""
+        """Tell whether code can call a tool that reads on; a function of the user cannot call tools of the run."""
         return self.code_execute_fn is None
 
     @field_validator("code_act_system_prompt", mode="before")
@@ -163,8 +163,8 @@ class CodeActAgent(ScratchpadAgent):
         """One message of the model: code to run, a handoff, or the answer.
 
         Raises:
-            ValueError: There is somebody to hand over to and the model cannot call tools; or, with
-                ``code_execute_fn``, a tool is no FunctionTool or wants the Context.
+            ValueError: The agent may hand over and the model cannot call tools; or, with
+                ``code_execute_fn``, a tool is not a FunctionTool or wants the Context.
             WorkflowRuntimeError: The answer pauses again and again.
         """
         scratchpad = await messages_of_turn(self, ctx)
@@ -197,7 +197,7 @@ class CodeActAgent(ScratchpadAgent):
         results: list[ToolCallResult],
         memory: BaseMemory,
     ) -> None:
-        """Show what came of the code as a message of the user, and answer native calls.
+        """Show the output of the code as a message of the user, and answer native calls.
 
         Raises:
             ValueError: With ``code_execute_fn``: the model called another tool than ``execute`` and ``handoff``. The
@@ -228,12 +228,12 @@ class CodeActAgent(ScratchpadAgent):
     async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
         """Move the messages of this turn into the memory; with an answer, the interpreter is closed."""
         if self.code_execute_fn is None and not output.tool_calls:  # one that hands over may get the task back
-            # Before the memory is changed: what is recorded of the one must not stand there without the other.
+            # Before the memory is changed: a record of one of the two must not stand without the other.
             await drop(ctx, self.name)
         return await super().finalize(ctx, output, memory)
 
     async def unfinished(self, ctx: Context[Any]) -> list[Any]:
-        """The messages of this turn; a snippet that nothing came of is a call without a result."""
+        """Return the messages of this turn; a snippet without output is a call without a result."""
         left = await super().unfinished(ctx)
         last = next((message for message in reversed(left) if message.role != MessageRole.TOOL), None)
         said = (last.content or "") if last is not None and last.role == MessageRole.ASSISTANT else ""
@@ -246,18 +246,18 @@ class CodeActAgent(ScratchpadAgent):
     # Programs of LlamaIndex replace these two under these names.
 
     def _get_tool_descriptions(self, tools: Sequence[BaseTool]) -> str:
-        """What the model is told of the functions that its code can call."""
-        told = [adapt_to_async_tool(tool) for tool in tools]
-        told = [tool for tool in told if tool.metadata.get_name() not in (HANDOFF_TOOL, EXECUTE)]
-        return _signatures(told) if self.code_execute_fn is not None else declarations(told) or "(none)"
+        """Return the description of the functions that the code can call, for the model."""
+        adapted = [adapt_to_async_tool(tool) for tool in tools]
+        described = [tool for tool in adapted if tool.metadata.get_name() not in (HANDOFF_TOOL, EXECUTE)]
+        return _signatures(described) if self.code_execute_fn is not None else declarations(described) or "(none)"
 
     def _extract_code_from_response(self, response_text: str) -> str | None:
-        """The code in what the model said; nothing when there is none."""
+        """Return the code in a text of the model; empty without code."""
         if self.code_execute_fn is not None:
             return "\n\n".join(block.strip() for block in _BLOCK.findall(response_text))
         found = [closed or unclosed for closed, unclosed in _LAST_BLOCK.findall(response_text)]
         code = "\n\n".join(block for block in map(_unwrapped, found) if block)
-        # An empty one is run like any other: that it printed nothing tells the model what is missing.
+        # An empty block is run like any other: its empty output tells the model about the mistake.
         ends = response_text.rstrip().endswith(("<execute>", "</execute>"))
         return code or ("pass" if found and (ends or "\n" in "".join(found)) else "")
 
@@ -287,7 +287,7 @@ class CodeActAgent(ScratchpadAgent):
 
 
 def _unwrapped(block: str) -> str:
-    """The code of a block without a fence around it, and without what all of its lines are indented by."""
+    """Return the code of a block without a fence around it and without common indentation."""
     fenced = _FENCED.match(block.strip())
     lines = (fenced[1] if fenced else block).strip("\r\n").split("\n")
     first = next((line for line in lines if line.strip()), "")
@@ -298,7 +298,7 @@ def _unwrapped(block: str) -> str:
 
 
 def _execute_tool(function: Callable[..., Any]) -> FunctionTool:
-    """The user's function as a tool of one argument, whatever that is called."""
+    """Return the user's function as a tool of one argument, under any name of the parameter."""
     if inspect.isroutine(function) and "code" in inspect.signature(function).parameters:
         return _ExecuteTool.from_defaults(function, name=EXECUTE)
 
@@ -337,14 +337,14 @@ def _signatures(tools: Sequence[AsyncBaseTool]) -> str:
 
 
 def _with_prompt(agent: CodeActAgent, messages: list[ChatMessage], values: dict[str, str]) -> list[ChatMessage]:
-    """Return the messages after the code prompt, which has the system prompt as a part of it."""
+    """Return the messages after the code prompt, which has the system prompt as a part."""
     text = agent.code_act_system_prompt.format(**values)
     if agent.system_prompt:
         text = f"{text}\n{agent.system_prompt}"
     prompt = ChatMessage(text, role=MessageRole.SYSTEM)
-    # Another system message is the memory's, or the caller's, and there is no other way to it.
-    own = agent.system_prompt and messages[:1] == [ChatMessage(agent.system_prompt, role=MessageRole.SYSTEM)]
-    return [prompt, *(messages[1:] if own else messages)]
+    # Another system message is that of the memory or the caller, and has no other way to the model.
+    is_first = agent.system_prompt and messages[:1] == [ChatMessage(agent.system_prompt, role=MessageRole.SYSTEM)]
+    return [prompt, *(messages[1:] if is_first else messages)]
 
 
 def _handoff_in(agent: CodeActAgent, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:

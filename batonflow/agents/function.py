@@ -1,4 +1,4 @@
-"""FunctionAgent: an agent whose model calls tools natively; its messages wait in a scratchpad for the answer."""
+"""FunctionAgent: an agent with native tool calls, and a scratchpad for the messages of a turn."""
 
 import asyncio
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def _summary(message: ChatMessage) -> tuple[str, str | None, Any]:
 
 
 class ScratchpadAgent(BaseWorkflowAgent):
-    """An agent that keeps the messages of a turn in the run's state, and moves them into the memory with the answer.
+    """An agent that keeps the messages of a turn in the run's state until there is an answer.
 
     Args:
         scratchpad_key: The key of the state store for the messages of the current turn.
@@ -87,7 +87,7 @@ async def messages_of_turn(agent: ScratchpadAgent, ctx: Context[Any]) -> list[Ch
 
 
 class FunctionAgent(ScratchpadAgent):
-    """Shows the model its tools and calls those that it asks for, until it answers.
+    """An agent that shows the model its tools and makes the calls of its answers, until a final answer.
 
     Args:
         scratchpad_key: Where the messages of the current turn are kept until the answer.
@@ -111,7 +111,7 @@ class FunctionAgent(ScratchpadAgent):
     ) -> AgentOutput:
         """One answer of the model to the conversation and this turn's messages.
 
-        Vendors whose own tools run for long pause their answer; it is then asked for further.
+        Vendors with slow tools of their own pause their answer; it is then asked for further.
 
         Raises:
             ValueError: The model cannot call tools.

@@ -1,4 +1,4 @@
-"""One tool call of an agent, as one object that passes through the layers around the tool."""
+"""One tool call of an agent, as an object that passes through the layers around the tool."""
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -127,7 +127,7 @@ def invocation_here(ctx: Context[Any]) -> ToolInvocation | None:
 
 
 def call_options() -> dict[str, Any]:
-    """Return the options of ``run_tool`` for the call that is under way here; empty outside of a call."""
+    """Return the options of ``run_tool`` for the call under way here; empty outside of a call."""
     found = under_way.get()
     return {} if found is None else found.options()
 

@@ -1,4 +1,4 @@
-"""The agents of a loop: the interface of one of them, the rules for all, and checks of their options."""
+"""The agents of a loop: the interface of one of them, the rules for all, and checks of options."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -117,7 +117,7 @@ class LoopSettings:
         root: The name of the agent that begins.
         llm: The root's model, if it has one.
         initial_state: The state at the beginning.
-        early_stopping_method: What happens after the last allowed step.
+        early_stopping_method: The end after the last allowed step.
         output_cls: A model of the structured answer.
         structured_output_fn: Makes the structured answer from the messages.
         stored: Further values for the state store at the beginning.
@@ -133,7 +133,7 @@ class LoopSettings:
 
 
 class Team:
-    """The agents of a loop, as the loop asks for them; the rules here are those of a single agent.
+    """The agents of a loop, as the loop asks for them; with the defaults of a single agent.
 
     Args:
         loop: The agent or team that runs.
@@ -183,7 +183,7 @@ class Team:
         return agent.name
 
     async def name_next(self, ctx: Context[Any]) -> None:
-        """Note a handoff beside a tool whose result is the answer of the run."""
+        """Note a handoff beside a tool that has answered the run."""
 
     async def begin(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
         """Prepare the state of a run further."""
@@ -227,7 +227,7 @@ class AgentContext(CheckableProtocol):
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is under way, which may have readers."""
+        """The state of the run: True while it is under way."""
         ...
 
     def write_event_to_stream(self, ev: Any) -> None:
@@ -260,10 +260,10 @@ class SimpleAgentContext:
 
 
 def check_options(max_iterations: Any = None, early_stopping_method: Any = None, budget: Any = None) -> None:
-    """Refuse what a run or a team cannot be given; None is what is left out.
+    """Refuse options of a run or a team; None stands for an option that is left out.
 
     Raises:
-        ValueError: A value is not what it may be.
+        ValueError: A value is not allowed.
     """
     if max_iterations is not None and not is_whole(max_iterations, least=1):
         raise ValueError(f"max_iterations is a whole number from 1 on, not {max_iterations!r}")
@@ -274,10 +274,10 @@ def check_options(max_iterations: Any = None, early_stopping_method: Any = None,
 
 
 def check_output(initial_state: Any = None, output_cls: Any = None, structured_output_fn: Any = None) -> None:
-    """Refuse what a team cannot begin with or answer in; None is what is left out.
+    """Refuse options of a team's state and answer; None stands for an option that is left out.
 
     Raises:
-        ValueError: A value is not what it may be.
+        ValueError: A value is not allowed.
     """
     if initial_state is not None and not isinstance(initial_state, dict):
         raise ValueError(f"initial_state is a dict, not {initial_state!r}")
@@ -326,7 +326,7 @@ def check_name(name: Any) -> str:
 
 
 def check_prompt(name: str, prompt: str, *needed: str) -> None:
-    """Refuse a prompt that would not show what it is for.
+    """Refuse a prompt without its placeholders.
 
     Raises:
         ValueError: A placeholder is missing.
@@ -337,7 +337,7 @@ def check_prompt(name: str, prompt: str, *needed: str) -> None:
 
 
 def no_option(kind: str, name: str, options: Iterable[str]) -> str:
-    """What to say of an option that agents do not have."""
+    """Return the text of the error for an unknown option."""
     if name in _OPTIONS_OF_RUNS:
         return f"{kind} has no option {name}: it is one of run({name}=...)"
     near = get_close_matches(name, list(options), n=1)
@@ -345,11 +345,11 @@ def no_option(kind: str, name: str, options: Iterable[str]) -> str:
 
 
 def warn_of_misspelt(names: Iterable[str], kind: str) -> None:
-    """Say so when what a run is given beside its options looks like one of them: it would go unnoticed.
+    """Warn of values of a run that look like misspelt options, as they would go unnoticed.
 
     Args:
-        names: What it is given.
-        kind: What the run is of.
+        names: The names of the values.
+        kind: The class of the agent or team.
     """
     for name in names:
         if name in _OPTIONS_OF_AGENTS:

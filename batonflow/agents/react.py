@@ -1,4 +1,4 @@
-"""ReActAgent: an agent whose model reasons and acts in text, for models that cannot call tools natively.
+"""ReActAgent: an agent that reasons and acts in text, for models that cannot call tools natively.
 
 The form is that of Yao et al., "ReAct: Synergizing Reasoning and Acting in Language Models" (2022): a thought, an
 action with its input, an observation, and so on until an answer.
@@ -37,7 +37,7 @@ from batonflow.workflow_core import Context, WorkflowRuntimeError
 
 __all__ = ["ReActAgent"]
 
-# The labels in the spellings that the parser takes, also those of Chinese texts.
+# The labels in all spellings of the parser, also of Chinese texts.
 _NUMBER = r"(?:[ \t]\d{1,3})?"
 _LISTED = r"(?:(?:[-+\u2022]|\d{1,3}[.)])[ \t]+)?"
 _ANSWERS = rf"(?:(?:final[ \t]+)?answer{_NUMBER}|(?:\u6700\u7ec8)?(?:\u7b54\u6848|\u56de\u7b54))"
@@ -52,7 +52,7 @@ _LABELLED = re.compile(
     r"[*_ \t]*[:\uff1a]"
     r"|\A\s*(?:```\w*\s*)?\{\s*[\"'](?:thought|reasoning|action|tool|tool_name|name|function)[\"']\s*:"
 )
-# How models that think aloud mark it, before they begin with what they were asked for.
+# Marks of models that think aloud before the text of the form.
 _THINKING = re.compile(r"\s*<think(?:ing)?>", re.IGNORECASE)
 _LONGEST_TAG = 16
 _THOUGHT_OUT = re.compile(r"</think(?:ing)?>\s*", re.IGNORECASE)
@@ -63,15 +63,15 @@ _Ask = Callable[[list[ChatMessage]], Awaitable[ChatResponse]]
 
 
 class ReActAgent(BaseWorkflowAgent):
-    """Has its model write thoughts, actions and, in the end, an answer; runs the actions and shows what came of them.
+    """An agent that reads thoughts and actions from the text of its model, until that has an answer.
 
     Thoughts are streamed as ``thinking_delta``, the answer as ``delta``, and only the answer is in the response.
 
     Args:
         reasoning_key: Where the steps of the current turn are kept until the answer.
-        output_parser: Reads what the model writes; has ``parse(text)``.
+        output_parser: Reads the text of the model; has ``parse(text)``.
         formatter: Makes the messages the model is shown.
-        max_parse_retries: How many answers in a row may be unreadable; the model is told what was wrong each time.
+        max_parse_retries: The number of unreadable answers allowed in a row; the model is told its mistake each time.
 
     Raises:
         WorkflowRuntimeError: The model does not keep to the form; in a run.
@@ -117,13 +117,13 @@ class ReActAgent(BaseWorkflowAgent):
         tools: Sequence[AsyncBaseTool],
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> AgentOutput:
-        """One message of the model: a step of its reasoning, or something unreadable that it is told about."""
+        """Ask the model for one message: a step of its reasoning, or an unreadable text that it is told about."""
         conversation = list(llm_input)
-        # It is in the header. Another system message is the memory's, or the caller's, and there is no other way to it.
+        # The header has it. Another system message is that of the memory or the caller, and has no other way there.
         if self.system_prompt and conversation[:1] == [ChatMessage(self.system_prompt, role=MessageRole.SYSTEM)]:
             del conversation[0]
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
-        # What it was told of an answer that could not be read comes last, as it came behind these steps.
+        # The correction of an unreadable answer comes last, as it came after these steps.
         failed = bool(reasoning) and await _failures(self, ctx) > 0 and _ends_with_a_correction(conversation)
         before, correction = (conversation[:-2], conversation[-2:]) if failed else (conversation, [])
         shown = self.formatter.format(tools, chat_history=before, current_reasoning=reasoning)
@@ -179,14 +179,14 @@ class ReActAgent(BaseWorkflowAgent):
         return whole(last, pieces)
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
-        """The model's last answer; of one in the form, only what follows its thought is in the message."""
+        """Return the model's last answer; of one in the form, the message has only the text after its thought."""
         ask = self._get_streaming_response if self.streaming else self._get_response
         response = await _ask(partial(ask, ctx), messages, self.name)
         response.message = self.as_shown_to_users(response.message)
         return response
 
     def as_shown_to_users(self, said: ChatMessage) -> ChatMessage:
-        """What follows the thought; a text in another form as it is, but for what was thought aloud before it."""
+        """Return the text after the thought; a text in another form loses only the thoughts aloud before it."""
         text = _behind_thoughts(said.content or "")
         shown = text
         with suppress(ValueError):
@@ -205,7 +205,7 @@ class ReActAgent(BaseWorkflowAgent):
         results: list[ToolCallResult],
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> None:
-        """Keep what came of the action; the output of a direct tool is also the answer."""
+        """Keep the result of the action; the output of a direct tool is also the answer."""
         reasoning: list[BaseReasoningStep] = list(await ctx.store.get(self.reasoning_key, default=[]))
         for result in results:
             content = in_words(result.tool_output.blocks)
@@ -220,7 +220,7 @@ class ReActAgent(BaseWorkflowAgent):
         """Put the steps of this turn into the memory, and leave only the answer in the output.
 
         A turn with an answer is one message. One that goes on, with another agent or after the last allowed step, is
-        kept as it was shown, for it has to end with what was observed: models answer what they are told.
+        kept as the model saw it, with an observation at its end, as models answer the last message.
         """
         await ctx.store.set(f"{self.reasoning_key}_failures", 0)
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
@@ -247,7 +247,7 @@ class ReActAgent(BaseWorkflowAgent):
         await ctx.store.set(self.reasoning_key, reasoning[:-1])
 
     async def unfinished(self, ctx: Context[Any]) -> list[Any]:
-        """The steps of this turn; an action that nothing was observed of is a call without a result."""
+        """Return the steps of this turn; an action without an observation is a call without a result."""
         left: list[Any] = list(await ctx.store.get(self.reasoning_key, default=[]))
         last = left[-1] if left else None
         if isinstance(last, ActionReasoningStep):
@@ -255,7 +255,7 @@ class ReActAgent(BaseWorkflowAgent):
         return left
 
     async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
-        """Show ``words`` to the model as what it observes next."""
+        """Show ``words`` to the model as its next observation."""
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
         await ctx.store.set(self.reasoning_key, [*reasoning, ObservationReasoningStep(observation=words)])
 
@@ -299,39 +299,39 @@ def _as_shown(agent: ReActAgent, step: BaseReasoningStep) -> ChatMessage:
 
 
 def _ends_with_a_correction(conversation: Sequence[ChatMessage]) -> bool:
-    """Whether the last messages are an answer that could not be read, and what the model was told of it."""
+    """Return whether the last messages are an unreadable answer and its correction."""
     return [message.role for message in conversation[-2:]] == [MessageRole.ASSISTANT, MessageRole.USER]
 
 
 def _behind_thoughts(text: str) -> str:
-    """What a model wrote behind what it thought aloud; nothing when it came to no end with that."""
+    """Return the text of a model after its thoughts aloud; empty when they have no end."""
     if not _THINKING.match(text):
         return text
     end = _THOUGHT_OUT.search(text)
     said = "" if end is None else text[end.end() :]
-    # Who has thought aloud need not write down a thought once more.
+    # A model that has thought aloud need not write down a thought once more.
     return f"Thought: {REACT_THOUGHT_ALOUD}\n{said}" if _LABEL.match(said) else said
 
 
 def _no_calls(_: ChatResponse) -> Sequence[ToolSelection]:
-    """Of what is written in text none is whole before its end."""
+    """Return no calls, as calls in text are whole only at its end."""
     return ()
 
 
 class _Splitter:
-    """Tells the answer from what stands before it while the text arrives."""
+    """A splitter of arriving text into thoughts and answer."""
 
     def __init__(self) -> None:
         self._held = ""
         self._answering: bool | None = None
         self._aloud = False
-        # Where in what is held the label of the thought ends; an answer without a thought is none to the parser.
+        # The end of the thought's label in the held text; the parser takes only an answer with a thought.
         self._thought: int | None = None
         # Whether it was thought aloud, and nothing has come since.
         self._has_thought = False
 
     def feed(self, delta: str) -> tuple[str, str]:
-        """Thought and text in what arrived so far and was not told yet."""
+        """Return thought and text of the new pieces that are certain by now."""
         self._held += delta
         aloud = self._begun()
         if self._answering:
@@ -349,7 +349,7 @@ class _Splitter:
         return aloud + thought, self._take(len(self._held))
 
     def rest(self) -> tuple[str, str]:
-        """What is left when the text has ended."""
+        """Return the rest after the end of the text."""
         if self._aloud:
             return self._take(len(self._held)), ""
         if self._answering is not False:
@@ -362,7 +362,7 @@ class _Splitter:
         return thought, self._take(len(self._held))
 
     def _begun(self) -> str:
-        """Find out whether the text has the form; gives what is thought aloud before that."""
+        """Decide whether the text has the form; return the thoughts aloud before it."""
         if self._answering is not None:
             return ""
         aloud = ""

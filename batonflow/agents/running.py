@@ -83,7 +83,7 @@ class AgentRuns(Workflow):
             max_iterations: The number of answers the models may give, 20 by default.
             early_stopping_method: The end after that: ``"force"`` an error, or ``"generate"`` an answer.
             start_event: The event to start with, instead of the arguments before.
-            budget: The limits of this run, beside those of agents and team.
+            budget: The limits of this run, beside the limits of agents and team.
             kwargs: ``run_id``, and further values for the start event.
 
         Raises:

@@ -63,7 +63,7 @@ _OPTIONS = (
 
 
 class TeamMember(BaseWorkflowAgent):
-    """A team in the place of an agent: what it is shown goes to the team, whose answer is its own.
+    """A team in the place of an agent: the team gets its messages, and its answer is the agent's.
 
     Args:
         team: The team.
@@ -83,12 +83,12 @@ class TeamMember(BaseWorkflowAgent):
         tools: Sequence[AsyncBaseTool],  # noqa: ARG002 - part of the contract
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> AgentOutput:
-        """The team's answer to the conversation, of which it is shown what its member is."""
+        """Return the team's answer to the conversation that the member is shown."""
         shown = list(llm_input)
         asked = await ctx.store.get("user_msg_str", default="")
         asking = [n for n, one in enumerate(shown) if one.role == MessageRole.USER and asked in (one.content or "")]
         for number in range(asking[-1] + 1 if asking else 0, len(shown)):
-            # What stands behind the question under the user's name is no question: it tells what came of something.
+            # A message after the question under the user's name is an observation, not another question.
             if shown[number].role == MessageRole.USER and asking:
                 shown[number] = observation(shown[number].content or "")
         output = await run_within(self.team, chat_history=shown)
@@ -98,14 +98,14 @@ class TeamMember(BaseWorkflowAgent):
             structured_response=output.structured_response,
             current_agent_name=self.name,
         )
-        more = dict(output.to_dict())  # why it is not whole, or not what the team has said
+        more = dict(output.to_dict())  # the reason of an answer that is not whole, or not the team's own
         if more.get("blocked") == "structured":
-            del more["blocked"]  # what is left out is the inner team's form
+            del more["blocked"]  # only the inner team's form was left out
         answer.to_dict().update(more)
         return answer
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
-        """What the agent says with which the team begins."""
+        """Return the answer of the agent that begins in the team."""
         return await self.team.agents[self.team.root_agent].answer_now(ctx, messages)
 
     def llm_or_none(self) -> LLM | None:
@@ -125,25 +125,25 @@ class TeamMember(BaseWorkflowAgent):
 
 
 class AgentWorkflow(AgentLoop, PromptMixin):
-    """A team of agents. One begins; each may hand the task over to another one, and all see one conversation.
+    """A team of agents. One begins, each may hand the task over to another one, and all see one conversation.
 
     Args:
         agents: The members, each with a name and a description of its own; a team among them works on the conversation
             in a run of its own, and its answer is the member's.
         initial_state: State that the models are shown and tools may change, under the key ``state``.
         root_agent: The name of the member that begins; may be left out for a team of one.
-        handoff_prompt: What models read of the handoff tool; has ``{agent_info}``.
-        handoff_output_prompt: What the next agent reads of a handoff; has ``{to_agent}`` and ``{reason}``.
+        handoff_prompt: The description of the handoff tool for models; has ``{agent_info}``.
+        handoff_output_prompt: The text of a handoff for the next agent; has ``{to_agent}`` and ``{reason}``.
         state_prompt: How the state is shown; has ``{state}`` and ``{msg}``.
         output_cls: A model of the structured answer; wins over that of the agents.
         structured_output_fn: Makes the structured answer from the messages.
         early_stopping_method: After the last allowed step: ``"force"`` an error, or ``"generate"`` an answer.
         max_handoffs: How often the task may change hands in a run; None for as often as there are steps.
-        handoff_carries: What the next agent knows: the ``"full"`` conversation; or only the task, the reason and what
-            it has said and done itself (``"own"``), with a ``"summary"`` that the one before makes with its model.
-        budget: What a run may spend, whoever acts.
+        handoff_carries: The knowledge of the next agent: the ``"full"`` conversation; or the task, the reason and its
+            own messages (``"own"``), with a ``"summary"`` that the agent before makes with its model.
+        budget: The limits of a run, whichever agent acts.
         name: Names the team where it is a tool or a member of another team.
-        description: Says there what it is for.
+        description: The purpose of the team there.
         timeout: Seconds for a run; None for as long as it takes.
         options: Options of ``Workflow``: ``verbose``, ``store`` and so on.
 
@@ -226,7 +226,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         timeout: float | None = None,
         verbose: bool = False,
     ) -> Self:
-        """A team of one agent: one that calls tools natively if its model can, else one that does so in text.
+        """Return a team of one agent: a FunctionAgent if the model calls tools natively, else a ReActAgent.
 
         Example:
             >>> team = AgentWorkflow.from_tools_or_functions([add], llm="openai:gpt-5.6")
@@ -245,7 +245,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         )
 
     def speaks_in(self, path: str) -> bool:
-        """Whether what is said in a run inside this one, or in itself, is said in its name: teams in it are members."""
+        """Return whether text of the run at ``path`` inside this one counts as its own; teams in it are members."""
         if not path:
             return True
         first, _, rest = path.partition("/")
@@ -255,7 +255,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         return any(team is inside and team.speaks_in(rest) for team in teams)
 
     def trace_tags(self) -> dict[str, Any]:
-        """What the span of a run is tagged with."""
+        """Return the tags for the span of a run."""
         return {genai.OPERATION: "invoke_workflow", genai.WORKFLOW_NAME: self.name}
 
     def __copy__(self) -> Self:
@@ -271,14 +271,14 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         return other
 
     async def get_tools(self, agent_name: str, input_str: str | None = None) -> Sequence[AsyncBaseTool]:
-        """What an agent may call: its own tools, those that its retriever finds, and the handoff.
+        """Return the tools that an agent may call: its own, the ones of its retriever, and the handoff.
 
         Args:
             agent_name: The agent.
-            input_str: What the tools are for.
+            input_str: The text for the retriever.
 
         Raises:
-            KeyError: There is no such agent.
+            KeyError: The agent is unknown.
         """
         agent = self.agents[agent_name]
         tools = await agent.get_tools(input_str)
@@ -291,7 +291,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         return await self.__batonflow_team__.member(name).call_one_tool(ctx, tool, tool_input)
 
     def _get_handoff_tool(self, current_agent: Member) -> AsyncBaseTool | None:
-        """The agent's handoff tool, made anew only when what it says has changed."""
+        """Return the agent's handoff tool, made anew only when its texts have changed."""
         # The argument is called as programs of LlamaIndex that override this call it.
         return cast("TeamOfMembers", self.__batonflow_team__).handoff_tool(current_agent)
 
@@ -314,7 +314,7 @@ _call_tool: Any = getattr(AgentWorkflow, "_call_tool")  # noqa: B009 - as it is 
 
 
 class TeamOfMembers(Team):
-    """The members of a team, with the rules for handoffs and for what each remembers.
+    """The members of a team, with the rules for handoffs and for their memories.
 
     Args:
         loop: The team.
@@ -328,7 +328,7 @@ class TeamOfMembers(Team):
 
     @property
     def remembers_apart(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether each agent has a conversation of its own."""
+        """Tell whether each agent has a conversation of its own."""
         return self.loop.handoff_carries != "full"
 
     @property
@@ -419,7 +419,7 @@ class TeamOfMembers(Team):
         return chosen
 
     async def name_next(self, ctx: Context[Any]) -> None:
-        """Note a handoff beside a tool whose result is the answer of the run."""
+        """Note a handoff beside a tool that has answered the run."""
         chosen: str | None = await ctx.store.get("next_agent", default=None)
         # The run has its answer, so no task is handed over; an agent with only the task could not go on without one.
         if chosen and not self.remembers_apart:
@@ -511,7 +511,7 @@ def _members(agents: Any) -> list[BaseWorkflowAgent]:
 
 
 def _warn_of_strangers(agents: Mapping[str, BaseWorkflowAgent]) -> None:
-    """Say which names in ``can_handoff_to`` nobody has; no error, as an agent may take part in several teams."""
+    """Warn of names in ``can_handoff_to`` that no agent has; an agent may take part in several teams."""
     for agent in agents.values():
         strangers = [name for name in agent.can_handoff_to or () if name not in agents]
         if strangers:

@@ -1,4 +1,4 @@
-"""What traces say about agents: a span for each answer of a model, and what the span of a run is tagged with."""
+"""Traces of agents: a span for each answer of a model, with the name of the agent."""
 
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 dispatcher = get_dispatcher(__name__)
 
-# Nobody needs the events of traces before there is somebody to tell.
+# Events of traces are made only when the dispatcher has handlers.
 
 
 def speaking(name: str) -> "AbstractContextManager[None]":
@@ -35,7 +35,7 @@ def speaking(name: str) -> "AbstractContextManager[None]":
 
 
 async def spoken(name: str, running: Awaitable[T]) -> T:
-    """Wait for a tool, whose spans say which agent's it is."""
+    """Await a tool, with the name of its agent in the spans."""
     with speaking(name):
         return await running
 
@@ -46,8 +46,8 @@ async def traced(
     """Wait for an agent's answer, inside a span, with an event before and one after.
 
     Args:
-        agent: Who answers.
-        given: What its ``take_step`` is given; first the run's context.
+        agent: The agent.
+        given: The arguments of its ``take_step``; first the run's context.
         turn: Which answer of the run it is, from 1 on.
         asked: The user's message as text.
         alone: Whether the run is one of this agent, and not of a team.

@@ -43,7 +43,7 @@ async def close_failed_turn(ctx: Context[Any], team: Team) -> None:
 
 
 async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) -> None:
-    """Set the state of a run: values of this run win over those of an earlier one, and these over the defaults.
+    """Set the state of a run: its own values first, then values of an earlier run, then defaults.
 
     Args:
         ctx: The run's context, inside a step.
@@ -63,7 +63,7 @@ async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) 
         "current_tool_calls": [],
         "usage": {},
     }
-    # Values that an earlier run on the same context has left are not those of this run.
+    # Values that an earlier run on the same context has left do not hold for this run.
     kept = dict.fromkeys((LEDGER, BUDGET_ANSWER, TOOLS_RUN, REFUSED, ARRIVED))
     for name, value in (*values.items(), ("budget", ev.get("budget")), *kept.items()):
         if name in values or value is not None or await store.get(name, default=None) is not None:

@@ -1,4 +1,4 @@
-"""Early stop: the end of a run whose steps or budget are used up."""
+"""Early stop: the end of a run when its steps or budget are used up."""
 
 from collections.abc import Sequence
 

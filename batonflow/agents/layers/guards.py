@@ -40,7 +40,7 @@ async def blocked(guards: Sequence[Guard], ctx: Context[Any], message: ChatMessa
 
 
 async def block_input(ctx: Context[Any], agent: Member, message: ChatMessage) -> AgentOutput | None:
-    """Return the output of a run whose input is blocked, or None when the message may come in.
+    """Return the output of a run with a blocked input, or None when the message may come in.
 
     Args:
         ctx: The run's context.

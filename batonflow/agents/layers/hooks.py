@@ -42,7 +42,7 @@ async def _before_tool(hooks: Sequence[BeforeTool], ctx: Context[Any], call: Too
         ctx: The run's context.
         call: The call of the model.
     """
-    # A copy: the model's own arguments are shown to it again, whatever a hook changes.
+    # A copy, because the model is shown its own arguments again, and a hook may change them.
     call = call.model_copy(update={"tool_kwargs": copy_containers(call.tool_kwargs)})
     for hook in hooks:
         try:

@@ -1,4 +1,4 @@
-"""The limits of a run: the budgets that hold for an action, and the keys of the state store for its bookkeeping."""
+"""Limits of a run: the budgets that hold now, and the keys of the state store for them."""
 
 from typing import Any
 

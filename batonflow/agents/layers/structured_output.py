@@ -29,14 +29,14 @@ async def structured_response(
     answer: str | None = None,
     limits: Limits | None = None,
 ) -> dict[str, Any] | None:
-    """The answer of a conversation as data of JSON; None, with a warning, when it cannot be had.
+    """Return the answer of a conversation as data of JSON; None, with a warning, after a failure.
 
     Args:
         llm: Is asked to give it.
         messages: The conversation.
         output_cls: A model of it.
         output_fn: Makes it of the conversation instead.
-        answer: The text of the answer: if that is the data already, nobody is asked.
+        answer: The text of the answer; if it is the data already, the model is not asked.
         limits: The budgets that hold, for their time.
     """
     try:
@@ -55,7 +55,7 @@ async def structured_response(
 
 
 def _as_data(found: Any) -> dict[str, Any] | None:
-    """What a function of the user's has made of a conversation, as the output keeps it."""
+    """Return the result of a user's function as the output keeps it."""
     if isinstance(found, BaseModel):
         return found.model_dump(mode="json")
     if found is not None and not isinstance(found, dict):
