@@ -14,6 +14,14 @@ from types import ModuleType
 __all__ = ["HOMES", "install", "present_name"]
 
 HOMES = {
+    "agents.calling": "agents.tool_calls",
+    "agents.contexts": "agents.members",
+    "agents.effects": "agents.layers.record",
+    "agents.forking": "agents.running",
+    "agents.outcomes": "agents.turn",
+    "agents.output": "agents.layers.structured_output",
+    "agents.results": "agents.layers.long_results",
+    "agents.scratchpad": "agents.function",
     "agents.serve": "server.endpoints",
     "instrumentation.arguments": "instrumentation.traced",
     "instrumentation.event_handlers": "instrumentation.handlers",
@@ -49,6 +57,8 @@ HOMES = {
     "cli.running": "cli.cmd_run",
     "cli.serving": "cli.cmd_serve",
     "cli.telling": "cli.stream_lines",
+    "agents.shown_state": "agents.layers.shown_state",
+    "agents.unfinished": "agents.layers.unfinished",
     "workflow_core.at_rest": "durable.at_rest",
     "workflow_core.bridge": "bridge",
     "workflow_core.client": "server.client",

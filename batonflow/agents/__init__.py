@@ -26,7 +26,7 @@ from batonflow.agents.hooks import Block, Deny, Replace
 
 if TYPE_CHECKING:
     from batonflow.agents.codeact import CodeActAgent
-    from batonflow.agents.contexts import AgentContext, SimpleAgentContext
+    from batonflow.agents.members import AgentContext, SimpleAgentContext
     from batonflow.agents.react import ReActAgent
     from batonflow.agents.team import AgentWorkflow
     from batonflow.llms.predict_and_call import AgentChatResponse
@@ -66,13 +66,13 @@ __all__ = [
 
 _LAZY = {
     "AgentChatResponse": "llms.predict_and_call",
-    "AgentContext": "agents.contexts",
+    "AgentContext": "agents.members",
     "AgentWorkflow": "agents.team",
     "CodeActAgent": "agents.codeact",
     "ReActAgent": "agents.react",
     "ReActChatFormatter": "llms.react_text",
     "ReActOutputParser": "llms.react_text",
-    "SimpleAgentContext": "agents.contexts",
+    "SimpleAgentContext": "agents.members",
 }
 
 

@@ -1,4 +1,4 @@
-"""Asking a person before a tool runs: the question, the answer, and the rules that bind one to the other."""
+"""Approvals: the question to a person before a tool runs, the answer, and the rules that bind them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Mapping
@@ -11,7 +11,8 @@ from batonflow.agents.arguments import as_given, as_sent, digest_of, holds_secre
 from batonflow.agents.prompts import APPROVAL_DENIED, APPROVAL_EXPIRED, TOOL_NOT_REPEATED
 from batonflow.clock import current_source
 from batonflow.tools import AsyncBaseTool, ToolArgumentsError
-from batonflow.tools.call import checked_arguments, own
+from batonflow.tools.call import checked_arguments
+from batonflow.tools.call import own as copy_containers
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.events import HumanResponseEvent, InputRequiredEvent
@@ -34,11 +35,11 @@ __all__ = [
 
 
 Reason = Literal["policy", "unknown_outcome"]
-"""Why a person is asked: the tool's policy, or a call of which nobody knows whether it happened."""
+"""The reason for asking a person: the tool's policy, or a call with an unknown outcome."""
 
 
 class ApprovalUsedError(BatonflowError, RuntimeError):
-    """An approval is used once; this one was answered before, has expired, or was never asked for."""
+    """The error for an approval that is not open: it was answered, has expired, or was never asked for."""
 
 
 class ApprovalRequired(InputRequiredEvent):
@@ -48,11 +49,11 @@ class ApprovalRequired(InputRequiredEvent):
         id: Names the request within its run.
         tool_name: The tool.
         arguments: Its arguments, as they would be used.
-        agent: Who wants to call it.
+        agent: The name of the agent that wants to call it.
         digest: Of tool and arguments; an answer carries it, so that it can be used for nothing else.
         expires_at: Wall-clock seconds after which it counts as denied; None for never.
-        reason: Why it is asked: the tool's policy, or a call of which nobody knows whether it happened.
-        problem: What was wrong with the arguments of an earlier answer, None otherwise.
+        reason: The reason for asking: the tool's policy, or a call with an unknown outcome.
+        problem: The mistake in the arguments of an earlier answer, or None.
         tool_id: The model's id of the call, as in ``ToolCall`` and ``ToolCallResult``.
     """
 
@@ -68,13 +69,13 @@ class ApprovalRequired(InputRequiredEvent):
 
 
 class ApprovalResponse(HumanResponseEvent):
-    """What a person says to an :class:`ApprovalRequired`.
+    """The answer of a person to an :class:`ApprovalRequired`.
 
     Attributes:
         id: Of the request.
         digest: Of the request.
         approved: Whether the tool may run.
-        arguments: Other arguments than those that were shown; they are checked again.
+        arguments: Arguments in place of the shown ones; they are checked again.
         reason: Why not, for the model.
     """
 
@@ -87,7 +88,7 @@ class ApprovalResponse(HumanResponseEvent):
     _given: dict[str, Any] | None = PrivateAttr(default=None)
 
     def with_objects(self, arguments: dict[str, Any] | None) -> Self:
-        """The same, with arguments that need not be data as long as it stays in memory."""
+        """Return the same response, with arguments that need not be data while it stays in memory."""
         self._given = arguments
         return self
 
@@ -105,11 +106,11 @@ _NOT_SHOWN = (
 
 
 class Agreed(NamedTuple):
-    """What a person has approved.
+    """The approval of a person.
 
     Attributes:
-        arguments: What to call with, checked.
-        edited: Whether that is something else than what was shown.
+        arguments: The checked arguments to call with.
+        edited: Whether they differ from the shown ones.
     """
 
     arguments: dict[str, Any]
@@ -117,14 +118,14 @@ class Agreed(NamedTuple):
 
 
 class OpenApprovals:
-    """The requests of one run that nobody has answered yet."""
+    """The open requests of one run."""
 
     def __init__(self) -> None:
         self.requests: dict[str, ApprovalRequired] = {}
         self._readers: set[asyncio.Event] = set()
 
     def add(self, request: ApprovalRequired) -> None:
-        """A request is open; its readers learn of it, unless they know it from before the run left memory."""
+        """Add a request and tell the readers, unless they know it from before the run left memory."""
         if self.requests.get(request.id) == request:
             return
         self.requests[request.id] = request
@@ -132,7 +133,7 @@ class OpenApprovals:
             reader.set()
 
     def take(self, request_id: str) -> ApprovalRequired:
-        """Use a request; nobody can use it again.
+        """Use a request, so that it cannot be used again.
 
         Raises:
             ApprovalUsedError: It is not open.
@@ -145,8 +146,8 @@ class OpenApprovals:
         return request
 
     async def read(self, ended: Awaitable[Any]) -> AsyncGenerator[ApprovalRequired, None]:
-        """Every open request, once, those to come too, until ``ended``."""
-        # By object: what is asked later under an id that was used before is another request.
+        """Yield each open request once, also later ones, until ``ended``."""
+        # By object: a later question under an id that was used before is another request.
         news, seen, end = asyncio.Event(), dict[str, ApprovalRequired](), asyncio.ensure_future(ended)
         self._readers.add(news)
         try:
@@ -171,7 +172,7 @@ class OpenApprovals:
         return [one for one in self.requests.values() if seen.get(one.id) is not one]
 
 
-# By the outermost run, whose handler is the one that people hold.
+# By the outermost run, because people hold its handler.
 _open: "WeakKeyDictionary[Run, OpenApprovals]" = WeakKeyDictionary()
 
 
@@ -203,18 +204,18 @@ async def approved_arguments(
 
     Args:
         ctx: The run's context, inside a step.
-        tool: What is to run.
-        arguments: With what, checked already.
+        tool: The tool.
+        arguments: Its arguments, checked already.
         call: Names the call within its run; the same after a restore.
         tool_id: The model's id of the call.
-        agent: Who wants it.
-        sent: What the arguments were before they were checked.
-        begun: Whether the call was begun after an approval; nobody is asked for another one.
+        agent: The name of the agent.
+        sent: The arguments before the check.
+        begun: Whether the call began after an approval; then no other approval is needed.
         reason: Why a person is asked.
-        problem: What the person should know.
+        problem: A note for the person.
 
     Returns:
-        What to run it with, or what the model is told instead.
+        The approved arguments, or a text for the model.
     """
     attempt, call, shown = 1, _named(ctx, call), as_sent(arguments)
     seconds: float | None = getattr(getattr(tool, "policy", None), "approval_timeout", None)
@@ -253,14 +254,14 @@ def _edited(
     sent: Mapping[str, Any],
     given: dict[str, Any],
 ) -> Agreed:
-    """The arguments with a person's changes. What they left as it was shown stays what it was, and is not made again.
+    """Return the arguments with a person's changes; the parts left as shown keep their values.
 
     Args:
-        tool: What is to run.
-        arguments: What was to be used.
-        shown: What the person saw of that.
-        sent: What it was made of.
-        given: What the person gave.
+        tool: The tool.
+        arguments: The arguments before the change.
+        shown: The arguments as the person saw them.
+        sent: The arguments before the check.
+        given: The arguments of the person.
 
     Raises:
         ToolArgumentsError: They do not fit the tool.
@@ -292,7 +293,7 @@ def _request(
     return ApprovalRequired(
         id=request_id,
         tool_name=name,
-        arguments=own(shown),  # who answers may change it
+        arguments=copy_containers(shown),  # the person may change it
         agent=agent,
         digest=digest_of(name, shown),
         problem=problem,
@@ -322,20 +323,20 @@ async def _answered(ctx: Context[Any], request: ApprovalRequired, seconds: float
 
 
 def _is_on_its_way(run: "Run", request: ApprovalRequired) -> bool:
-    """Whether an answer has come already, of a run that left memory and comes back because of it."""
+    """Return whether an answer has arrived for a run that left memory and comes back because of it."""
     sent = (tick.event for on in {run, run.root} for tick in on.undelivered())
-    known = (request.id, request.digest)  # an answer to other arguments is none
+    known = (request.id, request.digest)  # an answer to other arguments does not count
     return any(isinstance(event, ApprovalResponse) and (event.id, event.digest) == known for event in sent)
 
 
 class ApprovalRequest:
-    """An open request, as a handler hands it out: look at it, then approve or deny it, once.
+    """An open request as a handler hands it out, to be approved or denied once.
 
     Attributes:
         id: Names it within the run.
         tool_name: The tool.
         arguments: Its arguments.
-        agent: Who wants to call it.
+        agent: The name of the agent that wants to call it.
         digest: Of tool and arguments.
         expires_at: Wall-clock seconds after which it counts as denied; None for never.
         tool_id: The model's id of the call.
@@ -348,7 +349,7 @@ class ApprovalRequest:
     def __init__(self, request: ApprovalRequired, ctx: Context[Any]) -> None:
         self.id = request.id
         self.tool_name = request.tool_name
-        self.arguments = own(request.arguments)
+        self.arguments = copy_containers(request.arguments)
         self.agent = request.agent
         self.digest = request.digest
         self.expires_at = request.expires_at
@@ -364,7 +365,7 @@ class ApprovalRequest:
         """Let the tool run.
 
         Args:
-            arguments: With these arguments instead of those that were shown; if they do not fit the tool, it is asked
+            arguments: Arguments in place of the shown ones; if they do not fit the tool, it is asked
                 again and ``problem`` says why.
 
         Raises:
@@ -376,7 +377,7 @@ class ApprovalRequest:
         """Do not let it run.
 
         Args:
-            reason: What the model is told.
+            reason: The text for the model.
 
         Raises:
             ApprovalUsedError: It is not open any more.
@@ -391,7 +392,7 @@ def answer(
 
     Raises:
         ApprovalUsedError: It is not open any more.
-        TypeError: ``arguments`` is no dict, or nothing that a store could keep, or ``reason`` no text; the request
+        TypeError: ``arguments`` is not a dict that a store could keep, or ``reason`` is not a text; the request
             stays open.
     """
     given: Any = arguments

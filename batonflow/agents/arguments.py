@@ -1,4 +1,4 @@
-"""Arguments of tool calls as data of JSON: what is told of them, what binds an approval, what a person gives."""
+"""Arguments of tool calls as data of JSON, as approvals, records and results hold them."""
 
 import hashlib
 import json
@@ -16,13 +16,13 @@ __all__ = ["as_given", "as_sent", "digest_of", "holds_secret", "is_same_data"]
 
 _PLAIN = frozenset({str, int, float, type(None)})
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_MASK = "*" * 10  # what pydantic writes in the place of a secret
+_MASK = "*" * 10  # pydantic writes this in place of a secret
 
 
 def as_sent(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as a model would have sent them: data of JSON, which every store and every snapshot can hold.
+    """Return arguments as a model would have sent them: data of JSON for stores and snapshots.
 
-    What has no such form is told in words: to look at, and not to call with. Every process says the same of the same
+    A value without such a form becomes words, to look at and not to call with. Every process says the same of the same
     arguments.
     """
     try:
@@ -47,7 +47,7 @@ def _in_words(value: Any) -> str:
 
 
 def _in_order(value: Any, data: Any) -> Any:
-    """``data`` made of ``value``; what was a set is sorted, as the order of sets is another one in every process."""
+    """Return ``data`` of ``value`` with sets sorted, as each process has its own order of sets."""
     if isinstance(value, RootModel):
         value = cast("RootModel[Any]", value).root
     if isinstance(data, list):
@@ -73,13 +73,13 @@ def _text(data: Any) -> str:
 
 
 def digest_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
-    """What binds an answer to a tool and its arguments."""
+    """Return the digest that binds an answer to a tool and its arguments."""
     # A person may have written halves of characters into them.
     return hashlib.sha256(_text([tool_name, arguments]).encode(errors="surrogatepass")).hexdigest()
 
 
 def is_same_data(one: Any, other: Any) -> bool:
-    """Whether two values are the same data of JSON: 5 and 5.0 are, 1 and True are not, and no object is."""
+    """Return whether two values are the same data of JSON: 5 and 5.0 are, 1 and True are not."""
     kinds: set[Any] = {type(one), type(other)}
     if isinstance(one, dict) and isinstance(other, dict):
         left, right = cast("dict[Any, Any]", one), cast("dict[Any, Any]", other)
@@ -89,12 +89,12 @@ def is_same_data(one: Any, other: Any) -> bool:
         return len(pair[0]) == len(pair[1]) and all(map(is_same_data, *pair))
     if bool in kinds:
         return one is other
-    # What is no number is the same as another that is none.
+    # Two values that are not numbers (NaN) count as the same.
     return _PLAIN.issuperset(kinds) and bool(one == other or (one != one and other != other))  # noqa: PLR0124
 
 
 def holds_secret(given: Any, shown: Any) -> bool:
-    """Whether in ``given`` something stands that was ``shown`` in the place of a secret."""
+    """Return whether ``given`` holds the mask that was ``shown`` in place of a secret."""
     if isinstance(given, Mapping) and isinstance(shown, Mapping):
         left, right = cast("Mapping[Any, Any]", given), cast("Mapping[Any, Any]", shown)
         return any(holds_secret(value, right[name]) for name, value in left.items() if name in right)
@@ -104,10 +104,10 @@ def holds_secret(given: Any, shown: Any) -> bool:
 
 
 def as_given(value: Any) -> Any:
-    """What a person gives for an argument as data of JSON of which the same can be made again.
+    """Return a person's value for an argument as data of JSON from which the value can be made again.
 
     Raises:
-        ValueError: There is no such data: it says less than the value, as with secrets, or none can be made.
+        ValueError: The value has no such data, or the data says less than the value, as with secrets.
     """
     if type(value) is bool or type(value) in _PLAIN:
         return value
@@ -123,4 +123,4 @@ def as_given(value: Any) -> Any:
             return data
     except Exception as err:
         raise ValueError(str(err).partition("\n")[0]) from err
-    raise ValueError(f"what JSON says of it, {data!r}, does not make the same {kind.__name__} again")
+    raise ValueError(f"its JSON, {data!r}, does not make the same {kind.__name__} again")

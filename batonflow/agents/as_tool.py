@@ -3,18 +3,16 @@
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from batonflow.agents.budget import run_inside
-from batonflow.agents.calling import LEDGER, spent_earlier
 from batonflow.agents.events import AgentOutput
+from batonflow.agents.layers.limits import LEDGER
+from batonflow.agents.layers.usage import count_earlier_usage
 from batonflow.agents.prompts import AGENT_AS_TOOL
 from batonflow.tools import FunctionTool, ToolMetadata, ToolOutput, ToolPolicy
 from batonflow.tools.base import DefaultToolFnSchema
 from batonflow.workflow_core import Context, Workflow
-
-if TYPE_CHECKING:
-    from batonflow.agents.loop import AgentLoop
 
 _NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]+")
 
@@ -25,7 +23,7 @@ def attach(workflow: Workflow, name: str, other: Workflow) -> None:
     """Make runs of ``other`` inside steps of ``workflow`` belong to its runs.
 
     Args:
-        workflow: Whose steps run it.
+        workflow: The workflow with the steps that run it.
         name: Under which; a similar one when two agents of a team know others by one name.
         other: The agent or team.
     """
@@ -39,7 +37,7 @@ def attach(workflow: Workflow, name: str, other: Workflow) -> None:
 
 
 def attach_agents(workflow: Workflow, tools: Sequence[Any]) -> None:
-    """The same for all agents among tools."""
+    """Attach all agents among the tools of a workflow."""
     for tool in tools:
         if isinstance(tool, AgentTool):
             attach(workflow, tool.metadata.get_name(), tool.agent)
@@ -76,7 +74,7 @@ async def run_within(agent: Any, *args: Any, **options: Any) -> AgentOutput:
     """Run an agent or a team inside a step of another one, on its account.
 
     Args:
-        agent: Who works.
+        agent: The agent or team.
         args: As for ``run``.
         options: As for ``run``.
     """
@@ -84,19 +82,19 @@ async def run_within(agent: Any, *args: Any, **options: Any) -> AgentOutput:
         handler = agent.run(*args, **options)
         store = handler.ctx.store
         try:
-            # Empty but for a run that goes on after an interruption: nobody has counted that here.
-            spent_earlier(await store.get("usage", default=None) or {})
+            # Usage from before an interruption, which has not been counted here.
+            count_earlier_usage(await store.get("usage", default=None) or {})
             charge(await store.get(LEDGER, default=None) or {})
             return await handler
         except asyncio.CancelledError:
             if not _is_over_around(handler.ctx):
-                # Only this call was given up: nobody wants the answer any more.
+                # Only this call was given up, so its answer has no reader any more.
                 await handler.cancel_run()
             raise
 
 
 def _is_over_around(ctx: Context[Any]) -> bool:
-    """Whether a run around that of ``ctx`` is over: then that is what ends this one, resumable perhaps."""
+    """Return whether a run around that of ``ctx`` is over, and so ends this one, perhaps to be resumed."""
     around = None if ctx.run is None or ctx.run.family is None else ctx.run.family.parent
     while around is not None and not around.run.ending.over:
         around = around.parent
@@ -104,18 +102,18 @@ def _is_over_around(ctx: Context[Any]) -> bool:
 
 
 class AgentTool(FunctionTool):
-    """A tool behind which an agent or a team works, in a run of its own that does not see the caller's conversation.
+    """A tool with an agent or a team behind it, which works in a run of its own without the caller's conversation.
 
     The run belongs to the caller's: its events are in the caller's stream, it is cancelled with it, people are asked
-    through it, and what it spends counts there too.
+    through it, and its usage counts there too.
 
     Args:
-        agent: Who works.
-        name: What models call it; what vendors do not allow in it becomes ``_``.
-        description: What models read of it.
+        agent: The agent or team.
+        name: The name for models; characters that vendors do not allow become ``_``.
+        description: The description for models.
     """
 
-    def __init__(self, agent: "AgentLoop", name: str, description: str) -> None:
+    def __init__(self, agent: Workflow, name: str, description: str) -> None:
         name = _NOT_ALLOWED.sub("_", name)
 
         async def ask(input: str) -> ToolOutput:  # noqa: A002 - the name that models know from other tools

@@ -1,10 +1,11 @@
-"""How agents listen to a model: every piece of its answer is streamed, the whole answer is given back."""
+"""Answers of models as agents read them: each piece is streamed, and the whole answer is returned."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
-from batonflow.agents.events import AgentStream, TextSoFar
-from batonflow.agents.prompts import PAUSED_TOO_OFTEN
+from batonflow.agents.events import AgentOutput, AgentStream, TextSoFar
+from batonflow.agents.prompts import CALL_DECLINED, CALL_NOT_WHOLE, PAUSED_TOO_OFTEN
+from batonflow.instrumentation.logs import logger_named
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, TextBlock, ToolCallBlock
 from batonflow.llms.answer import Answer, incomplete
 from batonflow.llms.blocks import ContentBlock
@@ -12,12 +13,17 @@ from batonflow.llms.stream import Finish, StreamEvent, TextDelta
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.workflow_core import Context, WorkflowRuntimeError
 
-__all__ = ["PAUSED", "streamed", "streamed_events", "unpaused", "whole", "whole_answer"]
+__all__ = ["NOT_WHOLE", "PAUSED", "streamed", "streamed_events", "unpaused", "whole", "whole_answer", "with_reason"]
 
 PAUSED = "pause"
 """The reason of an answer that wants to be asked for further."""
 
 _MOST_PARTS = 20
+
+NOT_WHOLE = ("length", "refusal", "content_filter")
+"""The reasons of answers that are not whole."""
+
+logger = logger_named("batonflow.agents.outcomes")
 
 
 async def streamed(
@@ -26,13 +32,13 @@ async def streamed(
     agent: str,
     calls: Callable[[ChatResponse], Sequence[ToolSelection]] | None = None,
 ) -> ChatResponse:
-    """Stream the pieces of an answer as :class:`AgentStream` events and return the whole; an empty one without pieces.
+    """Stream the pieces of an answer as :class:`AgentStream` events, and return the whole answer.
 
     Args:
         ctx: The run's context, inside a step.
         chunks: The pieces, as ``astream_chat`` gives them.
-        agent: Whose answer it is.
-        calls: Finds the tool calls that are whole so far; without, they are those of the message.
+        agent: The name of the agent.
+        calls: Finds the tool calls that are whole so far; without it, the message has them.
     """
     last: ChatResponse | None = None
     show = ctx.write_event_to_stream
@@ -57,12 +63,12 @@ async def streamed(
 async def streamed_events(
     ctx: Context[Any], events: AsyncGenerator[StreamEvent, None], agent: str, vendor: str, model: str
 ) -> ChatResponse:
-    """The same of the events that a model's responses are made of, at two thirds of the price of a piece.
+    """Stream the events of a model's answer, at two thirds of the cost of a piece; return the whole answer.
 
     Args:
         ctx: The run's context, inside a step.
-        events: What the model's adapter gives.
-        agent: Whose answer it is.
+        events: The events of the model's adapter.
+        agent: The name of the agent.
         vendor: For errors.
         model: For errors, and for answers that do not name their model.
 
@@ -92,7 +98,7 @@ async def streamed_events(
 
 
 def whole_answer(llm: Any, *, with_tools: bool = False) -> dict[str, Any]:
-    """The option that asks a model for its answer in one piece; nothing for models that do not know it.
+    """Return the option that asks a model for its answer in one piece; empty for models that do not know it.
 
     Args:
         llm: The model.
@@ -105,12 +111,12 @@ def whole_answer(llm: Any, *, with_tools: bool = False) -> dict[str, Any]:
 async def unpaused(
     response: ChatResponse, ask: Callable[[ChatMessage], Awaitable[ChatResponse]], agent: str
 ) -> ChatResponse:
-    """An answer with all that follows its pauses: vendors whose own tools run for long make some.
+    """Return an answer together with the parts after its pauses, which vendors with slow tools make.
 
     Args:
         response: Its first part.
-        ask: Asks for the next part, behind what was said so far.
-        agent: Whose answer it is.
+        ask: Asks for the next part, after the text so far.
+        agent: The name of the agent.
 
     Returns:
         The last part; its message holds the blocks of all, as vendors want them back.
@@ -131,7 +137,7 @@ async def unpaused(
 
 
 def _joined(before: Sequence[ContentBlock], after: Sequence[ContentBlock]) -> list[ContentBlock]:
-    """The blocks of two parts of an answer; a text that went on behind the pause is one."""
+    """Return the blocks of two parts of an answer; a text that goes on after the pause is one block."""
     last, first = before[-1:], after[:1]
     if last and first and isinstance(last[0], TextBlock) and isinstance(first[0], TextBlock):
         return [*before[:-1], TextBlock(text=last[0].text + first[0].text), *after[1:]]
@@ -142,7 +148,7 @@ def whole(last: ChatResponse | None, pieces: Sequence[str]) -> ChatResponse:
     """The whole answer, also of models that give pieces only.
 
     Args:
-        last: The last response of a stream, None when it had none; gets a message if it has an empty one.
+        last: The last response of a stream, or None; gets a message if it has an empty one.
         pieces: The new text of each.
     """
     if last is None:
@@ -155,7 +161,7 @@ def whole(last: ChatResponse | None, pieces: Sequence[str]) -> ChatResponse:
 
 
 def _brings_calls(last: ChatResponse) -> bool:
-    """Whether the last piece may show calls that no piece before it has shown."""
+    """Return whether the last piece may have calls that no piece before it had."""
     source: Any = last.source
     if type(source) is not Answer:
         return _has_calls(last)
@@ -166,3 +172,23 @@ def _brings_calls(last: ChatResponse) -> bool:
 
 def _has_calls(last: ChatResponse) -> bool:
     return any(isinstance(block, ToolCallBlock) for block in last.message.blocks)
+
+
+def with_reason(output: AgentOutput, reason: str | None) -> AgentOutput:
+    """Return the output of an answer; one that is not whole gets the reason, and its doubtful calls are refused.
+
+    Args:
+        output: The output; it is changed.
+        reason: Why the model stopped.
+    """
+    if reason not in NOT_WHOLE:
+        return output
+    data, calls = output.to_dict(), output.tool_calls
+    data["stop_reason"] = reason
+    if calls and reason == "length":  # the last one is where it was cut
+        data["refused_calls"] = {calls[-1].tool_id: CALL_NOT_WHOLE}
+    elif calls:
+        # By id, as a subclass may add calls of its own.
+        data["refused_calls"] = {call.tool_id: CALL_DECLINED.format(reason=reason) for call in calls}
+    logger.warning("Agent %s: an answer of the model is not whole (%s)", output.current_agent_name, reason)
+    return output

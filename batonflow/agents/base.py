@@ -2,21 +2,22 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
 
 from batonflow.agents.as_tool import attach_agents, refuse_itself
 from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer
 from batonflow.agents.budget import Budget
-from batonflow.agents.calling import call_options
 from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
+from batonflow.agents.invocation import call_options
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import (
     HANDOFF_TOOL,
+    CallTool,
     EarlyStopping,
+    LoopSettings,
     Member,
     Team,
     check_form,
@@ -59,7 +60,7 @@ def _refuse_no_tool(tool: Any) -> None:
 
 
 def _remedy(kind: Any) -> str:
-    """What to write in place of an object that makes tools and is not one."""
+    """Return a hint for an object that makes tools and is not a tool."""
     if issubclass(kind, AgentLoop):
         return _AS_TOOL
     if hasattr(kind, "aget_tools"):
@@ -69,18 +70,54 @@ def _remedy(kind: Any) -> str:
     return ""
 
 
-class _Toolbox:
-    """An agent's tools as the loop calls them, made anew when the list has changed."""
+class TeamOfOne(Team):
+    """A single agent as its own team.
 
-    def __init__(self, agent: Any) -> None:
-        self._agent = agent
+    Args:
+        loop: The agent.
+    """
+
+    loop: "BaseWorkflowAgent"
+
+    def __init__(self, loop: "BaseWorkflowAgent") -> None:
+        super().__init__(loop)
         self._given: list[Any] = []
         self._adapted: list[AsyncBaseTool] = []
 
-    def adapted(self, tools: Sequence[Any]) -> list[AsyncBaseTool]:
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self  # the copy of the agent makes its own
+
+    def settings(self) -> LoopSettings:
+        """Return the settings of the loop."""
+        agent = self.loop
+        return LoopSettings(
+            root=agent.name,
+            llm=agent.llm_or_none(),
+            initial_state=agent.initial_state,
+            early_stopping_method=agent.early_stopping_method,
+        )
+
+    def member(self, name: str | None) -> Member:  # noqa: ARG002 - a single agent
+        """Return the agent."""
+        return self.loop
+
+    def tools_for(self, agent: Member, text: str) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]:
+        """Return the tools that an agent may call in a conversation about ``text``."""
+        return agent.get_tools(text)
+
+    def caller(self, agent: Any) -> CallTool | None:
+        """Return the method of the user that calls the tools of an agent; None when it is not overridden."""
+        kind = cast("Any", type(agent))
+        if kind._call_tool is _CALL_TOOL and kind.call_one_tool is _CALL_ONE_TOOL and "_call_tool" not in vars(agent):
+            return None
+        return agent.call_one_tool
+
+    def adapted_tools(self) -> list[AsyncBaseTool]:
+        """Return the agent's tools as the loop calls them, made anew when the list has changed."""
+        tools = self.loop.tools
         if self._given != tools:
             # Functions have become tools at construction.
-            refuse_itself(self._agent, tools)
+            refuse_itself(self.loop, tools)
             self._given = list(tools)
             self._adapted = [adapt_to_async_tool(cast("BaseTool", tool)) for tool in tools]
         return self._adapted
@@ -93,7 +130,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     Args:
         name: Names the agent in events and in a team.
-        description: Says what it is for.
+        description: The purpose of the agent.
         system_prompt: Put before every conversation.
         tools: Tools or plain functions.
         tool_retriever: Finds more tools for a message; has ``aretrieve(text)``.
@@ -105,19 +142,19 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         structured_output_fn: Makes the structured answer from the messages.
         streaming: Stream the model's answers.
         early_stopping_method: After ``max_iterations`` steps: ``"force"`` an error, or ``"generate"`` an answer.
-        budget: What the agent may spend in a run.
+        budget: The limits of the agent in a run.
         before_tool: Hooks ``(ctx, call)`` that see every tool call before it is made, and let it pass by returning None
             or return ``Deny(reason)`` or ``Replace(arguments)``.
         after_tool: Hooks ``(ctx, result)`` that see every result, and return None or a ToolOutput in its place.
         input_guards: ``(ctx, message)``, see the user's message, and return None or ``Block(reason)``.
-        output_guards: The same for the answer, before it is kept; what was streamed of it has been shown by then.
+        output_guards: The same for the answer, before it is kept; its streamed text has been shown by then.
         max_result_chars: Characters of a tool's result that the model is shown at once; None for all. The rest it can
             read with a tool of its own.
         **options: Those of ``Workflow``: ``timeout`` (in seconds; None unless given), ``verbose``, ``store`` and so on.
 
     Raises:
-        ValueError: A tool is called ``handoff``, which teams use themselves, or is no tool; the agent is its own tool;
-            or there is no such option.
+        ValueError: A tool is called ``handoff``, which teams use themselves, or is not a tool; the agent is its own
+            tool; or an option is unknown.
 
     Example:
         >>> class Echo(BaseWorkflowAgent):
@@ -156,9 +193,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     output_guards: Sequence[Guard] = ()
     max_result_chars: int | None = Field(default=100_000, ge=1)
 
-    __hash__: ClassVar[Any] = object.__hash__  # an agent is itself, whatever its fields say
-    # Who calls its tools instead, as a team may; pydantic takes its time over names that are not there.
-    _bf_caller: ClassVar[Any] = None
+    __hash__: ClassVar[Any] = object.__hash__  # an agent is equal to itself only
 
     def __init__(self, **options: Any) -> None:
         # A subclass that has a field called like an option wants the field.
@@ -181,9 +216,10 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
                     raise cause from None
             raise
         if self.initial_state:
-            # What the user says would not be shown, or the state not.
+            # Without these placeholders the user's message or the state would not be shown.
             check_prompt("state_prompt", self.state_prompt.get_template(), "state", "msg")
         Workflow.__init__(self, **workflow_options)
+        object.__setattr__(self, "__batonflow_team__", TeamOfOne(self))
         if self.output_cls is not None:
             self.structured_output_fn = None
         refuse_itself(self, self.tools)
@@ -191,6 +227,16 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     def __eq__(self, other: object) -> bool:
         return self is other
+
+    def __copy__(self) -> Self:
+        other = super().__copy__()
+        object.__setattr__(other, "__batonflow_team__", TeamOfOne(other))
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        other = super().__deepcopy__(memo)
+        object.__setattr__(other, "__batonflow_team__", TeamOfOne(other))
+        return other
 
     if not TYPE_CHECKING:  # else every attribute could be set, as far as type checkers can see
 
@@ -266,14 +312,14 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     async def take_step(
         self, ctx: Context[Any], llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: BaseMemory
     ) -> AgentOutput:
-        """Show the model the conversation and return what it says; called again after results, until it is an answer.
+        """Show the model the conversation and return its answer; called again after results, until a final answer.
 
         Args:
-            ctx: The run's context: what this turn has to remember goes into ``ctx.store``, as the agent itself is
+            ctx: The run's context: notes for this turn go into ``ctx.store``, as the agent itself is
                 shared by all its runs; ``ctx.write_event_to_stream`` shows ``AgentStream`` pieces to readers.
             llm_input: The system prompt and the conversation as the memory shows it, with the state if there is some.
-            tools: What may be called now, in a team with the tool for handoffs among them.
-            memory: What was said before. What this turn says belongs there when ``finalize`` is called.
+            tools: The tools that may be called now, in a team with the tool for handoffs among them.
+            memory: The conversation before. Messages of this turn belong there when ``finalize`` is called.
 
         Returns:
             With ``tool_calls`` the loop makes these calls. With ``retry_messages`` it takes a step again with these
@@ -281,7 +327,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             ``self.name``.
 
         Raises:
-            Exception: What is raised here fails the run.
+            Exception: An exception here fails the run.
 
         Example:
             >>> async def take_step(self, ctx, llm_input, tools, memory):
@@ -293,16 +339,16 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     async def handle_tool_call_results(
         self, ctx: Context[Any], results: list[ToolCallResult], memory: BaseMemory
     ) -> None:
-        """Take note of what the tools gave back, so that the next ``take_step`` can show it to the model.
+        """Take note of the results of tools, so that the next ``take_step`` can show them to the model.
 
         Args:
             ctx: The run's context.
-            results: One for each call of the last step, in the order of the calls: those that failed, were denied or
-                were not made (``tool_output.is_error``) and handoffs among them.
-            memory: What was said before.
+            results: One for each call of the last step, in the order of the calls. Calls that failed, were denied or
+                were not made (``tool_output.is_error``) and handoffs are among them.
+            memory: The conversation before.
 
         Raises:
-            Exception: What is raised here fails the run.
+            Exception: An exception here fails the run.
 
         Example:
             >>> async def handle_tool_call_results(self, ctx, results, memory):
@@ -325,7 +371,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             The output that the run ends with, the given one or another.
 
         Raises:
-            Exception: What is raised here fails the run.
+            Exception: An exception here fails the run.
 
         Example:
             >>> async def finalize(self, ctx, output, memory):
@@ -336,7 +382,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     # --- what a subclass may say --------------------------------------------------------------------------------------
 
     def as_shown_to_users(self, said: ChatMessage) -> ChatMessage:
-        """An answer without what the model has written around it, for guards."""
+        """Return an answer without the text that the model has written around it, for guards."""
         return said
 
     async def take_back(self, ctx: Context[Any]) -> None:
@@ -347,7 +393,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         await memory.aput(observation(words))
 
     async def unfinished(self, ctx: Context[Any]) -> Sequence[Any]:  # noqa: ARG002 - for subclasses
-        """What ``take_step`` and ``handle_tool_call_results`` have kept for ``finalize``: messages or thoughts.
+        """Return the notes of ``take_step`` and ``handle_tool_call_results`` for ``finalize``: messages or thoughts.
 
         Calls that do not show in the messages, as code does not, are ``ToolSelection`` behind them. A run that begins
         on the context of a failed one has ``finalize`` move it into the memory first; calls in it that have no result
@@ -363,14 +409,9 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _bf_toolbox(self) -> "_Toolbox":
-        # No private attribute of pydantic's: reading one takes ten times as long.
-        return _Toolbox(self)
-
     async def get_tools(self, input_str: str | None = None) -> Sequence[AsyncBaseTool]:
-        """The agent's tools, and those that the retriever finds for a text."""
-        adapted = self._bf_toolbox.adapted(self.tools)
+        """Return the agent's tools, and the tools that the retriever finds for a text."""
+        adapted = cast("TeamOfOne", self.__batonflow_team__).adapted_tools()
         if self.tool_retriever is None:
             return list(adapted)
         found: list[BaseTool] = await self.tool_retriever.aretrieve(input_str or "")
@@ -378,15 +419,15 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     @property
     def reads_on(self) -> bool:
-        """Whether the model can call a tool that reads on in results which are too long for it."""
+        """Tell whether the model can read on in results that are too long for it."""
         return True
 
-    # Coroutines, as of `async def`; each that only waited for the next would be one more that every call goes through.
+    # The loop calls these only where a subclass overrides one of them.
 
     def call_one_tool(
         self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]
     ) -> Coroutine[Any, Any, ToolOutput]:
-        """Call a tool; what it raises becomes an output."""
+        """Call a tool; an exception of the tool becomes an output."""
         return self._call_tool(ctx, tool, tool_input)
 
     def _call_tool(
@@ -404,38 +445,21 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         return await model.achat(llm_input, **whole_answer(model))
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
-        """What the model says to a conversation without tools."""
+        """Return the model's answer to a conversation without tools."""
         response = await self._get_llm_response(ctx, messages)
         if response.stop_reason == PAUSED:
             response = await unpaused(response, lambda said: self._get_llm_response(ctx, [*messages, said]), self.name)
         return response
 
-    def _bf_team(self) -> Team:
-        return Team(
-            root=self.name,
-            llm=self.llm_or_none(),
-            initial_state=self.initial_state,
-            early_stopping_method=self.early_stopping_method,
-        )
-
-    def _bf_all_tools(self) -> Sequence[Any]:
-        return self.tools
-
-    def _bf_member(self, name: str | None) -> Member:  # noqa: ARG002 - a team of one
-        return self
-
-    def _bf_state_template(self) -> str:
-        return self.state_prompt.partial_text()
-
     def llm_or_none(self) -> LLM | None:
-        """The model, None when the agent has none."""
+        """Return the model, or None for an agent without one."""
         return None if isinstance(self.llm, str) else self.llm  # a name has become a model at construction
 
     def the_llm(self) -> LLM:
         """The model.
 
         Raises:
-            WorkflowRuntimeError: The agent has none.
+            WorkflowRuntimeError: The agent has no model.
         """
         llm = self.llm
         if llm is None or isinstance(llm, str):
@@ -443,3 +467,8 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
                 f'Agent {self.name} has no model: pass llm=, for example llm="openai:gpt-5.6" or an LLM object'
             )
         return llm
+
+
+# The methods as they are here, as a program may put its own into the class.
+_CALL_ONE_TOOL: Any = BaseWorkflowAgent.call_one_tool
+_CALL_TOOL: Any = getattr(BaseWorkflowAgent, "_call_tool")  # noqa: B009 - a private name

@@ -1,4 +1,4 @@
-"""Budgets: what a run may spend at most. Checked before a model is asked or a tool runs, settled after."""
+"""Budgets: limits of a run, checked before a request or a tool call and settled after it."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,26 +21,26 @@ from batonflow.workflow_core.errors import BatonflowError
 if TYPE_CHECKING:
     from batonflow.workflow_core.run import Run
 
-__all__ = ["Budget", "BudgetExceededError", "Ledger", "Limits", "ledger_of", "paying", "run_inside"]
+__all__ = ["Budget", "BudgetExceededError", "Ledger", "Limits", "ledger_of", "payers", "run_inside"]
 
 _RUN = ""
-"""Whose account it is that everything in a run is charged to; others are named like agents."""
+"""The account of the whole run; other accounts have the names of agents."""
 
 
 class Budget(BaseModel):
-    """What may be spent at most.
+    """The limits of an agent or a run.
 
-    On an agent it holds for what this agent does in a run, the agents it calls as tools included; on a team or given to
+    On an agent it holds for the work of this agent in a run, with the agents it calls as tools; on a team or given to
     ``run(budget=...)``, for everything in the run. Where several hold, each does, so that the stricter wins.
 
     Args:
-        max_tokens: Tokens that models read and write. Before a request, what it will read is estimated and what it may
-            write is taken to be ``max_tokens`` of the model, or 1,024; afterwards the vendor's count is used.
+        max_tokens: Tokens that models read and write. Before a request, its input is estimated and its output is
+            taken to be ``max_tokens`` of the model, or 1,024; afterwards the vendor's count is used.
         max_cost: US dollars for models; needs the extra ``prices``.
-        max_tool_calls: Calls of tools, whatever comes of them; those whose arguments do not fit are not made.
+        max_tool_calls: Calls of tools, also failed ones; calls whose arguments do not fit are not made.
         seconds: Seconds that the run works, in one process or several; time in which people are asked to approve is
             left out.
-        on_exceeded: ``"raise"`` a :class:`BudgetExceededError`, or have the model ``"answer"`` from what was gathered:
+        on_exceeded: ``"raise"`` a :class:`BudgetExceededError`, or have the model ``"answer"`` from the results so far:
             that one request is made outside of the budget.
 
     Raises:
@@ -61,14 +61,14 @@ class Budget(BaseModel):
 
 
 class BudgetExceededError(BatonflowError, RuntimeError):
-    """A budget is used up, or would be by what comes next.
+    """The error for a budget that is used up, or would be by the next action.
 
     Attributes:
         limit: Which of its limits: ``"max_tokens"``, ``"max_cost"``, ``"max_tool_calls"`` or ``"seconds"``.
         budget: The budget.
-        agent: Whose it is; None for that of the run.
-        spent: What was spent before.
-        needed: What would have been spent now.
+        agent: The agent with the budget; None for that of the run.
+        spent: The amount spent before.
+        needed: The amount that the action would have taken.
         begun: Whether a tool was at work when it was noticed.
     """
 
@@ -85,13 +85,13 @@ class BudgetExceededError(BatonflowError, RuntimeError):
         super().__init__(
             f"The budget {whose} is used up: {limit}={getattr(budget, limit):g}, {spent:g} spent{left}. Give a larger "
             "one (a new turn on the context of this run goes on from here), or on_exceeded='answer' for an answer from "
-            "what was gathered"
+            "the results so far"
         )
 
 
 @dataclass
 class _Spent:
-    """What was charged to one account, and what is set aside for requests and calls under way."""
+    """The amounts charged to one account, and the amounts set aside for requests and calls under way."""
 
     tokens: int = 0
     cost: float = 0.0
@@ -103,7 +103,7 @@ class _Spent:
 
 @dataclass(eq=False)
 class _Inside:
-    """What a run inside a step of an agent has been charged; until it ends, its own ledger is the one that is kept."""
+    """The charges of a run inside a step; until it ends, its own ledger is the one that is kept."""
 
     agent: str
     tokens: int = 0
@@ -117,10 +117,10 @@ class _Inside:
 
 
 class Ledger:
-    """What the run of an agent or team has spent, by account; shared by all of its steps that run at a time.
+    """The amounts that a run has spent, by account; all steps at work share it.
 
     Args:
-        kept: What ``dump`` gave, in this process or another.
+        kept: The result of ``dump``, in this process or another.
     """
 
     def __init__(self, kept: dict[str, Any]) -> None:
@@ -133,7 +133,7 @@ class Ledger:
         self._inside: list[_Inside] = []
 
     def dump(self) -> dict[str, Any]:
-        """What was spent, as data of JSON; what is under way is charged when it is done."""
+        """Return the amounts spent, as data of JSON; actions under way are charged when they end."""
         spent: dict[str, list[float]] = {}
         for name, one in self._spent.items():
             under_way = [run for run in self._inside if name in (_RUN, run.agent)]
@@ -155,21 +155,21 @@ class Ledger:
             self._inside.remove(run)
 
     def account(self, name: str | None) -> _Spent:
-        """What was charged to an agent; for None, to the run."""
+        """Return the account of an agent; for None, that of the run."""
         return self._spent.setdefault(name or _RUN, _Spent())
 
     def seconds(self) -> float:
-        """How long the run has worked."""
+        """Return the seconds that the run has worked."""
         return self._worked if self._asked else self._worked + current_source().now() - self._since
 
     @property
     def stands(self) -> bool:
-        """Whether a person is asked, so that no time counts."""
+        """The state of the clock: True while a person is asked, so that no time counts."""
         return self._asked > 0
 
     @contextmanager
     def waiting(self) -> Generator[None, None, None]:
-        """A person is asked inside the block: that time does not count, however many are asked at once."""
+        """Stop the clock inside the block, where a person is asked; several questions count once."""
         if not self._asked:
             self._worked = self.seconds()
         self._asked += 1
@@ -195,12 +195,12 @@ class Ledger:
             watcher()
 
 
-# A resumed run is another object, also when the first one is still held by somebody.
+# A resumed run is another object, also while the first one is still referenced.
 _ledgers: "WeakKeyDictionary[Run, Ledger]" = WeakKeyDictionary()
 
 
 def ledger_of(ctx: Context[Any], kept: dict[str, Any]) -> Ledger:
-    """The ledger of the run that ``ctx`` belongs to; made of ``kept`` when it is first asked for."""
+    """Return the ledger of the run of ``ctx``; it is made of ``kept`` at the first call."""
     run = ctx.run
     if run is None:
         return Ledger(kept)
@@ -223,7 +223,8 @@ class _Limit:
         return BudgetExceededError(limit, self.budget, self.agent, spent, needed)
 
 
-_paying: ContextVar[tuple["Limits", ...]] = ContextVar("batonflow_paying", default=())
+payers: ContextVar[tuple["Limits", ...]] = ContextVar("batonflow_paying", default=())
+"""The budgets that are charged for this code: one for each run, the outermost first."""
 
 
 # The runs that the one which acts here is inside of, as the ledgers around know them.
@@ -235,12 +236,12 @@ def run_inside() -> Generator[Callable[[Mapping[str, Any]], None], None, None]:
     """A run begins inside a step, or goes on there, and ends with the block.
 
     Yields:
-        Takes the dump of its ledger, for what it had spent before it was interrupted.
+        A function that takes the dump of its ledger, for the amounts from before an interruption.
     """
-    if not paying():
+    if not payers.get():
         yield lambda _: None
         return
-    payer = paying()[-1]
+    payer = payers.get()[-1]
     with payer.ledger.holding(payer.agent) as run:
         token = _inside.set((*_inside.get(), run))
 
@@ -255,31 +256,26 @@ def run_inside() -> Generator[Callable[[Mapping[str, Any]], None], None, None]:
             _inside.reset(token)
 
 
-def paying() -> tuple["Limits", ...]:
-    """Who pays for what is done here: one for each run, the outermost first."""
-    return _paying.get()
-
-
 class Limits:
-    """The budgets that hold for a step of an agent: those of its run, and those of the runs around it.
+    """The budgets that hold for a step of an agent: of its run, and of the runs around it.
 
     Args:
         ledger: Of the run.
-        run_budgets: Those of the run and of the team.
-        agent: Who acts.
-        own: The agent's own budget.
+        run_budgets: The budgets of the run and of the team.
+        agent: The name of the agent.
+        of_agent: The agent's own budget.
     """
 
-    def __init__(self, ledger: Ledger, run_budgets: Sequence[Budget], agent: str, own: Budget | None) -> None:
+    def __init__(self, ledger: Ledger, run_budgets: Sequence[Budget], agent: str, of_agent: Budget | None) -> None:
         self.ledger = ledger
         self.agent = agent
         self._runs = _inside.get()
-        self._own = [_Limit(budget, None, ledger) for budget in run_budgets]
-        if own is not None:
-            self._own.append(_Limit(own, agent, ledger))
+        self._of_run = [_Limit(budget, None, ledger) for budget in run_budgets]
+        if of_agent is not None:
+            self._of_run.append(_Limit(of_agent, agent, ledger))
         # Code that an agent runs calls tools inside a call: the same run pays once.
-        self._around: tuple[Limits, ...] = tuple(one for one in paying() if one.ledger is not ledger)
-        self._limits: list[_Limit] = [limit for one in (*self._around, self) for limit in one._own]
+        self._around: tuple[Limits, ...] = tuple(one for one in payers.get() if one.ledger is not ledger)
+        self._limits: list[_Limit] = [limit for one in (*self._around, self) for limit in one._of_run]
         self._accounts: list[_Spent] = [
             *(account for one in self._around for account in one._accounts[-2:]),
             ledger.account(None),
@@ -289,27 +285,27 @@ class Limits:
 
     @contextmanager
     def hold(self) -> Generator[None, None, None]:
-        """They hold for what is done inside the block, in tasks and runs started there too."""
-        token = _paying.set((*self._around, self))
+        """Hold the budgets inside the block, also in tasks and runs started there."""
+        token = payers.set((*self._around, self))
         try:
             with request_gates(self.admit, instead=True):
                 yield
         finally:
-            _paying.reset(token)
+            payers.reset(token)
 
     @contextmanager
     def only_around(self) -> Generator[None, None, None]:
-        """Only those of the runs around hold inside the block; what is done there is charged all the same."""
-        token = _paying.set(self._around)
+        """Hold only the budgets of runs around, inside the block; all usage is charged."""
+        token = payers.set(self._around)
         try:
             with request_gates(self._note, instead=True):
                 yield
         finally:
-            _paying.reset(token)
+            payers.reset(token)
 
     @contextmanager
     def waiting(self) -> Generator[None, None, None]:
-        """A person is asked inside the block: the time stands still for this run and for those around."""
+        """Stop the clock inside the block, where a person is asked, for this run and the runs around."""
         with ExitStack() as stack:
             for ledger in self._ledgers():
                 stack.enter_context(ledger.waiting())
@@ -327,33 +323,33 @@ class Limits:
         return [one.ledger for one in (*self._around, self)]
 
     def owns(self, error: BudgetExceededError) -> bool:
-        """Whether it is a budget of this very run that is used up."""
-        return any(limit.budget is error.budget for limit in self._own)
+        """Return whether the budget of an error is one of this run."""
+        return any(limit.budget is error.budget for limit in self._of_run)
 
     def wants_answer(self, error: BudgetExceededError) -> bool:
-        """Whether it is a budget of this run, and the model is to answer from what was gathered."""
+        """Return whether a budget of this run is used up and calls for an answer."""
         return error.budget.on_exceeded == "answer" and self.owns(error)
 
     def is_of_run(self, error: BudgetExceededError) -> bool:
-        """Whether it is a budget of this run, whoever acts."""
-        return any(limit.budget is error.budget and limit.agent is None for limit in self._own)
+        """Return whether the budget of an error is that of this whole run."""
+        return any(limit.budget is error.budget and limit.agent is None for limit in self._of_run)
 
     def is_around(self, error: BudgetExceededError) -> bool:
-        """Whether it is a budget of a run around."""
+        """Return whether the budget of an error is that of a run around."""
         return any(one.owns(error) for one in self._around)
 
     def check_time(self) -> None:
         """See whether there is time left.
 
         Raises:
-            BudgetExceededError: There is none.
+            BudgetExceededError: The time is over.
         """
         for limit in self._limits:
             if limit.budget.seconds is not None and limit.ledger.seconds() >= limit.budget.seconds:
                 raise limit.exceeded("seconds", limit.ledger.seconds())
 
     def seconds_left(self) -> float | None:
-        """Seconds until the first of the budgets is used up, None when none will be."""
+        """Return the seconds until the first of the budgets is used up, or None without a limit."""
         left = [
             limit.budget.seconds - limit.ledger.seconds()
             for limit in self._limits
@@ -392,7 +388,7 @@ class Limits:
         return settle
 
     def charge(self, tokens: int, cost: float, calls: int) -> None:
-        """Charge what was spent, here and in the runs around."""
+        """Charge amounts, here and in the runs around."""
         for account in self._accounts:
             account.tokens += tokens
             account.cost += cost
@@ -401,18 +397,18 @@ class Limits:
             run.add(tokens, cost, calls)
 
     def admit(self, llm: Any, request: ChatRequest) -> Settle:
-        """A gate (see ``batonflow.llms.stream``): sets aside what a request may take, then charges what it took.
+        """Set aside the most that a request may take, then charge the amount it took; see ``batonflow.llms.stream``.
 
         Raises:
             BudgetExceededError: It may take more than is left.
-            LLMConfigurationError: There is a limit in dollars, and nobody knows the price.
+            LLMConfigurationError: A limit in dollars holds, and the price is unknown.
         """
         self.check_time()
         return self._reserve(llm, request, self._limits)
 
     def _note(self, llm: Any, request: ChatRequest) -> Settle:
-        """The gate in front of what has to be, whatever the budgets of this run say."""
-        return self._reserve(llm, request, [limit for limit in self._limits if limit not in self._own])
+        """Pass a necessary request in spite of the budgets of this run; a gate of ``batonflow.llms.stream``."""
+        return self._reserve(llm, request, [limit for limit in self._limits if limit not in self._of_run])
 
     def _reserve(self, llm: Any, request: ChatRequest, limits: Sequence[_Limit]) -> Settle:
         self._note_asked()
@@ -440,7 +436,7 @@ class Limits:
             one._asked = True
 
     def check_unseen(self, shown: Sequence[ChatMessage]) -> None:
-        """See whether there is enough left to read a conversation, for models that stand request_gates no gate.
+        """Check that a conversation may be read, for models without a gate.
 
         Raises:
             BudgetExceededError: There is not.
@@ -448,10 +444,10 @@ class Limits:
         _check(self._limits, count_tokens(list(shown)), None)
 
     def charge_unseen(self, llm: Any, shown: Sequence[ChatMessage], said: ChatMessage) -> None:
-        """Charge an answer by estimate, if it came from a model that stands request_gates no gate.
+        """Charge an answer by estimate, if it came from a model that has no gate.
 
         Raises:
-            LLMConfigurationError: There is a limit in dollars, and nobody knows the price.
+            LLMConfigurationError: A limit in dollars holds, and the price is unknown.
         """
         if self._asked or llm is None:
             return
@@ -491,7 +487,7 @@ def _read(request: ChatRequest) -> int:
 
 
 def _taken(response: ChatResponse | None, read: int, dollars: float | None) -> tuple[int, float]:
-    """Tokens and dollars of an answer; estimated, where it broke off or the vendor does not say."""
+    """Return tokens and dollars of an answer; estimated, where it broke off or the vendor does not say."""
     usage = None if response is None else response.usage
     if usage is not None:
         return usage.total_tokens, usage.cost if usage.cost is not None else dollars or 0.0

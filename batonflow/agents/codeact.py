@@ -1,7 +1,7 @@
-"""CodeActAgent: an agent whose model acts by writing Python code.
+"""CodeActAgent: an agent that acts by Python code of its model.
 
-The idea is that of Wang et al., "Executable Code Actions Elicit Better LLM Agents" (2024): one snippet does what would
-take many tool calls, and its variables hold what the model need not read.
+The idea is that of Wang et al., "Executable Code Actions Elicit Better LLM Agents" (2024): one snippet does the work of
+many tool calls, and its variables hold data that the model need not read.
 """
 
 import inspect
@@ -11,18 +11,18 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr, SerializeAsAny, field_validator
 
-from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer
-from batonflow.agents.calling import Performed, call_options
+from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer, with_reason
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
+from batonflow.agents.function import ScratchpadAgent, messages_of_turn, tool_message
+from batonflow.agents.invocation import ToolInvocation, call_options
+from batonflow.agents.layers.long_results import READ_RESULT, read_result
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import as_shown, observation
-from batonflow.agents.outcomes import with_reason
 from batonflow.agents.prompts import CODE_ACT, CODE_ACT_SANDBOXED, CODE_RESULT
-from batonflow.agents.results import READ_RESULT, read_result
-from batonflow.agents.scratchpad import ScratchpadAgent, tool_message
 from batonflow.agents.snippets import drop, run_snippet
+from batonflow.agents.tool_calls import perform
 from batonflow.clock import current_source
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
 from batonflow.llms.function_calling import FunctionCallingLLM
@@ -62,17 +62,17 @@ class _ExecuteTool(FunctionTool):
 
 
 class CodeActAgent(ScratchpadAgent):
-    """Has its model write code, runs it, shows what came of it, and so on until the model answers in plain text.
+    """An agent that runs code of its model and shows it the output, until the model answers in plain text.
 
     Without ``code_execute_fn`` the code runs in a sandbox and calls the agent's tools as async functions: their
     arguments are checked, people are asked and events are streamed as for every other tool call.
 
     Args:
-        code_execute_fn: Runs code in your own way: takes it as a text and returns what the model is told. The tools are
+        code_execute_fn: Runs code in your own way: takes it as a text and returns a text for the model. The tools are
             described to the model, but it is up to this function that code finds them.
         executor: Where the code runs instead; ``MontyExecutor()`` by default.
-        limits: What the code may use there.
-        code_act_system_prompt: Tells the model what to do; has ``{tool_descriptions}`` and, in a sandbox, ``{hints}``.
+        limits: Limits for the code there.
+        code_act_system_prompt: Instructions for the model; has ``{tool_descriptions}`` and, in a sandbox, ``{hints}``.
             The ``system_prompt`` is put behind it.
         scratchpad_key: Where the messages of the current turn are kept until the answer.
 
@@ -111,10 +111,14 @@ class CodeActAgent(ScratchpadAgent):
             options["tools"] = [tool for tool in options["tools"] if not isinstance(tool, _ExecuteTool)]
         super().__init__(**options)
         if code_execute_fn is None:
-            self._bf_executor = executor or default_executor()
+            executor = self._bf_executor = executor or default_executor()
+
+            async def run(ctx: Context[Any], code: str) -> ToolOutput:
+                return await _execute(self, executor, ctx, code)
+
             # A snippet goes on where it was, and the calls in it have outcomes of their own.
             execute = _ExecuteTool.from_defaults(
-                async_fn=self._bf_execute,
+                async_fn=run,
                 name=EXECUTE,
                 description="Run Python code.",
                 policy=ToolPolicy(idempotent=True),
@@ -125,7 +129,7 @@ class CodeActAgent(ScratchpadAgent):
 
     @property
     def reads_on(self) -> bool:
-        """Whether code can call a tool that reads on: a function of the user's calls nothing of the run's."""
+        """Tell whether code can call a tool that reads on; a function of the user cannot call tools of the run."""
         return self.code_execute_fn is None
 
     @field_validator("code_act_system_prompt", mode="before")
@@ -159,12 +163,15 @@ class CodeActAgent(ScratchpadAgent):
         """One message of the model: code to run, a handoff, or the answer.
 
         Raises:
-            ValueError: There is somebody to hand over to and the model cannot call tools; or, with
-                ``code_execute_fn``, a tool is no FunctionTool or wants the Context.
+            ValueError: The agent may hand over and the model cannot call tools; or, with
+                ``code_execute_fn``, a tool is not a FunctionTool or wants the Context.
             WorkflowRuntimeError: The answer pauses again and again.
         """
-        scratchpad = await self._bf_scratchpad(ctx)
-        shown = self._bf_with_prompt([*llm_input, *as_shown(scratchpad)], tools)
+        scratchpad = await messages_of_turn(self, ctx)
+        values = {"tool_descriptions": self._get_tool_descriptions(tools)}
+        if self.code_execute_fn is None:
+            values["hints"] = self._bf_executor.hints
+        shown = _with_prompt(self, [*llm_input, *as_shown(scratchpad)], values)
         ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
         ask = self._get_streaming_response if self.streaming else self._get_response
         response = await ask(ctx, shown, tools)
@@ -190,13 +197,13 @@ class CodeActAgent(ScratchpadAgent):
         results: list[ToolCallResult],
         memory: BaseMemory,
     ) -> None:
-        """Show what came of the code as a message of the user, and answer native calls.
+        """Show the output of the code as a message of the user, and answer native calls.
 
         Raises:
             ValueError: With ``code_execute_fn``: the model called another tool than ``execute`` and ``handoff``. The
                 memory has the turn then, without the native calls of this answer.
         """
-        scratchpad = await self._bf_scratchpad(ctx)
+        scratchpad = await messages_of_turn(self, ctx)
         native = {
             block.tool_call_id for message in scratchpad for block in message.blocks if isinstance(block, ToolCallBlock)
         }
@@ -221,12 +228,12 @@ class CodeActAgent(ScratchpadAgent):
     async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
         """Move the messages of this turn into the memory; with an answer, the interpreter is closed."""
         if self.code_execute_fn is None and not output.tool_calls:  # one that hands over may get the task back
-            # Before the memory is changed: what is recorded of the one must not stand there without the other.
+            # Before the memory is changed: a record of one of the two must not stand without the other.
             await drop(ctx, self.name)
         return await super().finalize(ctx, output, memory)
 
     async def unfinished(self, ctx: Context[Any]) -> list[Any]:
-        """The messages of this turn; a snippet that nothing came of is a call without a result."""
+        """Return the messages of this turn; a snippet without output is a call without a result."""
         left = await super().unfinished(ctx)
         last = next((message for message in reversed(left) if message.role != MessageRole.TOOL), None)
         said = (last.content or "") if last is not None and last.role == MessageRole.ASSISTANT else ""
@@ -236,43 +243,23 @@ class CodeActAgent(ScratchpadAgent):
 
     # --- asking the model ---------------------------------------------------------------------------------------------
 
-    def _bf_with_prompt(self, messages: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> list[ChatMessage]:
-        """The messages with the code prompt before them, in place of the system prompt, which is a part of it."""
-        values = {"tool_descriptions": self._get_tool_descriptions(tools)}
-        if self.code_execute_fn is None:
-            values["hints"] = self._bf_executor.hints
-        text = self.code_act_system_prompt.format(**values)
-        if self.system_prompt:
-            text = f"{text}\n{self.system_prompt}"
-        prompt = ChatMessage(text, role=MessageRole.SYSTEM)
-        # Another system message is the memory's, or the caller's, and there is no other way to it.
-        own = self.system_prompt and messages[:1] == [ChatMessage(self.system_prompt, role=MessageRole.SYSTEM)]
-        return [prompt, *(messages[1:] if own else messages)]
-
     # Programs of LlamaIndex replace these two under these names.
 
     def _get_tool_descriptions(self, tools: Sequence[BaseTool]) -> str:
-        """What the model is told of the functions that its code can call."""
-        told = [adapt_to_async_tool(tool) for tool in tools]
-        told = [tool for tool in told if tool.metadata.get_name() not in (HANDOFF_TOOL, EXECUTE)]
-        return _signatures(told) if self.code_execute_fn is not None else declarations(told) or "(none)"
+        """Return the description of the functions that the code can call, for the model."""
+        adapted = [adapt_to_async_tool(tool) for tool in tools]
+        described = [tool for tool in adapted if tool.metadata.get_name() not in (HANDOFF_TOOL, EXECUTE)]
+        return _signatures(described) if self.code_execute_fn is not None else declarations(described) or "(none)"
 
     def _extract_code_from_response(self, response_text: str) -> str | None:
-        """The code in what the model said; nothing when there is none."""
+        """Return the code in a text of the model; empty without code."""
         if self.code_execute_fn is not None:
             return "\n\n".join(block.strip() for block in _BLOCK.findall(response_text))
         found = [closed or unclosed for closed, unclosed in _LAST_BLOCK.findall(response_text)]
         code = "\n\n".join(block for block in map(_unwrapped, found) if block)
-        # An empty one is run like any other: that it printed nothing tells the model what is missing.
+        # An empty block is run like any other: its empty output tells the model about the mistake.
         ends = response_text.rstrip().endswith(("<execute>", "</execute>"))
         return code or ("pass" if found and (ends or "\n" in "".join(found)) else "")
-
-    def _bf_handoff_in(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
-        """The only tool that the model calls natively."""
-        found = [tool for tool in tools if tool.metadata.get_name() == HANDOFF_TOOL]
-        if found and not isinstance(self.the_llm(), FunctionCallingLLM):
-            raise ValueError(f"Agent {self.name}: llm must be a FunctionCallingLLM to hand over to other agents")
-        return found
 
     async def _get_response(
         self,
@@ -281,7 +268,7 @@ class CodeActAgent(ScratchpadAgent):
         tools: Sequence[AsyncBaseTool],
     ) -> ChatResponse:
         llm: Any = self.the_llm()
-        handoff = self._bf_handoff_in(tools)
+        handoff = _handoff_in(self, tools)
         if handoff:
             option = whole_answer(llm, with_tools=True)
             return await llm.achat_with_tools(tools=handoff, chat_history=current_llm_input, **option)
@@ -291,47 +278,16 @@ class CodeActAgent(ScratchpadAgent):
         self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]
     ) -> ChatResponse:
         llm: Any = self.the_llm()
-        handoff = self._bf_handoff_in(tools)
+        handoff = _handoff_in(self, tools)
         if handoff:
             chunks = await llm.astream_chat_with_tools(tools=handoff, chat_history=current_llm_input)
         else:
             chunks = await llm.astream_chat(current_llm_input)
         return await streamed(ctx, chunks, self.name)
 
-    # --- running code -------------------------------------------------------------------------------------------------
-
-    async def _bf_execute(self, ctx: Context[Any], code: str) -> ToolOutput:
-        asked: str = await ctx.store.get("user_msg_str", default="")
-        around = None if ctx.run is None else ctx.run.workflow
-        # What its team says it may call, which is not always all that it has.
-        team = around if isinstance(around, AgentLoop) and around._bf_member(self.name) is self else None
-        known = await (self.get_tools(asked) if team is None else team._bf_tools_for(self, asked))
-        tools = [tool for tool in known if tool.metadata.get_name() not in (EXECUTE, HANDOFF_TOOL)]
-        # The model is told of it when there is something to read. A session keeps the tools it was opened with, and
-        # one with other tools would be another session: so it is there from the beginning.
-        if READ_RESULT not in code_functions(tools):
-            tools.append(read_result(self.max_result_chars))
-
-        async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> Performed:
-            return await self._bf_call(ctx, self, tool, call, call.tool_id)
-
-        options = call_options()
-        key: str = options.get("idempotency_key", "")
-        return await run_snippet(
-            ctx,
-            code,
-            agent=self.name,
-            place=key.removeprefix(f"{ctx.run_id}/"),
-            call_id=options.get("call_id", ""),
-            executor=self._bf_executor,
-            limits=self.limits,
-            tools=tools,
-            call_tool=call_tool,
-        )
-
 
 def _unwrapped(block: str) -> str:
-    """The code of a block without a fence around it, and without what all of its lines are indented by."""
+    """Return the code of a block without a fence around it and without common indentation."""
     fenced = _FENCED.match(block.strip())
     lines = (fenced[1] if fenced else block).strip("\r\n").split("\n")
     first = next((line for line in lines if line.strip()), "")
@@ -342,7 +298,7 @@ def _unwrapped(block: str) -> str:
 
 
 def _execute_tool(function: Callable[..., Any]) -> FunctionTool:
-    """The user's function as a tool of one argument, whatever that is called."""
+    """Return the user's function as a tool of one argument, under any name of the parameter."""
     if inspect.isroutine(function) and "code" in inspect.signature(function).parameters:
         return _ExecuteTool.from_defaults(function, name=EXECUTE)
 
@@ -378,3 +334,55 @@ def _signatures(tools: Sequence[AsyncBaseTool]) -> str:
         body = "    ..." if not about else '    """' + about.replace("\n", "\n    ") + '"""\n    ...'
         shown.append(f"{text}\n{body}")
     return "\n\n".join(shown)
+
+
+def _with_prompt(agent: CodeActAgent, messages: list[ChatMessage], values: dict[str, str]) -> list[ChatMessage]:
+    """Return the messages after the code prompt, which has the system prompt as a part."""
+    text = agent.code_act_system_prompt.format(**values)
+    if agent.system_prompt:
+        text = f"{text}\n{agent.system_prompt}"
+    prompt = ChatMessage(text, role=MessageRole.SYSTEM)
+    # Another system message is that of the memory or the caller, and has no other way to the model.
+    is_first = agent.system_prompt and messages[:1] == [ChatMessage(agent.system_prompt, role=MessageRole.SYSTEM)]
+    return [prompt, *(messages[1:] if is_first else messages)]
+
+
+def _handoff_in(agent: CodeActAgent, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
+    """The only tool that the model calls natively."""
+    found = [tool for tool in tools if tool.metadata.get_name() == HANDOFF_TOOL]
+    if found and not isinstance(agent.the_llm(), FunctionCallingLLM):
+        raise ValueError(f"Agent {agent.name}: llm must be a FunctionCallingLLM to hand over to other agents")
+    return found
+
+
+async def _execute(agent: CodeActAgent, executor: Executor, ctx: Context[Any], code: str) -> ToolOutput:
+    """Run code in the sandbox, where it can call the tools that the agent may call."""
+    asked: str = await ctx.store.get("user_msg_str", default="")
+    around = None if ctx.run is None else ctx.run.workflow
+    # A team may allow fewer tools than the agent has.
+    team = around.__batonflow_team__ if isinstance(around, AgentLoop) else agent.__batonflow_team__
+    of_team = team.member(agent.name) is agent
+    known = await (team.tools_for(agent, asked) if of_team else agent.get_tools(asked))
+    tools = [tool for tool in known if tool.metadata.get_name() not in (EXECUTE, HANDOFF_TOOL)]
+    # The model is told of it when there is something to read. A session keeps the tools it was opened with, and
+    # one with other tools would be another session: so it is there from the beginning.
+    if READ_RESULT not in code_functions(tools):
+        tools.append(read_result(agent.max_result_chars))
+
+    async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> tuple[ToolOutput, dict[str, Any]]:
+        invocation = ToolInvocation(ctx, team, agent, tool, call, call.tool_id)
+        return await perform(invocation), invocation.reported
+
+    options = call_options()
+    key: str = options.get("idempotency_key", "")
+    return await run_snippet(
+        ctx,
+        code,
+        agent=agent.name,
+        place=key.removeprefix(f"{ctx.run_id}/"),
+        call_id=options.get("call_id", ""),
+        executor=executor,
+        limits=agent.limits,
+        tools=tools,
+        call_tool=call_tool,
+    )

@@ -1,4 +1,4 @@
-"""Events of an agent's run: what it reads, says, calls and returns."""
+"""Events of an agent's run: its inputs, answers, tool calls and results."""
 
 import functools
 import json
@@ -19,7 +19,6 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from typing_extensions import override
 
-from batonflow.lazy import at_first_use
 from batonflow.llms import ChatMessage, ChatResponse, Usage
 from batonflow.llms.answer import Answer
 from batonflow.llms.lazy_fields import LazyFields
@@ -27,6 +26,7 @@ from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.tools import ToolOutput
 from batonflow.user_warnings import warn_user
 from batonflow.workflow_core.events import Event, StartEvent
+from batonflow.workflow_core.problems import in_words
 
 __all__ = [
     "START_FIELDS",
@@ -42,8 +42,6 @@ __all__ = [
     "ToolProgress",
     "raw_of",
 ]
-
-in_words = at_first_use("batonflow.workflow_core.problems", "in_words")
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -61,7 +59,7 @@ class PydanticConversionWarning(UserWarning):
 def _as_model(data: dict[str, Any] | None, model: type[ModelT]) -> ModelT | None:
     if data is None:
         return None
-    # Data that was made of a model has the names of its fields, whatever names the vendor was told.
+    # The dump of a model has the names of its fields, also where the vendor was given other names.
     own = {name: value for name, value in data.items() if name not in model.model_computed_fields}
     is_dump = model.model_config.get("extra") == "allow" and model.model_fields.keys() <= own.keys()
     with suppress(ValidationError):
@@ -69,7 +67,7 @@ def _as_model(data: dict[str, Any] | None, model: type[ModelT]) -> ModelT | None
     try:
         return model.model_validate(data, by_alias=True, by_name=True)
     except ValidationError as error:
-        warn_user(f"The answer is no {model.__name__}: {error}", PydanticConversionWarning)
+        warn_user(f"The answer does not fit {model.__name__}: {error}", PydanticConversionWarning)
         return None
 
 
@@ -89,21 +87,21 @@ HANDOFF_TOOL = "handoff"
 """The name of the tool with which an agent hands over."""
 
 START_FIELDS = ("user_msg", "chat_history", "max_iterations", "early_stopping_method")
-"""What is written down of the start of a run, and may be given on a command line."""
+"""The fields of a start event that are recorded, and that a command line may give."""
 
 
 _OPTIONAL = (*START_FIELDS, "memory")
 
 
 class AgentWorkflowStartEvent(StartEvent):
-    """Starts an agent: ``user_msg``, ``chat_history``, ``memory`` and options, all dynamic data, None unless given."""
+    """The start of an agent: ``user_msg``, ``chat_history``, ``memory`` and options, as dynamic data."""
 
     __batonflow_takes__ = START_FIELDS
 
     @classmethod
     @override
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """What a form asks for: the message; the rest is for programs."""
+        """Describe the fields of a form: the message. The other ones are for programs."""
         schema = handler(core_schema)
         if cls is AgentWorkflowStartEvent:
             schema["description"] = "What the user says."
@@ -125,7 +123,7 @@ class AgentWorkflowStartEvent(StartEvent):
             data["user_msg"] = _as_message("user_msg", user_msg)
         elif user_msg is not None and not isinstance(user_msg, str | ChatMessage):
             raise ValueError(f"user_msg is a text or a ChatMessage, not {user_msg!r}")
-        # Memories of other makes do what ours do.
+        # Memories of other libraries do without the class.
         memory = data.get("memory")
         if memory is not None and (isinstance(memory, type) or not hasattr(memory, "aput")):
             raise ValueError(f"memory is a BaseMemory, as ChatMemoryBuffer.from_defaults(), not {memory!r}")
@@ -155,27 +153,27 @@ class AgentWorkflowStartEvent(StartEvent):
 
 
 class AgentInput(Event):
-    """What an agent is about to be shown."""
+    """The messages that an agent is about to be shown."""
 
     input: list[ChatMessage]
     current_agent_name: str
 
 
 class AgentSetup(Event):
-    """The same, with the system prompt and the state in place."""
+    """The same messages with the system prompt and the state in place."""
 
     input: list[ChatMessage]
     current_agent_name: str
 
 
 class AgentStream(LazyFields, Event):
-    """A piece of an answer. What is not new in it is made when somebody asks.
+    """A piece of an answer. Its older parts are made at the first access.
 
     Attributes:
         delta: The new text.
         response: The text so far.
         tool_calls: The calls that are whole so far.
-        raw: What the vendor sent; never written into a snapshot.
+        raw: The vendor's object; never written into a snapshot.
         thinking_delta: New thinking, apart from the text.
     """
 
@@ -188,7 +186,7 @@ class AgentStream(LazyFields, Event):
 
     @classmethod
     def joined(cls, pieces: Sequence[Self]) -> Self:
-        """One event that says what pieces of one answer say, for records."""
+        """Return one event with the content of several pieces of one answer, for records."""
         last = pieces[-1]
         return cls(
             delta="".join(piece.delta for piece in pieces),
@@ -199,11 +197,11 @@ class AgentStream(LazyFields, Event):
         )
 
     def sizes(self) -> tuple[int, int]:
-        """How many characters of text and of thinking are new."""
+        """Return the numbers of new characters of text and of thinking."""
         return len(self.delta), len(self.thinking_delta or "")
 
     def without(self, text: int, thinking: int) -> Self:
-        """The same for a reader who has the first characters of the new text and thinking already."""
+        """Return the same event for a reader with the first new characters of text and thinking."""
         left = (self.thinking_delta or "")[thinking:]
         return self.model_copy(update={"delta": self.delta[text:], "thinking_delta": left or None})
 
@@ -220,8 +218,8 @@ class AgentStream(LazyFields, Event):
 
         Args:
             chunk: The piece.
-            agent: Whose answer it is.
-            calls: Finds the tool calls that are whole so far; without, they are those of the message.
+            agent: The name of the agent.
+            calls: Finds the tool calls that are whole so far; without it, the message has them.
             so_far: The text before, of this answer alone.
             new: Text and thinking that are shown as new in place of the piece's own; goes with ``calls``.
         """
@@ -242,9 +240,9 @@ class AgentStream(LazyFields, Event):
         rest = functools.partial(_rest_of, chunk, calls)
         if source is not None:
             return cls.partial(rest, now, _OF_A_PIECE)
-        # Other models may go on writing into the message they have handed out: what it is now must be taken now.
+        # Other models may go on writing into the message they have handed out, so its present state is taken now.
         now.update(rest())
-        # What may be odd is left to the validation.
+        # Validation decides about unusual values.
         if so_far is None or now["tool_calls"] or not isinstance(now["thinking_delta"], str | None):
             return cls(**now)
         mark = so_far.mark(now["response"], piece["delta"] or "")
@@ -260,8 +258,8 @@ class AgentStream(LazyFields, Event):
 
         Args:
             answer: The answer so far, with the text.
-            text: What is new in it.
-            agent: Whose answer it is.
+            text: The new text.
+            agent: The name of the agent.
         """
         now = {"delta": text, "current_agent_name": agent, "thinking_delta": None, "_mark": answer.mark()}
         return cls.partial(answer, now, _OF_A_PIECE)
@@ -275,7 +273,7 @@ class AgentStream(LazyFields, Event):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The fields first, then what every event does with dynamic data.
+        # The fields first, then dynamic data as in every event.
         self.settle()
         return Event._dump(self, handler)  # pyright: ignore[reportPrivateUsage]
 
@@ -283,7 +281,7 @@ class AgentStream(LazyFields, Event):
 def _rest_of(
     chunk: ChatResponse, calls: Callable[[ChatResponse], Sequence[ToolSelection]] | None, _: Any = None
 ) -> dict[str, Any]:
-    """What the event for a piece of an answer says beside what is new."""
+    """Return the fields of the event for a piece of an answer that are not new in it."""
     found = tool_selections(chunk.message) if calls is None else calls(chunk)
     return {"response": chunk.message.content or "", "tool_calls": list(found), "raw": raw_of(chunk)}
 
@@ -297,19 +295,19 @@ _KNOWN_BY = 512
 
 
 class _Pieces(list[str]):
-    """Pieces of a text that make it, up to a number of them, when somebody asks."""
+    """Pieces of a text that are joined, up to a number of them, on access."""
 
     def __call__(self, mark: int) -> dict[str, Any]:
         return {"response": "".join(self[:mark])}
 
 
 class TextSoFar:
-    """The text of an answer after each of its pieces, kept once for all events that tell of it.
+    """The text of an answer after each of its pieces, kept once for all of its events.
 
     Each event would otherwise keep a text of its own, nearly the same as the one before.
 
     Attributes:
-        pieces: What makes the text from what :meth:`mark` gave last.
+        pieces: Makes the text from the last result of :meth:`mark`.
     """
 
     def __init__(self) -> None:
@@ -318,11 +316,11 @@ class TextSoFar:
         self._head = self._tail = ""
 
     def mark(self, content: str, delta: str) -> int | None:
-        """What stands for ``content``, None when it is not the text before with ``delta`` at its end.
+        """Return a mark for ``content``, or None when it is not the text before with ``delta`` at its end.
 
         Args:
             content: The text now.
-            delta: What is said to be new in it.
+            delta: The text that is said to be new.
         """
         before, length = self._length, len(content)
         known = content.startswith(self._head) and content.startswith(self._tail, before - len(self._tail))
@@ -360,12 +358,12 @@ class ToolCall(Event):
 
 
 class ToolProgress(Event):
-    """What a tool that is a generator has yielded, while it goes on.
+    """A value that a tool has yielded while it runs.
 
     Attributes:
         tool_name: The tool.
         tool_id: The call.
-        value: What it yielded; events are streamed as they are instead.
+        value: The value; events are streamed as they are instead.
     """
 
     tool_name: str
@@ -374,7 +372,7 @@ class ToolProgress(Event):
 
 
 class ToolCallResult(Event):
-    """What a tool gave back."""
+    """The result of a tool call."""
 
     tool_name: str
     tool_kwargs: dict[str, Any]
@@ -387,13 +385,13 @@ class ToolCallResult(Event):
         """The result of a call.
 
         Args:
-            call: What the model asked for.
-            arguments: With what the tool was called.
-            output: What it gave back.
+            call: The call of the model.
+            arguments: The arguments of the call.
+            output: The output of the tool.
             return_direct: Whether that ends the run as the answer.
 
         Raises:
-            ValidationError: ``output`` is no :class:`ToolOutput`.
+            ValidationError: ``output`` is not a :class:`ToolOutput`.
         """
         # Tools of other makes may give anything back.
         make = cls.made if isinstance(output, ToolOutput) else cls
@@ -413,8 +411,8 @@ class AgentOutput(Event):
         response: The message.
         structured_response: The answer as data, when a model of it was asked for.
         tool_calls: The calls of this answer; on the last output of a run, the results of all calls.
-        raw: What the vendor sent; never written into a snapshot.
-        retry_messages: What to show the model before it tries again.
+        raw: The vendor's object; never written into a snapshot.
+        retry_messages: Messages for the model before it tries again.
         usage: Tokens and cost of this answer; on the last output of a run, of the whole run. None when no model says.
         usage_by_agent: On the last output of a run, the same for each agent.
     """
@@ -440,8 +438,8 @@ class AgentOutput(Event):
         Args:
             response: The answer.
             calls: The calls it asks for.
-            agent: Whose answer it is.
-            raw: What the vendor sent.
+            agent: The name of the agent.
+            raw: The vendor's object.
         """
         if type(response) is not ChatMessage or not {ToolSelection}.issuperset(map(type, calls)):
             # Of a model that goes its own way.

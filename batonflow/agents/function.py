@@ -1,29 +1,93 @@
-"""FunctionAgent: an agent whose model calls tools natively."""
+"""FunctionAgent: an agent with native tool calls, and a scratchpad for the messages of a turn."""
 
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from batonflow.agents.asking import PAUSED, streamed, streamed_events, unpaused, whole_answer
+from batonflow.agents import layers
+from batonflow.agents.asking import NOT_WHOLE, PAUSED, streamed, streamed_events, unpaused, whole_answer, with_reason
+from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
 from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
-from batonflow.agents.memory.turns import is_question
-from batonflow.agents.outcomes import with_reason
-from batonflow.agents.scratchpad import ScratchpadAgent, tool_message
-from batonflow.lazy import at_first_use
+from batonflow.agents.memory.turns import is_question, observation
 from batonflow.llms import ChatMessage, ChatResponse, FunctionCallingLLM, MessageRole
 from batonflow.llms.blocks import in_words
+from batonflow.llms.lazy_fields import assembled
 from batonflow.tools import AsyncBaseTool, ToolSelection
 from batonflow.workflow_core import Context
 
-__all__ = ["FunctionAgent"]
+__all__ = ["FunctionAgent", "ScratchpadAgent", "messages_of_turn", "move_into", "tool_message"]
 
-# Most agents answer in words.
-_form = at_first_use("batonflow.llms.structured", "Form")
+
+def tool_message(result: ToolCallResult) -> ChatMessage:
+    """Return the message that answers a native call, marked as an error if the call failed."""
+    output = result.tool_output
+    about: dict[str, Any] = {"tool_call_id": result.tool_id}
+    if output.is_error:
+        about["is_error"] = True
+    return assembled(ChatMessage, {"role": MessageRole.TOOL, "additional_kwargs": about, "blocks": list(output.blocks)})
+
+
+async def move_into(memory: BaseMemory, messages: list[ChatMessage], ctx: Context[Any], key: str) -> None:
+    """Move the messages of a turn from the run's state into the memory.
+
+    Args:
+        memory: The memory.
+        messages: The messages.
+        ctx: The run's context.
+        key: The key of the state store for the list that the messages were made of.
+    """
+    try:
+        await memory.aput_messages(messages)
+    except asyncio.CancelledError:
+        # A thread may have put them there all the same, and they must not be there twice.
+        last = (await memory.aget_all())[-len(messages) :] if messages else []
+        if messages and [*map(_summary, last)] == [*map(_summary, messages)]:
+            await ctx.store.set(key, [])
+        raise
+    await ctx.store.set(key, [])
+
+
+def _summary(message: ChatMessage) -> tuple[str, str | None, Any]:
+    return message.role.value, message.content, message.additional_kwargs.get("tool_call_id")
+
+
+class ScratchpadAgent(BaseWorkflowAgent):
+    """An agent that keeps the messages of a turn in the run's state until there is an answer.
+
+    Args:
+        scratchpad_key: The key of the state store for the messages of the current turn.
+    """
+
+    scratchpad_key: str = "scratchpad"
+
+    async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
+        """Move the messages of this turn into the memory."""
+        await move_into(memory, await messages_of_turn(self, ctx), ctx, self.scratchpad_key)
+        return output
+
+    async def take_back(self, ctx: Context[Any]) -> None:
+        """Forget the last answer."""
+        await ctx.store.set(self.scratchpad_key, (await messages_of_turn(self, ctx))[:-1])
+
+    async def unfinished(self, ctx: Context[Any]) -> list[Any]:
+        """Return the messages of this turn."""
+        return await messages_of_turn(self, ctx)
+
+    async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
+        """Show ``words`` to the model after its last answer."""
+        await ctx.store.set(self.scratchpad_key, [*await messages_of_turn(self, ctx), observation(words)])
+
+
+async def messages_of_turn(agent: ScratchpadAgent, ctx: Context[Any]) -> list[ChatMessage]:
+    """Return the messages of the current turn."""
+    return list(await ctx.store.get(agent.scratchpad_key, default=[]))
 
 
 class FunctionAgent(ScratchpadAgent):
-    """Shows the model its tools and calls those that it asks for, until it answers.
+    """An agent that shows the model its tools and makes the calls of its answers, until a final answer.
 
     Args:
         scratchpad_key: Where the messages of the current turn are kept until the answer.
@@ -47,7 +111,7 @@ class FunctionAgent(ScratchpadAgent):
     ) -> AgentOutput:
         """One answer of the model to the conversation and this turn's messages.
 
-        Vendors whose own tools run for long pause their answer; it is then asked for further.
+        Vendors with slow tools of their own pause their answer; it is then asked for further.
 
         Raises:
             ValueError: The model cannot call tools.
@@ -56,35 +120,17 @@ class FunctionAgent(ScratchpadAgent):
         llm, way = self.the_llm(), "astream_chat_with_tools" if self.streaming else "achat_with_tools"
         if not (llm.metadata.is_function_calling_model and hasattr(llm, way)):
             raise ValueError("LLM must be a FunctionCallingLLM: use a ReActAgent with models that cannot call tools")
-        scratchpad = await self._bf_scratchpad(ctx)
+        scratchpad = await messages_of_turn(self, ctx)
         shown = [*llm_input, *scratchpad]
         ctx.write_event_to_stream(AgentInput.made(input=shown, current_agent_name=self.name))
         ask = self._get_streaming_response if self.streaming else self._get_response
         response = await ask(ctx, shown, tools)
         if response.stop_reason == PAUSED:
             response = await unpaused(response, lambda said: ask(ctx, [*shown, said], tools), self.name)
-        calls = self._bf_calls(response)
+        calls = _calls_in(self.llm, response)
         await ctx.store.set(self.scratchpad_key, [*scratchpad, response.message])
-        return with_reason(AgentOutput.of(response.message, calls, self.name, raw_of(response)), response.stop_reason)
-
-    def _bf_calls(self, response: ChatResponse) -> list[ToolSelection]:
-        llm: Any = self.llm
-        return llm.get_tool_calls_from_response(response, error_on_no_tool_call=False)
-
-    def _bf_request(self, shown: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> dict[str, Any]:
-        request: dict[str, Any] = {
-            "chat_history": shown,
-            "tools": tools,
-            "allow_parallel_tool_calls": self.allow_parallel_tool_calls,
-        }
-        if self.initial_tool_choice is not None and shown and is_question(shown[-1]):
-            request["tool_choice"] = self.initial_tool_choice
-        # A model that can be held to a form answers in it at once, without being asked a second time.
-        if self.output_cls is not None and getattr(self.the_llm(), "native_output_schema", False) is True:
-            form = _form(self.output_cls).native
-            if form is not None:
-                request["output_schema"] = form
-        return request
+        output = AgentOutput.of(response.message, calls, self.name, raw_of(response))
+        return with_reason(output, response.stop_reason) if response.stop_reason in NOT_WHOLE else output
 
     async def _get_response(
         self,
@@ -93,14 +139,14 @@ class FunctionAgent(ScratchpadAgent):
         tools: Sequence[AsyncBaseTool],
     ) -> ChatResponse:
         llm: Any = self.llm
-        request = self._bf_request(current_llm_input, tools)
+        request = _request(self, current_llm_input, tools)
         return await llm.achat_with_tools(**request, **whole_answer(llm, with_tools=True))
 
     async def _get_streaming_response(
         self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]
     ) -> ChatResponse:
         llm: Any = self.llm
-        request = self._bf_request(current_llm_input, tools)
+        request = _request(self, current_llm_input, tools)
         finds_calls = getattr(llm, "get_tool_calls_from_response", None)
         own = getattr(finds_calls, "__func__", None) is not FunctionCallingLLM.get_tool_calls_from_response
         if not own and issubclass(type(llm), FunctionCallingLLM):
@@ -108,7 +154,7 @@ class FunctionAgent(ScratchpadAgent):
             if events is not None:
                 return await streamed_events(ctx, events, self.name, llm.class_name(), llm.metadata.model_name)
         chunks = await llm.astream_chat_with_tools(**request)
-        return await streamed(ctx, chunks, self.name, self._bf_calls if own else None)
+        return await streamed(ctx, chunks, self.name, partial(_calls_in, llm) if own else None)
 
     async def handle_tool_call_results(
         self,
@@ -117,9 +163,31 @@ class FunctionAgent(ScratchpadAgent):
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> None:
         """Keep one tool message for each call; the output of a direct tool is also the answer."""
-        scratchpad = [*await self._bf_scratchpad(ctx), *map(tool_message, results)]
+        scratchpad = [*await messages_of_turn(self, ctx), *map(tool_message, results)]
         direct = next((r for r in results if r.return_direct and not r.tool_output.is_error), None)
         if direct is not None and direct.tool_name != HANDOFF_TOOL:
             # In words, as no vendor takes pictures that its model is said to have shown.
             scratchpad.append(ChatMessage(in_words(direct.tool_output.blocks), role=MessageRole.ASSISTANT))
         await ctx.store.set(self.scratchpad_key, scratchpad)
+
+
+def _request(agent: FunctionAgent, shown: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> dict[str, Any]:
+    """Return the options of a request to the model."""
+    request: dict[str, Any] = {
+        "chat_history": shown,
+        "tools": tools,
+        "allow_parallel_tool_calls": agent.allow_parallel_tool_calls,
+    }
+    if agent.initial_tool_choice is not None and shown and is_question(shown[-1]):
+        request["tool_choice"] = agent.initial_tool_choice
+    # A model that can be held to a form answers in it at once, without being asked a second time.
+    if agent.output_cls is not None and getattr(agent.the_llm(), "native_output_schema", False) is True:
+        form = layers.native_form(agent.output_cls)
+        if form is not None:
+            request["output_schema"] = form
+    return request
+
+
+def _calls_in(llm: Any, response: ChatResponse) -> list[ToolSelection]:
+    """Return the tool calls of an answer, as its model finds them."""
+    return llm.get_tool_calls_from_response(response, error_on_no_tool_call=False)

@@ -1,15 +1,12 @@
-"""AgentHandler: what a caller holds of an agent's run."""
+"""AgentHandler: the handle of an agent's run."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from batonflow.agents.approvals import ApprovalRequest, answer, open_approvals
 from batonflow.agents.events import AgentStream
 from batonflow.workflow_core import WorkflowHandler
-
-if TYPE_CHECKING:
-    from batonflow.agents.loop import AgentLoop
 
 __all__ = ["AgentHandler"]
 
@@ -18,7 +15,7 @@ _END = 2**62
 
 
 class AgentHandler(WorkflowHandler):
-    """A run of an agent or of a team: a :class:`WorkflowHandler` that knows what agents stream.
+    """The handle of a run of an agent or team: a :class:`WorkflowHandler` for text and approvals.
 
     Example:
         >>> handler = agent.run("What is 2 + 40?")
@@ -30,22 +27,22 @@ class AgentHandler(WorkflowHandler):
     __slots__ = ()
 
     async def stream_text(self) -> AsyncGenerator[str, None]:
-        """What the models say, piece by piece, from the beginning of the run.
+        """Yield the text of the models, piece by piece, from the beginning of the run.
 
-        Thoughts and tool calls are left out, and what agents say that work behind a tool: that is their tool's result.
+        Thoughts and tool calls are left out, and so is the text of agents behind a tool, as their tool's result has it.
         An answer that no model streams is in the output alone: that of a tool that returns directly, of a guard, of an
         agent with ``streaming=False``.
         Any number of readers, independent of ``stream_events``. Errors of the run are raised by awaiting the handler.
         """
-        workflow = cast("AgentLoop", self.workflow)
+        workflow: Any = self.workflow
         async for item in self.subscribe():
             if isinstance(item.event, AgentStream) and item.event.delta and workflow.speaks_in(item.path):
                 yield item.event.delta
 
     async def approvals(self) -> AsyncGenerator[ApprovalRequest, None]:
-        """The tool calls that wait for a person: those that are open first, then those to come, until the run ends.
+        """Yield the tool calls that wait for a person: the open ones first, then later ones, until the run ends.
 
-        Any number of readers. A run waits while nobody answers.
+        Any number of readers. A run waits for an answer.
 
         Example:
             >>> async for request in handler.approvals():

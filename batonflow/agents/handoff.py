@@ -1,4 +1,4 @@
-"""How one agent of a team hands over to another: a tool, the rules for it, and what goes along."""
+"""Handoffs from one agent of a team to another: the tool, its rules, and the task that goes along."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,22 +18,22 @@ from batonflow.workflow_core import Context
 __all__ = ["Carried", "HandoffTool", "meant", "refusal", "targets"]
 
 Carried = Literal["full", "summary", "own"]
-"""What the next agent knows: the whole conversation, a summary, or only the task and what it has said itself."""
+"""The knowledge of the next agent: the whole conversation, a summary, or only the task and its own messages."""
 
 
 class HandoffArguments(BaseModel):
-    """What a model says when it hands over; one class for all, as making one for each tool takes a millisecond."""
+    """The arguments of a handoff; one class for all, as making one for each tool takes a millisecond."""
 
     to_agent: str
     reason: str
 
 
 class HandoffMetadata(ToolMetadata):
-    """What a model reads of the tool with which an agent hands over."""
+    """The description of a handoff tool for models."""
 
     @override
     def get_parameters_dict(self) -> dict[str, Any]:
-        # What the class would say of itself, written out: asked for the first time it takes as long as ten handoffs.
+        # The schema of the class, written out: computing it for the first time takes as long as ten handoffs.
         return {
             "properties": {
                 "to_agent": {"title": "To Agent", "type": "string"},
@@ -45,7 +45,7 @@ class HandoffMetadata(ToolMetadata):
 
 
 def targets(agent: Member, names: Sequence[str]) -> list[str]:
-    """The agents that ``agent`` may hand over to: all others of the team unless it says which."""
+    """Return the agents that ``agent`` may hand over to: by default all others of the team."""
     if agent.can_handoff_to is None:
         return [name for name in names if name != agent.name]
     return [name for name in agent.can_handoff_to if name in names and name != agent.name]
@@ -64,9 +64,9 @@ class HandoffTool(AsyncBaseTool):
     """The tool with which an agent hands over.
 
     Args:
-        agent: Who may call it.
+        agent: The agent that may call it.
         agents: The team.
-        description: What the model reads of it; has ``{agent_info}``.
+        description: The text for models; has ``{agent_info}``.
         max_handoffs: How often the task may change hands in a run; None for as often as there are steps.
     """
 
@@ -86,11 +86,11 @@ class HandoffTool(AsyncBaseTool):
 
     @property
     def metadata(self) -> ToolMetadata:
-        """What the model reads."""
+        """The description for models."""
         return self._metadata
 
     def call(self, input: Any = None) -> ToolOutput:  # noqa: A002, ARG002 - the contract's signature
-        """Refuse: only a run has somebody to hand over to.
+        """Refuse: handoffs need a run.
 
         Raises:
             RuntimeError: Always.
@@ -98,7 +98,7 @@ class HandoffTool(AsyncBaseTool):
         raise RuntimeError("the handoff tool works inside a run of its team only")
 
     async def acall(self, to_agent: str, reason: str) -> ToolOutput:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Choose who goes on when the results of this turn are in."""
+        """Choose the agent that goes on after the results of this turn."""
         store = Context.get_step_context().store
         words = refusal(self._agent, to_agent, self._names)
         done: int = await store.get("num_handoffs", default=0)
@@ -113,7 +113,7 @@ class HandoffTool(AsyncBaseTool):
         return ToolOutput.of_text(HANDOFF_TOOL, words, given, words)
 
 
-# A sentence in which somebody announces that the task goes to somebody else: in the first person, or without one.
+# A sentence that announces a handoff: in the first person, or without a subject.
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
 _SPEAKER = re.compile(r"\b(?:i|we|let me|let us|let's)\b", re.IGNORECASE)
 _VERBS = "hand|pass|transfer|forward|delegat|rout|redirect|connect"
@@ -130,7 +130,7 @@ def meant(text: str, names: Sequence[str]) -> str | None:
     """The agent to which a text announces a handoff, None when it does not.
 
     Args:
-        text: What an agent said.
+        text: The text of an agent.
         names: The agents it may hand over to.
     """
     for sentence in _SENTENCE.findall(text):
@@ -146,7 +146,7 @@ def meant(text: str, names: Sequence[str]) -> str | None:
 
 
 def _announced(sentence: str) -> int | None:
-    """Where in a sentence it is said to whom the task goes; None when that is not what it is about."""
+    """Return the place in a sentence after its verb of handing over, or None without such a verb."""
     if sentence.endswith("?"):
         return None
     found = _BEGINS_WITH_VERB.match(sentence)
@@ -158,7 +158,7 @@ def _announced(sentence: str) -> int | None:
 
 @cache
 def _to(name: str) -> re.Pattern[str]:
-    """``to the name``, marked up or not; models write underscores for spaces, and the other way round."""
+    """Return a pattern for ``to the name``, with or without markup, and with underscores or spaces."""
     words = r"[\s_-]+".join(re.escape(word) for word in re.split(r"[\s_-]+", name) if word)
     return re.compile(
         rf"\b(?:to|with)\s+(?:(?:the|our|my|agent)\s+)*[^\w\s]*{words}(?![\w-])(?!\s+of\b)", re.IGNORECASE

@@ -1,38 +1,51 @@
-"""Who takes part in an agent's loop, and what holds for all of them."""
+"""The agents of a loop: the interface of one of them, the rules for all, and checks of options."""
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
 from pydantic import BaseModel
 
+# The one of typing_extensions inspects an object without reading its properties, on every Python: reading some
+# properties of a context within a step causes a warning.
+from typing_extensions import Protocol as CheckableProtocol
+from typing_extensions import runtime_checkable
+
 from batonflow.agents.budget import Budget
-from batonflow.agents.calling import Caller
-from batonflow.agents.events import HANDOFF_TOOL, AgentOutput, ToolCallResult
-from batonflow.agents.hooks import Guard
+from batonflow.agents.events import HANDOFF_TOOL, AgentOutput, AgentWorkflowStartEvent, ToolCallResult
+from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
 from batonflow.agents.memory import BaseMemory
 from batonflow.lazy import at_first_use
-from batonflow.llms import LLM, ChatMessage, ChatResponse
+from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.prompts.base import placeholders
-from batonflow.tools import AsyncBaseTool
+from batonflow.tools import AsyncBaseTool, ToolOutput
 from batonflow.user_warnings import warn_user
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.amounts import is_whole
+from batonflow.workflow_core.context import DictState, InMemoryStateStore
 
 __all__ = [
     "CALLED",
     "HANDOFF_TOOL",
+    "AgentContext",
+    "CallTool",
     "EarlyStopping",
+    "LoopSettings",
     "Member",
+    "SimpleAgentContext",
     "Team",
     "check_form",
     "check_options",
     "check_output",
+    "empty_output",
     "no_option",
     "warn_of_misspelt",
 ]
 
 EarlyStopping = Literal["force", "generate"]
+
+CallTool = Callable[[Context[Any], AsyncBaseTool, dict[str, Any]], Awaitable[ToolOutput]]
+"""Calls a tool; an exception of the tool becomes an output."""
 
 _OPTIONS_OF_RUNS = (
     "user_msg", "chat_history", "memory", "ctx", "max_iterations", "early_stopping_method", "start_event", "budget",
@@ -40,7 +53,7 @@ _OPTIONS_OF_RUNS = (
 )  # fmt: skip
 
 
-# Of those that nobody gives to a run as a value of the program's own.
+# Only options that programs do not use as names of their own values of a run.
 _OPTIONS_OF_AGENTS = frozenset(
     ("llm", "tools", "tool_retriever", "system_prompt", "can_handoff_to", "root_agent", "max_handoffs",
      "handoff_carries", "output_cls", "structured_output_fn", "state_prompt", "initial_state", "streaming",
@@ -51,9 +64,10 @@ _OPTIONS_OF_AGENTS = frozenset(
 get_close_matches = at_first_use("difflib", "get_close_matches")
 
 
-class Member(Caller, Protocol):
-    """What the loop asks of an agent; each of these is explained at ``BaseWorkflowAgent``."""
+class Member(Protocol):
+    """An agent as the loop uses it; ``BaseWorkflowAgent`` explains each member."""
 
+    name: str
     description: str
     system_prompt: str | None
     can_handoff_to: list[str] | None
@@ -64,7 +78,15 @@ class Member(Caller, Protocol):
     budget: Budget | None
     input_guards: Sequence[Guard]
     output_guards: Sequence[Guard]
+    before_tool: Sequence[BeforeTool]
+    after_tool: Sequence[AfterTool]
+    max_result_chars: int | None
 
+    @property
+    def reads_on(self) -> bool: ...
+    def call_one_tool(
+        self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]
+    ) -> Coroutine[Any, Any, ToolOutput]: ...
     def llm_or_none(self) -> LLM | None: ...
     def get_tools(self, input_str: str | None = None) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]: ...
     async def take_step(
@@ -81,24 +103,24 @@ class Member(Caller, Protocol):
     async def unfinished(self, ctx: Context[Any]) -> Sequence[Any]: ...
 
 
-# What the loop and what is around it call by these names: no step of an agent can have one.
+# The loop and the code around it call these methods by name, so no step of an agent can have one of the names.
 CALLED = frozenset({"run", "trace_tags", "asking", "call_one_tool", "speaks_in", "the_llm"}) | {
     name for name, value in vars(Member).items() if callable(value) and not name.startswith("_")
 }
 
 
 @dataclass
-class Team:
-    """What holds for all who take part in a loop.
+class LoopSettings:
+    """Settings of a loop, for all of its agents.
 
     Args:
-        root: The member that begins.
+        root: The name of the agent that begins.
         llm: The root's model, if it has one.
-        initial_state: What the state is at the beginning.
-        early_stopping_method: What happens after the last allowed step.
+        initial_state: The state at the beginning.
+        early_stopping_method: The end after the last allowed step.
         output_cls: A model of the structured answer.
         structured_output_fn: Makes the structured answer from the messages.
-        stored: What else lies in the state store at the beginning.
+        stored: Further values for the state store at the beginning.
     """
 
     root: str
@@ -110,11 +132,138 @@ class Team:
     stored: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
+class Team:
+    """The agents of a loop, as the loop asks for them; with the defaults of a single agent.
+
+    Args:
+        loop: The agent or team that runs.
+    """
+
+    budget: Budget | None = None  # of each run, whichever agent acts
+    remembers_apart: bool = False  # whether each agent has a conversation of its own
+    middleware: Sequence[Any] = ()  # layers around each tool, the outermost first; not offered to programs yet
+
+    def __init__(self, loop: Any) -> None:
+        self.loop = loop
+
+    def settings(self) -> LoopSettings:
+        """Return the settings of the loop."""
+        raise NotImplementedError
+
+    def member(self, name: str | None) -> Member:
+        """Return the agent called ``name``; the root for unknown names, as events of other programs have."""
+        raise NotImplementedError
+
+    def state_template(self) -> str:
+        """Return the prompt around the state; it has ``{state}`` and ``{msg}``."""
+        return self.loop.state_prompt.partial_text()
+
+    def all_tools(self) -> Sequence[Any]:
+        """Return the tools of all agents."""
+        return self.loop.tools
+
+    def tools_for(self, agent: Member, text: str) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]:
+        """Return the tools that an agent may call in a conversation about ``text``."""
+        raise NotImplementedError
+
+    def caller(self, agent: Member) -> CallTool | None:
+        """Return the method of the user that calls the tools of an agent; None when it is not overridden."""
+        raise NotImplementedError
+
+    def may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:  # noqa: ARG002 - for other teams
+        """Return whether a handoff of an agent is permitted; a single agent cannot hand over."""
+        return False
+
+    async def forgotten_handoff(self, ctx: Context[Any], agent: Member, answer: ChatMessage) -> str | None:  # noqa: ARG002
+        """Return a reminder for an agent that announces a handoff without calling the tool; None otherwise."""
+        return None
+
+    async def hand_over(self, ctx: Context[Any], agent: Member) -> str:  # noqa: ARG002 - for other teams
+        """Return the name of the agent that goes on; the same one unless it has handed over."""
+        return agent.name
+
+    async def name_next(self, ctx: Context[Any]) -> None:
+        """Note a handoff beside a tool that has answered the run."""
+
+    async def begin(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
+        """Prepare the state of a run further."""
+
+    async def memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:  # noqa: ARG002 - for other teams
+        """Return the conversation as an agent knows it."""
+        return await ctx.store.get("memory")
+
+    async def with_knowledge(
+        self,
+        ctx: Context[Any],  # noqa: ARG002 - for other teams
+        agent: Member,  # noqa: ARG002 - for other teams
+        messages: list[ChatMessage],
+        asked: str | None,  # noqa: ARG002 - for other teams
+    ) -> list[ChatMessage]:
+        """Return the messages of an agent's memory with the knowledge of the team's memory."""
+        return messages
+
+    async def end(self, ctx: Context[Any], output: AgentOutput) -> None:
+        """Keep the answer of a run."""
+
+
+def empty_output(agent: Member) -> AgentOutput:
+    """Return an empty answer of an agent."""
+    return AgentOutput(response=ChatMessage("", role=MessageRole.ASSISTANT), current_agent_name=agent.name)
+
+
+@runtime_checkable
+class AgentContext(CheckableProtocol):
+    """The part of a ``Context`` that ``take_step`` of an agent uses; it supports ``isinstance``.
+
+    Example:
+        >>> isinstance(SimpleAgentContext(), AgentContext)
+        True
+    """
+
+    @property
+    def store(self) -> InMemoryStateStore[Any]:
+        """The key-value state."""
+        ...
+
+    @property
+    def is_running(self) -> bool:
+        """The state of the run: True while it is under way."""
+        ...
+
+    def write_event_to_stream(self, ev: Any) -> None:
+        """Show an event to the readers of the run."""
+        ...
+
+
+def _empty() -> InMemoryStateStore[DictState]:
+    return InMemoryStateStore(DictState())
+
+
+@dataclass(frozen=True)
+class SimpleAgentContext:
+    """A context without a run: it keeps state, and streamed events go nowhere.
+
+    Args:
+        store: The key-value state, empty at first.
+        is_running: Whether a run is under way; False.
+
+    Example:
+        >>> ctx = SimpleAgentContext()
+        >>> output = await agent.take_step(ctx, [ChatMessage("What is 2 + 40?")], tools, memory)
+    """
+
+    store: InMemoryStateStore[Any] = field(default_factory=_empty)
+    is_running: bool = False
+
+    def write_event_to_stream(self, ev: Any) -> None:
+        """Do nothing, as the context has no readers."""
+
+
 def check_options(max_iterations: Any = None, early_stopping_method: Any = None, budget: Any = None) -> None:
-    """Refuse what a run or a team cannot be given; None is what is left out.
+    """Refuse options of a run or a team; None stands for an option that is left out.
 
     Raises:
-        ValueError: A value is not what it may be.
+        ValueError: A value is not allowed.
     """
     if max_iterations is not None and not is_whole(max_iterations, least=1):
         raise ValueError(f"max_iterations is a whole number from 1 on, not {max_iterations!r}")
@@ -125,10 +274,10 @@ def check_options(max_iterations: Any = None, early_stopping_method: Any = None,
 
 
 def check_output(initial_state: Any = None, output_cls: Any = None, structured_output_fn: Any = None) -> None:
-    """Refuse what a team cannot begin with or answer in; None is what is left out.
+    """Refuse options of a team's state and answer; None stands for an option that is left out.
 
     Raises:
-        ValueError: A value is not what it may be.
+        ValueError: A value is not allowed.
     """
     if initial_state is not None and not isinstance(initial_state, dict):
         raise ValueError(f"initial_state is a dict, not {initial_state!r}")
@@ -177,7 +326,7 @@ def check_name(name: Any) -> str:
 
 
 def check_prompt(name: str, prompt: str, *needed: str) -> None:
-    """Refuse a prompt that would not show what it is for.
+    """Refuse a prompt without its placeholders.
 
     Raises:
         ValueError: A placeholder is missing.
@@ -188,7 +337,7 @@ def check_prompt(name: str, prompt: str, *needed: str) -> None:
 
 
 def no_option(kind: str, name: str, options: Iterable[str]) -> str:
-    """What to say of an option that agents do not have."""
+    """Return the text of the error for an unknown option."""
     if name in _OPTIONS_OF_RUNS:
         return f"{kind} has no option {name}: it is one of run({name}=...)"
     near = get_close_matches(name, list(options), n=1)
@@ -196,11 +345,11 @@ def no_option(kind: str, name: str, options: Iterable[str]) -> str:
 
 
 def warn_of_misspelt(names: Iterable[str], kind: str) -> None:
-    """Say so when what a run is given beside its options looks like one of them: it would go unnoticed.
+    """Warn of values of a run that look like misspelt options, as they would go unnoticed.
 
     Args:
-        names: What it is given.
-        kind: What the run is of.
+        names: The names of the values.
+        kind: The class of the agent or team.
     """
     for name in names:
         if name in _OPTIONS_OF_AGENTS:

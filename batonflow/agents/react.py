@@ -1,25 +1,25 @@
-"""ReActAgent: an agent whose model reasons and acts in text, for models that cannot call tools natively.
+"""ReActAgent: an agent that reasons and acts in text, for models that cannot call tools natively.
 
 The form is that of Yao et al., "ReAct: Synergizing Reasoning and Acting in Language Models" (2022): a thought, an
 action with its input, an observation, and so on until an answer.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Self, cast
 
 from pydantic import Field, model_validator
 
-from batonflow.agents.asking import PAUSED, unpaused, whole, whole_answer
+from batonflow.agents.asking import PAUSED, unpaused, whole, whole_answer, with_reason
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, TextSoFar, ToolCallResult
+from batonflow.agents.function import move_into
 from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
-from batonflow.agents.outcomes import with_reason
 from batonflow.agents.prompts import REACT_EMPTY, REACT_GIVEN_UP, REACT_THOUGHT_ALOUD, REACT_UNREADABLE
-from batonflow.agents.scratchpad import move_into
 from batonflow.clock import current_source
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole
 from batonflow.llms._bridge import closed_after
@@ -38,7 +38,7 @@ from batonflow.workflow_core import Context, WorkflowRuntimeError
 
 __all__ = ["ReActAgent"]
 
-# The labels in the spellings that the parser takes, also those of Chinese texts.
+# The labels in all spellings of the parser, also of Chinese texts.
 _NUMBER = r"(?:[ \t]\d{1,3})?"
 _LISTED = r"(?:(?:[-+\u2022]|\d{1,3}[.)])[ \t]+)?"
 _ANSWERS = rf"(?:(?:final[ \t]+)?answer{_NUMBER}|(?:\u6700\u7ec8)?(?:\u7b54\u6848|\u56de\u7b54))"
@@ -53,24 +53,26 @@ _LABELLED = re.compile(
     r"[*_ \t]*[:\uff1a]"
     r"|\A\s*(?:```\w*\s*)?\{\s*[\"'](?:thought|reasoning|action|tool|tool_name|name|function)[\"']\s*:"
 )
-# How models that think aloud mark it, before they begin with what they were asked for.
+# Marks of models that think aloud before the text of the form.
 _THINKING = re.compile(r"\s*<think(?:ing)?>", re.IGNORECASE)
 _LONGEST_TAG = 16
 _THOUGHT_OUT = re.compile(r"</think(?:ing)?>\s*", re.IGNORECASE)
 # A text in which no label comes for so long is an answer as a whole.
 _LONGEST_PREAMBLE = 300
 
+_Ask = Callable[[list[ChatMessage]], Awaitable[ChatResponse]]
+
 
 class ReActAgent(BaseWorkflowAgent):
-    """Has its model write thoughts, actions and, in the end, an answer; runs the actions and shows what came of them.
+    """An agent that reads thoughts and actions from the text of its model, until that has an answer.
 
     Thoughts are streamed as ``thinking_delta``, the answer as ``delta``, and only the answer is in the response.
 
     Args:
         reasoning_key: Where the steps of the current turn are kept until the answer.
-        output_parser: Reads what the model writes; has ``parse(text)``.
+        output_parser: Reads the text of the model; has ``parse(text)``.
         formatter: Makes the messages the model is shown.
-        max_parse_retries: How many answers in a row may be unreadable; the model is told what was wrong each time.
+        max_parse_retries: The number of unreadable answers allowed in a row; the model is told its mistake each time.
 
     Raises:
         WorkflowRuntimeError: The model does not keep to the form; in a run.
@@ -89,9 +91,10 @@ class ReActAgent(BaseWorkflowAgent):
     def _bf_context_in_header(self) -> Self:
         # The system prompt is shown inside the header; the message that the loop puts first is taken out again.
         if self.system_prompt:
+            given = self.formatter.system_header
             context = "\n".join(text for text in (self.formatter.context, self.system_prompt) if text)
             changed = ReActChatFormatter.from_defaults(
-                system_header=self._bf_own_header(),
+                system_header=None if given == ReActChatFormatter().system_header else given,
                 context=context,
                 observation_role=self.formatter.observation_role,
                 values=self.formatter.values,
@@ -99,10 +102,6 @@ class ReActAgent(BaseWorkflowAgent):
             # Past the validation of assignments, which would come here again.
             object.__setattr__(self, "formatter", changed)
         return self
-
-    def _bf_own_header(self) -> str | None:
-        given = self.formatter.system_header
-        return None if given == ReActChatFormatter().system_header else given
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:
         return {"react_header": PromptTemplate(self.formatter.system_header, **self.formatter.values)}
@@ -119,26 +118,27 @@ class ReActAgent(BaseWorkflowAgent):
         tools: Sequence[AsyncBaseTool],
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> AgentOutput:
-        """One message of the model: a step of its reasoning, or something unreadable that it is told about."""
+        """Ask the model for one message: a step of its reasoning, or an unreadable text that it is told about."""
         conversation = list(llm_input)
-        # It is in the header. Another system message is the memory's, or the caller's, and there is no other way to it.
+        # The header has it. Another system message is that of the memory or the caller, and has no other way there.
         if self.system_prompt and conversation[:1] == [ChatMessage(self.system_prompt, role=MessageRole.SYSTEM)]:
             del conversation[0]
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
-        # What it was told of an answer that could not be read comes last, as it came behind these steps.
-        failed = bool(reasoning) and await self._bf_failures(ctx) > 0 and _ends_with_a_correction(conversation)
+        # The correction of an unreadable answer comes last, as it came after these steps.
+        failed = bool(reasoning) and await _failures(self, ctx) > 0 and _ends_with_a_correction(conversation)
         before, correction = (conversation[:-2], conversation[-2:]) if failed else (conversation, [])
         shown = self.formatter.format(tools, chat_history=before, current_reasoning=reasoning)
         shown = [*shown, *correction]
         ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
-        response = await self._bf_ask(ctx, shown)
+        ask = self._get_streaming_response if self.streaming else self._get_response
+        response = await _ask(partial(ask, ctx), shown, self.name)
         text = _behind_thoughts(response.message.content or "")
         try:
             parsed: BaseReasoningStep | None = self.output_parser.parse(text, is_streaming=False) if text else None
         except ValueError as err:
-            return await self._bf_unreadable(ctx, response, REACT_UNREADABLE.format(error=err))
+            return await _retry(self, ctx, response, REACT_UNREADABLE.format(error=err))
         if parsed is None:
-            return await self._bf_unreadable(ctx, response, REACT_EMPTY)
+            return await _retry(self, ctx, response, REACT_EMPTY)
         await ctx.store.set(f"{self.reasoning_key}_failures", 0)
         await ctx.store.set(self.reasoning_key, [*reasoning, parsed])
         calls: list[ToolSelection | ToolCallResult] = []
@@ -150,34 +150,6 @@ class ReActAgent(BaseWorkflowAgent):
             response=response.message, tool_calls=calls, raw=response.raw, current_agent_name=self.name
         )
         return with_reason(output, response.stop_reason)
-
-    async def _bf_unreadable(self, ctx: Context[Any], response: ChatResponse, words: str) -> AgentOutput:
-        """Have the model try again, told what was wrong with what it wrote."""
-        key = f"{self.reasoning_key}_failures"
-        failures = await self._bf_failures(ctx) + 1
-        if failures > self.max_parse_retries:
-            # The next run on this context counts anew.
-            await ctx.store.set(key, 0)
-            raise WorkflowRuntimeError(REACT_GIVEN_UP.format(name=self.name, failures=failures, words=words))
-        await ctx.store.set(key, failures)
-        return AgentOutput(
-            response=response.message,
-            retry_messages=[response.message, ChatMessage(words, role=MessageRole.USER)],
-            raw=response.raw,
-            current_agent_name=self.name,
-        )
-
-    async def _bf_failures(self, ctx: Context[Any]) -> int:
-        """How many answers before this one could not be read, in a row."""
-        kept: Any = await ctx.store.get(f"{self.reasoning_key}_failures", default=0)
-        return kept if isinstance(kept, int) else 0
-
-    async def _bf_ask(self, ctx: Context[Any], shown: list[ChatMessage]) -> ChatResponse:
-        ask = self._get_streaming_response if self.streaming else self._get_response
-        response = await ask(ctx, shown)
-        if response.stop_reason == PAUSED:
-            response = await unpaused(response, lambda said: ask(ctx, [*shown, said]), self.name)
-        return response
 
     async def _get_response(
         self,
@@ -208,13 +180,14 @@ class ReActAgent(BaseWorkflowAgent):
         return whole(last, pieces)
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
-        """The model's last answer; of one in the form, only what follows its thought is in the message."""
-        response = await self._bf_ask(ctx, messages)
+        """Return the model's last answer; of one in the form, the message has only the text after its thought."""
+        ask = self._get_streaming_response if self.streaming else self._get_response
+        response = await _ask(partial(ask, ctx), messages, self.name)
         response.message = self.as_shown_to_users(response.message)
         return response
 
     def as_shown_to_users(self, said: ChatMessage) -> ChatMessage:
-        """What follows the thought; a text in another form as it is, but for what was thought aloud before it."""
+        """Return the text after the thought; a text in another form loses only the thoughts aloud before it."""
         text = _behind_thoughts(said.content or "")
         shown = text
         with suppress(ValueError):
@@ -233,7 +206,7 @@ class ReActAgent(BaseWorkflowAgent):
         results: list[ToolCallResult],
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> None:
-        """Keep what came of the action; the output of a direct tool is also the answer."""
+        """Keep the result of the action; the output of a direct tool is also the answer."""
         reasoning: list[BaseReasoningStep] = list(await ctx.store.get(self.reasoning_key, default=[]))
         for result in results:
             content = in_words(result.tool_output.blocks)
@@ -248,7 +221,7 @@ class ReActAgent(BaseWorkflowAgent):
         """Put the steps of this turn into the memory, and leave only the answer in the output.
 
         A turn with an answer is one message. One that goes on, with another agent or after the last allowed step, is
-        kept as it was shown, for it has to end with what was observed: models answer what they are told.
+        kept as the model saw it, with an observation at its end, as models answer the last message.
         """
         await ctx.store.set(f"{self.reasoning_key}_failures", 0)
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
@@ -265,14 +238,9 @@ class ReActAgent(BaseWorkflowAgent):
             elif not output.response.content:  # a tool's output without a text, which stays as it is
                 output.response.blocks = [*answer.blocks, *output.response.blocks]
         else:
-            messages = [self._bf_as_shown(one) for one in reasoning]
+            messages = [_as_shown(self, one) for one in reasoning]
         await move_into(memory, messages, ctx, self.reasoning_key)
         return output
-
-    def _bf_as_shown(self, step: BaseReasoningStep) -> ChatMessage:
-        if isinstance(step, ObservationReasoningStep):
-            return observation(step.get_content(), self.formatter.observation_role)
-        return ChatMessage(step.get_content(), role=MessageRole.ASSISTANT)
 
     async def take_back(self, ctx: Context[Any]) -> None:
         """Forget the last step."""
@@ -280,7 +248,7 @@ class ReActAgent(BaseWorkflowAgent):
         await ctx.store.set(self.reasoning_key, reasoning[:-1])
 
     async def unfinished(self, ctx: Context[Any]) -> list[Any]:
-        """The steps of this turn; an action that nothing was observed of is a call without a result."""
+        """Return the steps of this turn; an action without an observation is a call without a result."""
         left: list[Any] = list(await ctx.store.get(self.reasoning_key, default=[]))
         last = left[-1] if left else None
         if isinstance(last, ActionReasoningStep):
@@ -288,45 +256,83 @@ class ReActAgent(BaseWorkflowAgent):
         return left
 
     async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
-        """Show ``words`` to the model as what it observes next."""
+        """Show ``words`` to the model as its next observation."""
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
         await ctx.store.set(self.reasoning_key, [*reasoning, ObservationReasoningStep(observation=words)])
 
 
+async def _retry(agent: ReActAgent, ctx: Context[Any], response: ChatResponse, words: str) -> AgentOutput:
+    """Return an output by which the model tries again, with words about its mistake."""
+    key = f"{agent.reasoning_key}_failures"
+    failures = await _failures(agent, ctx) + 1
+    if failures > agent.max_parse_retries:
+        # The next run on this context counts anew.
+        await ctx.store.set(key, 0)
+        raise WorkflowRuntimeError(REACT_GIVEN_UP.format(name=agent.name, failures=failures, words=words))
+    await ctx.store.set(key, failures)
+    return AgentOutput(
+        response=response.message,
+        retry_messages=[response.message, ChatMessage(words, role=MessageRole.USER)],
+        raw=response.raw,
+        current_agent_name=agent.name,
+    )
+
+
+async def _failures(agent: ReActAgent, ctx: Context[Any]) -> int:
+    """Return the number of unreadable answers in a row before this one."""
+    kept: Any = await ctx.store.get(f"{agent.reasoning_key}_failures", default=0)
+    return kept if isinstance(kept, int) else 0
+
+
+async def _ask(ask: _Ask, shown: list[ChatMessage], agent: str) -> ChatResponse:
+    """Ask the model, also for the rest of a paused answer."""
+    response = await ask(shown)
+    if response.stop_reason == PAUSED:
+        response = await unpaused(response, lambda part: ask([*shown, part]), agent)
+    return response
+
+
+def _as_shown(agent: ReActAgent, step: BaseReasoningStep) -> ChatMessage:
+    """Return a step as the model has seen it."""
+    if isinstance(step, ObservationReasoningStep):
+        return observation(step.get_content(), agent.formatter.observation_role)
+    return ChatMessage(step.get_content(), role=MessageRole.ASSISTANT)
+
+
 def _ends_with_a_correction(conversation: Sequence[ChatMessage]) -> bool:
-    """Whether the last messages are an answer that could not be read, and what the model was told of it."""
+    """Return whether the last messages are an unreadable answer and its correction."""
     return [message.role for message in conversation[-2:]] == [MessageRole.ASSISTANT, MessageRole.USER]
 
 
 def _behind_thoughts(text: str) -> str:
-    """What a model wrote behind what it thought aloud; nothing when it came to no end with that."""
+    """Return the text of a model after its thoughts aloud; empty when they have no end."""
     if not _THINKING.match(text):
         return text
     end = _THOUGHT_OUT.search(text)
     said = "" if end is None else text[end.end() :]
-    # Who has thought aloud need not write down a thought once more.
+    # A model that has thought aloud need not write down a thought once more.
     return f"Thought: {REACT_THOUGHT_ALOUD}\n{said}" if _LABEL.match(said) else said
 
 
 def _no_calls(_: ChatResponse) -> Sequence[ToolSelection]:
-    """Of what is written in text none is whole before its end."""
+    """Return no calls, as calls in text are whole only at its end."""
     return ()
 
 
 class _Splitter:
-    """Tells the answer from what stands before it while the text arrives."""
+    """A splitter of arriving text into thoughts and answer."""
 
     def __init__(self) -> None:
         self._held = ""
         self._answering: bool | None = None
         self._aloud = False
-        # Where in what is held the label of the thought ends; an answer without a thought is none to the parser.
+        # The end of the thought's label in the held text; the parser takes only an answer with a thought.
         self._thought: int | None = None
         # Whether it was thought aloud, and nothing has come since.
         self._has_thought = False
 
     def feed(self, delta: str) -> tuple[str, str]:
-        """Thought and text in what arrived so far and was not told yet."""
+        """Return thought and text of the new pieces that are certain by now."""
         self._held += delta
         aloud = self._begun()
         if self._answering:
@@ -344,7 +350,7 @@ class _Splitter:
         return aloud + thought, self._take(len(self._held))
 
     def rest(self) -> tuple[str, str]:
-        """What is left when the text has ended."""
+        """Return the rest after the end of the text."""
         if self._aloud:
             return self._take(len(self._held)), ""
         if self._answering is not False:
@@ -357,7 +363,7 @@ class _Splitter:
         return thought, self._take(len(self._held))
 
     def _begun(self) -> str:
-        """Find out whether the text has the form; gives what is thought aloud before that."""
+        """Decide whether the text has the form; return the thoughts aloud before it."""
         if self._answering is not None:
             return ""
         aloud = ""

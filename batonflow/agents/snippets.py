@@ -1,10 +1,10 @@
-"""Snippets of an agent's code in the sandbox: one interpreter for each agent of a run, closed with the run.
+"""Snippets of an agent's code in the sandbox: one interpreter for each agent of a run.
 
-What has to survive a restart lies in three places. Between snippets the interpreter's snapshot lies in the state store.
+State that survives a restart lies in three places. Between snippets the interpreter's snapshot lies in the state store.
 Within a snippet every finished call lies with the step's delivery (``ctx.once``), written before the code learns of it.
 And where a snippet stands still for calls, the snapshot of that moment lies in the state store too, if the executor can
-write it: the snippet goes on from there. Otherwise it runs again from its beginning; either way, what was called before
-is answered with what it gave then.
+write it: the snippet goes on from there. Otherwise it runs again from its beginning; either way, an earlier call
+is answered with its earlier result.
 
 A step that goes on in the middle does less than one that began, so that everything it writes or streams is inside calls
 of ``ctx.once``, which have numbers of their own.
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from batonflow.agents.arguments import digest_of
-from batonflow.agents.calling import Performed
 from batonflow.agents.events import ToolCall, ToolCallResult
 from batonflow.agents.prompts import (
     CODE_NO_TEXT,
@@ -57,10 +56,10 @@ if TYPE_CHECKING:
 __all__ = ["Interpreter", "drop", "interpreter", "run_snippet"]
 
 STORED = "code_session"
-"""Where in the state store the snapshots lie, by agent."""
+"""The key of the state store for the snapshots, by agent."""
 
 SUSPENDED = "code_suspended"
-"""Where in the state store the snapshots of snippets that wait for calls lie, by agent."""
+"""The key of the state store for the snapshots of snippets that wait for calls, by agent."""
 
 # A snapshot of more bytes takes time to write: it is written where the snippet stands still for long.
 _LARGE = 64 * 1024
@@ -70,8 +69,8 @@ _TOO_LARGE = 4 * 1024 * 1024
 _LONG = 0.05
 _SHARE = 10
 
-CallTool = Callable[[AsyncBaseTool, ToolCall], Awaitable[Performed]]
-"""Checks the arguments, asks a person where one must be asked, and runs the tool."""
+CallTool = Callable[[AsyncBaseTool, ToolCall], Awaitable[tuple[ToolOutput, dict[str, Any]]]]
+"""Checks the arguments, asks a person where approval is needed, and runs the tool."""
 
 
 class Interpreter:
@@ -82,14 +81,14 @@ class Interpreter:
         self.lock = asyncio.Lock()
 
     async def aclose(self) -> None:
-        """Give back what the session holds."""
+        """Release the resources of the session."""
         session, self.session = self.session, None
         if session is None:
             return
         try:
             await session.aclose()
         except asyncio.CancelledError:
-            # The event loop is about to end, and nobody else will do it.
+            # The event loop is about to end, and no other task will close it.
             await session.aclose()
             raise
 
@@ -103,14 +102,14 @@ def interpreter(ctx: Context[Any], agent: str) -> Interpreter:
     """The interpreter of an agent in the run that ``ctx`` belongs to.
 
     Raises:
-        WorkflowRuntimeError: There is no run.
+        WorkflowRuntimeError: No run is under way.
     """
     run = ctx.run
     if run is None:
         raise WorkflowRuntimeError("code is executed inside a run only: use agent.run(...)")
     if run not in _open:
         _open[run] = {}
-        # Those of loops that were closed without a word can never end.
+        # Tasks of event loops that were closed before can never end.
         _keepers.difference_update([task for task in _keepers if task.get_loop().is_closed()])
         keeper = asyncio.create_task(_close_with(run, _open[run]))
         _keepers.add(keeper)
@@ -119,7 +118,7 @@ def interpreter(ctx: Context[Any], agent: str) -> Interpreter:
 
 
 async def _close_with(run: "Run", opened: dict[str, Interpreter]) -> None:
-    """Close what a run leaves open, however it ends; also when the event loop ends before it."""
+    """Close the sessions of a run at its end, also when the event loop ends before it."""
     try:
         await run.ending.wait()
     finally:
@@ -138,14 +137,14 @@ async def drop(ctx: Context[Any], agent: str) -> None:
 
 
 async def _kept(ctx: Context[Any], path: str, agent: str) -> dict[str, Any]:
-    """What the state store holds of an agent in this run; empty when there is nothing, or only of an earlier run."""
+    """Return the values of an agent in the state store for this run; empty without values of this run."""
     records: Any = await ctx.store.get(path, default={})
     record: dict[str, Any] = records.get(agent, {})
     return record if record.get("run_id") == ctx.run_id else {}
 
 
 async def _keep(ctx: Context[Any], agent: str, records: dict[str, dict[str, Any] | None]) -> None:
-    """Put what there is of an agent into the state store, by place; None takes it away."""
+    """Put the values of an agent into the state store, by place; None removes one."""
     for path, record in records.items():
         stored: dict[str, dict[str, Any]] = await ctx.store.get(path, default={})
         others = {name: one for name, one in stored.items() if name != agent}
@@ -172,16 +171,16 @@ async def run_snippet(
     Args:
         ctx: The run's context, inside a step.
         code: The snippet.
-        agent: Whose it is.
+        agent: The name of the agent.
         place: Names the snippet within the run, and with it its calls; the same after a restore.
         call_id: The model's id of the call that runs it.
         executor: Where it runs.
-        limits: What it may use.
-        tools: What it may call.
+        limits: Limits for the code.
+        tools: The tools that the code may call.
         call_tool: Makes its calls.
 
     Returns:
-        What the model is told.
+        The text for the model.
     """
     try:
         digest = hashlib.sha256(code.encode()).hexdigest()
@@ -230,7 +229,7 @@ def _as_text(snapshot: bytes | None) -> str | None:
 
 @dataclass(frozen=True)
 class _Opening:
-    """How sessions of an agent are opened."""
+    """The way to open sessions of an agent."""
 
     executor: Executor
     tools: Sequence[AsyncBaseTool]
@@ -240,7 +239,7 @@ class _Opening:
     async def done(
         self, kept: Interpreter, code: str, record: dict[str, Any], suspended: dict[str, Any]
     ) -> tuple[bool, bool]:
-        """Open the session if it is not: in the middle of ``code``, or else behind the snippets before it.
+        """Open the session unless it is open: in the middle of ``code``, or after the snippets before it.
 
         Returns:
             Whether it is in the middle, and whether variables of earlier snippets are gone.
@@ -269,7 +268,7 @@ class _Opening:
             return None
 
 
-# What interpreters print of a call that nobody waits for.
+# The text that interpreters print for a coroutine that was not awaited.
 _COROUTINE = re.compile(r"<coroutine (?:object|external_future)\b")
 
 
@@ -281,27 +280,27 @@ async def _ran(session: Session, code: str, snippet: "_Snippet", *, inside: bool
         if problems:
             return _output(code, CODE_NOT_RUN.format(problems="\n".join(map(str, problems))), is_error=True)
         ended = await snippet.run(code)
-    told = [ended.output.rstrip("\n")] if ended.output.strip() else []
+    lines = [ended.output.rstrip("\n")] if ended.output.strip() else []
     if isinstance(ended, Failed):
-        told.append(ended.text)
+        lines.append(ended.text)
     elif ended.value is not None:
-        told.append(f"Value of the last expression: {ended.value!r}")
-    if any(_COROUTINE.search(text) for text in told):
-        told.append(CODE_NOT_AWAITED)
-    return _output(code, "\n".join(told) or CODE_NOTHING, is_error=isinstance(ended, Failed))
+        lines.append(f"Value of the last expression: {ended.value!r}")
+    if any(_COROUTINE.search(text) for text in lines):
+        lines.append(CODE_NOT_AWAITED)
+    return _output(code, "\n".join(lines) or CODE_NOTHING, is_error=isinstance(ended, Failed))
 
 
-def _output(code: str, told: str, *, is_error: bool) -> ToolOutput:
-    return ToolOutput(tool_name="execute", content=told, raw_input={"code": code}, raw_output=told, is_error=is_error)
+def _output(code: str, text: str, *, is_error: bool) -> ToolOutput:
+    return ToolOutput(tool_name="execute", content=text, raw_input={"code": code}, raw_output=text, is_error=is_error)
 
 
 class _Keeper:
-    """Writes a snippet down where it stands still, so that another process can go on from there.
+    """A writer of snapshots of a snippet that waits, so that another process can go on from there.
 
     Args:
         ctx: The run's context, inside a step.
         session: Runs the snippet.
-        agent: Whose it is.
+        agent: The name of the agent.
         key: Names the snippet.
         number: Of the place that was written last, counting from 1.
     """
@@ -324,7 +323,7 @@ class _Keeper:
             await self._write(release=False)
 
     async def waits_for_long(self) -> None:
-        """The calls take longer than ``patience`` seconds: what takes time can be done, and others get the worker."""
+        """Use the time of calls that take longer than ``patience`` seconds, and free the worker for others."""
         await self._write(release=True)
 
     async def _write(self, *, release: bool) -> None:
@@ -366,10 +365,10 @@ class _Snippet:
         self._running: dict[str, asyncio.Task[Any]] = {}
 
     async def run(self, code: str | None = None) -> Done | Failed:
-        """Go from turn to turn. Calls run at the same time, and each is answered as soon as it is done.
+        """Run the snippet from turn to turn, and answer each call as soon as it is done.
 
         Args:
-            code: The snippet; None for the one in whose middle the session stands.
+            code: The snippet; None for a session in the middle of one.
         """
         written = code is None
         try:
@@ -410,7 +409,7 @@ class _Snippet:
         await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
 
     def _name(self, calls: Sequence[HostCall]) -> None:
-        """Name calls by what is called and not by when: run again, the snippet may get its answers in another order."""
+        """Name calls by tool and arguments and not by time, as a repeated snippet may get answers in another order."""
         for call in calls:
             if call.id not in self._names:
                 digest = digest_of(call.tool, call.arguments)[:16]
@@ -430,7 +429,7 @@ class _Snippet:
         return ToolCall(tool_name=call.tool, tool_kwargs=call.arguments, tool_id=self._names[call.id])
 
     async def _answer(self, call: HostCall) -> Any:
-        """What the code gets: the tool's value, or an exception that is raised there."""
+        """Return the answer for the code: the tool's value, or an exception to raise there."""
         # Written down before the code sees it.
         record: dict[str, Any] = await self._ctx.once(self._names[call.id], self._called, call)
         if record["error"] is None:
@@ -440,7 +439,7 @@ class _Snippet:
     async def _called(self, call: HostCall) -> dict[str, Any]:
         request, tool = self._request(call), self._tools[call.tool]
         self._ctx.write_event_to_stream(request)
-        output, arguments, _ = await self._call_tool(tool, request)
+        output, arguments = await self._call_tool(tool, request)
         value = jsonable(output.raw_output)
         if value is None and not isinstance(tool, FunctionTool):
             value = output.content
@@ -459,8 +458,8 @@ class _Snippet:
     def _over(self, call: HostCall) -> None:
         """A call that the code did not wait for has a result all the same."""
         request = self._request(call)
-        told = ToolOutput(tool_name=call.tool, content=CODE_OVER, raw_input=call.arguments, is_error=True)
-        self._show(request, told)
+        output = ToolOutput(tool_name=call.tool, content=CODE_OVER, raw_input=call.arguments, is_error=True)
+        self._show(request, output)
 
     def _show(self, request: ToolCall, output: ToolOutput, arguments: dict[str, Any] | None = None) -> None:
         self._ctx.write_event_to_stream(
@@ -475,13 +474,13 @@ class _Snippet:
 
 
 def _is_shown(value: Any) -> bool:
-    """Whether a value is made for models to look at."""
+    """Return whether a value is made for models to look at."""
     values = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else [value]
     return bool(values) and all(isinstance(one, BaseContentBlock) for one in values)
 
 
 def _error(tool: AsyncBaseTool, output: ToolOutput) -> list[str] | None:
-    """What is raised in the code: the builtin type and its text."""
+    """Return the exception to raise in the code: the builtin type and its text."""
     if not output.is_error:
         return None
     if output.exception is not None:

@@ -6,17 +6,22 @@ from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from pydantic import BaseModel
 
+from batonflow import agents as kinds
 from batonflow.agents.as_tool import attach, attach_agents, run_within
 from batonflow.agents.base import WORKFLOW_OPTIONS, BaseWorkflowAgent
 from batonflow.agents.budget import Budget, BudgetExceededError
-from batonflow.agents.calling import Caller, CallTool, in_time, spending
 from batonflow.agents.events import AgentOutput, AgentWorkflowStartEvent, ToolCallResult
 from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handoff import Carried, HandoffTool, meant, refusal, targets
+from batonflow.agents.layers.limits import limits_for
+from batonflow.agents.layers.time_limit import within_time
+from batonflow.agents.layers.usage import count_usage
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import (
     HANDOFF_TOOL,
+    CallTool,
     EarlyStopping,
+    LoopSettings,
     Member,
     Team,
     check_options,
@@ -35,18 +40,16 @@ from batonflow.agents.prompts import (
     HANDOFF_SUMMARY,
     STATE_PROMPT,
 )
-from batonflow.lazy import at_first_use
+from batonflow.agents.turn import Turn
 from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, Settings, TextBlock, genai
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.llms.settings import llm_from
 from batonflow.tools import AsyncBaseTool, BaseTool, ToolOutput
 from batonflow.user_warnings import warn_user
-from batonflow.workflow_core import Context, StopEvent
+from batonflow.workflow_core import Context
 from batonflow.workflow_core.options import NotInitialized
 
 __all__ = ["AgentWorkflow"]
-
-ReActAgent = at_first_use("batonflow.agents.react", "ReActAgent")
 
 _TEAM_NAME = "Team"
 _TEAM_DESCRIPTION = "A team of agents that perform a task together"
@@ -60,7 +63,7 @@ _OPTIONS = (
 
 
 class TeamMember(BaseWorkflowAgent):
-    """A team in the place of an agent: what it is shown goes to the team, whose answer is its own.
+    """A team in the place of an agent: the team gets its messages, and its answer is the agent's.
 
     Args:
         team: The team.
@@ -80,12 +83,12 @@ class TeamMember(BaseWorkflowAgent):
         tools: Sequence[AsyncBaseTool],  # noqa: ARG002 - part of the contract
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> AgentOutput:
-        """The team's answer to the conversation, of which it is shown what its member is."""
+        """Return the team's answer to the conversation that the member is shown."""
         shown = list(llm_input)
         asked = await ctx.store.get("user_msg_str", default="")
         asking = [n for n, one in enumerate(shown) if one.role == MessageRole.USER and asked in (one.content or "")]
         for number in range(asking[-1] + 1 if asking else 0, len(shown)):
-            # What stands behind the question under the user's name is no question: it tells what came of something.
+            # A message after the question under the user's name is an observation, not another question.
             if shown[number].role == MessageRole.USER and asking:
                 shown[number] = observation(shown[number].content or "")
         output = await run_within(self.team, chat_history=shown)
@@ -95,14 +98,14 @@ class TeamMember(BaseWorkflowAgent):
             structured_response=output.structured_response,
             current_agent_name=self.name,
         )
-        more = dict(output.to_dict())  # why it is not whole, or not what the team has said
+        more = dict(output.to_dict())  # the reason of an answer that is not whole, or not the team's own
         if more.get("blocked") == "structured":
-            del more["blocked"]  # what is left out is the inner team's form
+            del more["blocked"]  # only the inner team's form was left out
         answer.to_dict().update(more)
         return answer
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
-        """What the agent says with which the team begins."""
+        """Return the answer of the agent that begins in the team."""
         return await self.team.agents[self.team.root_agent].answer_now(ctx, messages)
 
     def llm_or_none(self) -> LLM | None:
@@ -122,25 +125,25 @@ class TeamMember(BaseWorkflowAgent):
 
 
 class AgentWorkflow(AgentLoop, PromptMixin):
-    """A team of agents. One begins; each may hand the task over to another one, and all see one conversation.
+    """A team of agents. One begins, each may hand the task over to another one, and all see one conversation.
 
     Args:
         agents: The members, each with a name and a description of its own; a team among them works on the conversation
             in a run of its own, and its answer is the member's.
         initial_state: State that the models are shown and tools may change, under the key ``state``.
         root_agent: The name of the member that begins; may be left out for a team of one.
-        handoff_prompt: What models read of the handoff tool; has ``{agent_info}``.
-        handoff_output_prompt: What the next agent reads of a handoff; has ``{to_agent}`` and ``{reason}``.
+        handoff_prompt: The description of the handoff tool for models; has ``{agent_info}``.
+        handoff_output_prompt: The text of a handoff for the next agent; has ``{to_agent}`` and ``{reason}``.
         state_prompt: How the state is shown; has ``{state}`` and ``{msg}``.
         output_cls: A model of the structured answer; wins over that of the agents.
         structured_output_fn: Makes the structured answer from the messages.
         early_stopping_method: After the last allowed step: ``"force"`` an error, or ``"generate"`` an answer.
         max_handoffs: How often the task may change hands in a run; None for as often as there are steps.
-        handoff_carries: What the next agent knows: the ``"full"`` conversation; or only the task, the reason and what
-            it has said and done itself (``"own"``), with a ``"summary"`` that the one before makes with its model.
-        budget: What a run may spend, whoever acts.
+        handoff_carries: The knowledge of the next agent: the ``"full"`` conversation; or the task, the reason and its
+            own messages (``"own"``), with a ``"summary"`` that the agent before makes with its model.
+        budget: The limits of a run, whichever agent acts.
         name: Names the team where it is a tool or a member of another team.
-        description: Says there what it is for.
+        description: The purpose of the team there.
         timeout: Seconds for a run; None for as long as it takes.
         options: Options of ``Workflow``: ``verbose``, ``store`` and so on.
 
@@ -208,7 +211,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         self.early_stopping_method: EarlyStopping = early_stopping_method
         self.max_handoffs = max_handoffs
         self.budget = budget
-        self._bf_handoffs: dict[str, tuple[Any, AsyncBaseTool | None]] = {}
+        self.__batonflow_team__ = TeamOfMembers(self)
 
     @classmethod
     def from_tools_or_functions(
@@ -223,13 +226,13 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         timeout: float | None = None,
         verbose: bool = False,
     ) -> Self:
-        """A team of one agent: one that calls tools natively if its model can, else one that does so in text.
+        """Return a team of one agent: a FunctionAgent if the model calls tools natively, else a ReActAgent.
 
         Example:
             >>> team = AgentWorkflow.from_tools_or_functions([add], llm="openai:gpt-5.6")
         """
         model = llm_from(llm) if isinstance(llm, str) else llm or Settings.llm
-        kind = FunctionAgent if model is None or model.metadata.is_function_calling_model else ReActAgent
+        kind = FunctionAgent if model is None or model.metadata.is_function_calling_model else kinds.ReActAgent
         agent = kind(name="Agent", tools=list(tools_or_functions), llm=model, system_prompt=system_prompt)
         return cls(
             agents=[agent],
@@ -242,7 +245,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         )
 
     def speaks_in(self, path: str) -> bool:
-        """Whether what is said in a run inside this one, or in itself, is said in its name: teams in it are members."""
+        """Return whether text of the run at ``path`` inside this one counts as its own; teams in it are members."""
         if not path:
             return True
         first, _, rest = path.partition("/")
@@ -252,54 +255,30 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         return any(team is inside and team.speaks_in(rest) for team in teams)
 
     def trace_tags(self) -> dict[str, Any]:
-        """What the span of a run is tagged with."""
+        """Return the tags for the span of a run."""
         return {genai.OPERATION: "invoke_workflow", genai.WORKFLOW_NAME: self.name}
 
-    def _bf_team(self) -> Team:
-        return Team(
-            root=self.root_agent,
-            llm=self.agents[self.root_agent].llm_or_none(),
-            initial_state=self.initial_state,
-            early_stopping_method=self.early_stopping_method,
-            output_cls=self.output_cls,
-            structured_output_fn=self.structured_output_fn,
-            stored={
-                "agents": list(self.agents),
-                "can_handoff_to": {name: agent.can_handoff_to for name, agent in self.agents.items()},
-                "handoff_output_prompt": self.handoff_output_prompt.partial_text(),
-                "next_agent": None,
-                "num_handoffs": 0,
-                "handoff_reminded": False,
-            },
-        )
+    def __copy__(self) -> Self:
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        other.__batonflow_team__ = TeamOfMembers(other)
+        return other
 
     def asking(self, llm: LLM) -> Self:
-        """The same team, all of whose agents ask another model; teams in it keep theirs."""
+        """Return the same team with another model for all agents; teams in it keep their models."""
         other = copy(self)
         other.agents = {name: agent.asking(llm) for name, agent in self.agents.items()}
         return other
 
-    def _bf_all_tools(self) -> Sequence[Any]:
-        return [tool for agent in self.agents.values() for tool in agent.tools]
-
-    def _bf_member(self, name: str | None) -> Member:
-        return self.agents.get(name or "") or self.agents[self.root_agent]
-
-    def _bf_state_template(self) -> str:
-        return self.state_prompt.partial_text()
-
-    def _bf_run_budget(self) -> Budget | None:
-        return self.budget
-
     async def get_tools(self, agent_name: str, input_str: str | None = None) -> Sequence[AsyncBaseTool]:
-        """What an agent may call: its own tools, those that its retriever finds, and the handoff.
+        """Return the tools that an agent may call: its own, the ones of its retriever, and the handoff.
 
         Args:
             agent_name: The agent.
-            input_str: What the tools are for.
+            input_str: The text for the retriever.
 
         Raises:
-            KeyError: There is no such agent.
+            KeyError: The agent is unknown.
         """
         agent = self.agents[agent_name]
         tools = await agent.get_tools(input_str)
@@ -309,137 +288,12 @@ class AgentWorkflow(AgentLoop, PromptMixin):
     async def _call_tool(self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]) -> ToolOutput:
         given: Any = ctx  # None in programs that call a tool by hand
         name = None if given is None else await ctx.store.get("current_agent_name", default=None)
-        return await self._bf_member(name).call_one_tool(ctx, tool, tool_input)
-
-    def _bf_caller(self, agent: Caller) -> CallTool:
-        # Programs of LlamaIndex put guards around this method of a team; otherwise the member's own is asked.
-        replaced = type(self)._call_tool is not _call_tool or "_call_tool" in self.__dict__
-        return self._call_tool if replaced else agent.call_one_tool
-
-    def _bf_tools_for(self, agent: Member, text: str) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]:
-        return self.get_tools(agent.name, text)
+        return await self.__batonflow_team__.member(name).call_one_tool(ctx, tool, tool_input)
 
     def _get_handoff_tool(self, current_agent: Member) -> AsyncBaseTool | None:
-        """The agent's handoff tool, made anew only when what it says has changed."""
-        agent = current_agent  # as programs of LlamaIndex that replace this call it
-        prompt, allowed = self.handoff_prompt.partial_text(), agent.can_handoff_to
-        described = [other.description for other in self.agents.values()]
-        key = [prompt, self.max_handoffs, None if allowed is None else list(allowed), *self.agents, *described]
-        kept = self._bf_handoffs.get(agent.name)
-        if kept is None or kept[0] != key:
-            made = None
-            if targets(agent, list(self.agents)):
-                made = HandoffTool(agent, self.agents, prompt, self.max_handoffs)
-            kept = self._bf_handoffs[agent.name] = (key, made)
-        return kept[1]
-
-    def _bf_may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:
-        if set(arguments) != {"to_agent", "reason"} or not isinstance(arguments["reason"], str):
-            return False  # the tool will say what is wrong
-        return refusal(agent, str(arguments.get("to_agent")), list(self.agents)) is None
-
-    async def _bf_forgotten_handoff(self, ctx: Context[Any], agent: Member, said: ChatMessage) -> str | None:
-        to_agent = meant(said.content or "", targets(agent, list(self.agents)))
-        # Once in a run: who is told and does not do it has meant something else.
-        if to_agent is None or await ctx.store.get("handoff_reminded", default=False):
-            return None
-        await ctx.store.set("handoff_reminded", True)
-        return HANDOFF_NOT_CALLED.format(to_agent=to_agent, tool=HANDOFF_TOOL)
-
-    async def _bf_hand_over(self, ctx: Context[Any], agent: Member) -> str:
-        chosen: str | None = await ctx.store.get("next_agent", default=None)
-        if not chosen:
-            return agent.name
-        if self.handoff_carries != "full":
-            # Before anything is changed: a model makes the summary, which may fail, or be interrupted.
-            task = await self._bf_task(ctx, agent)
-            await (await self._bf_memory(ctx, self.agents[chosen])).aput(task)
-        await ctx.store.set("current_agent_name", chosen)
-        await ctx.store.set("next_agent", None)
-        return chosen
-
-    async def _bf_name_next(self, ctx: Context[Any]) -> None:
-        chosen: str | None = await ctx.store.get("next_agent", default=None)
-        # There is an answer, so no task is handed over; who knows only what is handed over cannot go on without one.
-        if chosen and self.handoff_carries == "full":
-            await ctx.store.set("current_agent_name", chosen)
-
-    async def _bf_task(self, ctx: Context[Any], agent: Member) -> ChatMessage:
-        """What ``agent`` hands over: in words, with the pictures and documents of the user."""
-        asked: str = await ctx.store.get("user_msg_str", default="")
-        calls: list[ToolCallResult] = await ctx.store.get("current_tool_calls", default=[])
-        made = [call for call in calls if call.tool_name == HANDOFF_TOOL and not call.tool_output.is_error]
-        reason = made[-1].tool_kwargs.get("reason") if made else ""
-        task = HANDOFF_CARRIED.format(user_msg=asked, from_agent=agent.name, reason=reason)
-        if self.handoff_carries == "summary":
-            known = await self._bf_shown(ctx, agent, await self._bf_memory(ctx, agent))
-            task += HANDOFF_CARRIED_SUMMARY.format(
-                summary=await self._bf_told(ctx, agent, [*known, ChatMessage(HANDOFF_SUMMARY)])
-            )
-        said = await (await ctx.store.get("memory")).aget_all()
-        question = next((one for one in reversed(said) if is_question(one) and text_of(one) == asked), None)
-        beside = [block for block in question.blocks if not isinstance(block, TextBlock)] if question else []
-        return ChatMessage([TextBlock(text=task), *beside])
-
-    async def _bf_told(self, ctx: Context[Any], agent: Member, messages: Sequence[ChatMessage]) -> str:
-        """What the agent's model says to a question of the loop's own; it is not shown."""
-        llm, limits = agent.llm_or_none(), await self._bf_limits(ctx, agent)
-        if llm is None:
-            return ""
-        try:
-            async with spending(ctx, agent.name, limits):
-                response = await in_time(llm.achat(messages), limits)
-        except BudgetExceededError as err:
-            if limits is None or not limits.wants_answer(err):
-                raise
-            return ""
-        return response.message.content or ""
-
-    async def _init_context(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
-        await super()._init_context(ctx, ev)
-        if self.handoff_carries != "full" and (ev.get("memory") or ev.get("chat_history")):
-            # Another conversation than the one that the members remember, or one that others have changed.
-            await ctx.store.set("memories", {})
-
-    async def _bf_memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:
-        shared: Any = await ctx.store.get("memory")
-        if self.handoff_carries == "full":
-            return shared
-        memories: dict[str, BaseMemory] = await ctx.store.get("memories", default={})
-        if agent.name in memories:
-            return memories[agent.name]
-        usual = ChatMemoryBuffer.from_defaults(llm=self.agents[self.root_agent].llm_or_none())
-        made = shared.new_conversation() if isinstance(shared, BaseMemory) else None
-        if made is None or made == usual:  # nobody has asked for another, and each model has its own window
-            made = ChatMemoryBuffer.from_defaults(llm=agent.llm_or_none())
-        if not memories:
-            # Who begins goes on with what was said before.
-            await made.aset(await shared.aget_all())
-        await ctx.store.set("memories", {**memories, agent.name: made})
-        return made
-
-    def _bf_shown(
-        self, ctx: Context[Any], agent: Member, memory: BaseMemory, asked: str | None = None
-    ) -> Coroutine[Any, Any, list[ChatMessage]]:
-        shown = super()._bf_shown(ctx, agent, memory, asked)
-        return shown if self.handoff_carries == "full" else self._bf_shown_apart(ctx, agent, shown, asked)
-
-    async def _bf_shown_apart(
-        self, ctx: Context[Any], agent: Member, shown: Coroutine[Any, Any, list[ChatMessage]], asked: str | None
-    ) -> list[ChatMessage]:
-        """A conversation of the agent's own, with what the memory of the team knows."""
-        conversation, memory = await shown, await ctx.store.get("memory")
-        if not isinstance(memory, BaseMemory):
-            return conversation
-        async with spending(ctx, agent.name, await self._bf_limits(ctx, agent), only_around=True):
-            return await memory.with_knowledge(conversation, asked)
-
-    async def _bf_ended(self, ctx: Context[Any], output: AgentOutput) -> StopEvent:
-        is_answer = output.get("blocked") not in ("input", "output") and _says_something(output.response)
-        if self.handoff_carries != "full" and is_answer:
-            # The conversation with the user is kept apart from what each agent knows.
-            await (await ctx.store.get("memory")).aput(output.response)
-        return await super()._bf_ended(ctx, output)
+        """Return the agent's handoff tool, made anew only when its texts have changed."""
+        # The argument is called as programs of LlamaIndex that override this call it.
+        return cast("TeamOfMembers", self.__batonflow_team__).handoff_tool(current_agent)
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:
         return {
@@ -459,6 +313,188 @@ class AgentWorkflow(AgentLoop, PromptMixin):
 _call_tool: Any = getattr(AgentWorkflow, "_call_tool")  # noqa: B009 - as it is here
 
 
+class TeamOfMembers(Team):
+    """The members of a team, with the rules for handoffs and for their memories.
+
+    Args:
+        loop: The team.
+    """
+
+    loop: AgentWorkflow
+
+    def __init__(self, loop: AgentWorkflow) -> None:
+        super().__init__(loop)
+        self._handoffs: dict[str, tuple[Any, AsyncBaseTool | None]] = {}
+
+    @property
+    def remembers_apart(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Tell whether each agent has a conversation of its own."""
+        return self.loop.handoff_carries != "full"
+
+    @property
+    def budget(self) -> Budget | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The budget of each run, whichever agent acts."""
+        return self.loop.budget
+
+    def settings(self) -> LoopSettings:
+        """Return the settings of the loop."""
+        team = self.loop
+        return LoopSettings(
+            root=team.root_agent,
+            llm=team.agents[team.root_agent].llm_or_none(),
+            initial_state=team.initial_state,
+            early_stopping_method=team.early_stopping_method,
+            output_cls=team.output_cls,
+            structured_output_fn=team.structured_output_fn,
+            stored={
+                "agents": list(team.agents),
+                "can_handoff_to": {name: agent.can_handoff_to for name, agent in team.agents.items()},
+                "handoff_output_prompt": team.handoff_output_prompt.partial_text(),
+                "next_agent": None,
+                "num_handoffs": 0,
+                "handoff_reminded": False,
+            },
+        )
+
+    def member(self, name: str | None) -> Member:
+        """Return the agent called ``name``; the root for unknown names, as events of other programs have."""
+        return self.loop.agents.get(name or "") or self.loop.agents[self.loop.root_agent]
+
+    def all_tools(self) -> Sequence[Any]:
+        """Return the tools of all agents."""
+        return [tool for agent in self.loop.agents.values() for tool in agent.tools]
+
+    def tools_for(self, agent: Member, text: str) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]:
+        """Return the tools that an agent may call in a conversation about ``text``."""
+        return self.loop.get_tools(agent.name, text)
+
+    def caller(self, agent: Member) -> CallTool | None:
+        """Return the method of the user that calls the tools of an agent; None when it is not overridden."""
+        # Programs of LlamaIndex put guards around this method of a team; otherwise the member's own is asked.
+        team: Any = self.loop
+        kind = cast("Any", type(team))
+        replaced = kind._call_tool is not _call_tool or "_call_tool" in vars(team)
+        return team._call_tool if replaced else cast("Any", agent).__batonflow_team__.caller(agent)
+
+    def handoff_tool(self, agent: Member) -> AsyncBaseTool | None:
+        """Return the agent's handoff tool, made anew only when its texts have changed."""
+        team = self.loop
+        prompt, allowed = team.handoff_prompt.partial_text(), agent.can_handoff_to
+        described = [other.description for other in team.agents.values()]
+        key = [prompt, team.max_handoffs, None if allowed is None else list(allowed), *team.agents, *described]
+        kept = self._handoffs.get(agent.name)
+        if kept is None or kept[0] != key:
+            made = None
+            if targets(agent, list(team.agents)):
+                made = HandoffTool(agent, team.agents, prompt, team.max_handoffs)
+            kept = self._handoffs[agent.name] = (key, made)
+        return kept[1]
+
+    def may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:
+        """Return whether a handoff of an agent is permitted."""
+        if set(arguments) != {"to_agent", "reason"} or not isinstance(arguments["reason"], str):
+            return False  # the tool will say why
+        return refusal(agent, str(arguments.get("to_agent")), list(self.loop.agents)) is None
+
+    async def forgotten_handoff(self, ctx: Context[Any], agent: Member, answer: ChatMessage) -> str | None:
+        """Return a reminder for an agent that announces a handoff without calling the tool; None otherwise."""
+        to_agent = meant(answer.content or "", targets(agent, list(self.loop.agents)))
+        # Once in a run: an agent that does not follow the reminder has meant something else.
+        if to_agent is None or await ctx.store.get("handoff_reminded", default=False):
+            return None
+        await ctx.store.set("handoff_reminded", True)
+        return HANDOFF_NOT_CALLED.format(to_agent=to_agent, tool=HANDOFF_TOOL)
+
+    async def hand_over(self, ctx: Context[Any], agent: Member) -> str:
+        """Return the name of the agent that goes on; the same one unless it has handed over."""
+        chosen: str | None = await ctx.store.get("next_agent", default=None)
+        if not chosen:
+            return agent.name
+        if self.remembers_apart:
+            # Before anything is changed: a model makes the summary, which may fail, or be interrupted.
+            task = await self._task(ctx, agent)
+            await (await self.memory(ctx, self.loop.agents[chosen])).aput(task)
+        await ctx.store.set("current_agent_name", chosen)
+        await ctx.store.set("next_agent", None)
+        return chosen
+
+    async def name_next(self, ctx: Context[Any]) -> None:
+        """Note a handoff beside a tool that has answered the run."""
+        chosen: str | None = await ctx.store.get("next_agent", default=None)
+        # The run has its answer, so no task is handed over; an agent with only the task could not go on without one.
+        if chosen and not self.remembers_apart:
+            await ctx.store.set("current_agent_name", chosen)
+
+    async def _task(self, ctx: Context[Any], agent: Member) -> ChatMessage:
+        """Return the task that an agent hands over: its words, with the pictures and documents of the user."""
+        asked: str = await ctx.store.get("user_msg_str", default="")
+        calls: list[ToolCallResult] = await ctx.store.get("current_tool_calls", default=[])
+        made = [call for call in calls if call.tool_name == HANDOFF_TOOL and not call.tool_output.is_error]
+        reason = made[-1].tool_kwargs.get("reason") if made else ""
+        task = HANDOFF_CARRIED.format(user_msg=asked, from_agent=agent.name, reason=reason)
+        if self.loop.handoff_carries == "summary":
+            known = await Turn(ctx, self, agent, await self.memory(ctx, agent)).conversation()
+            summary = await self._summary(ctx, agent, [*known, ChatMessage(HANDOFF_SUMMARY)])
+            task += HANDOFF_CARRIED_SUMMARY.format(summary=summary)
+        messages = await (await ctx.store.get("memory")).aget_all()
+        question = next((one for one in reversed(messages) if is_question(one) and text_of(one) == asked), None)
+        beside = [block for block in question.blocks if not isinstance(block, TextBlock)] if question else []
+        return ChatMessage([TextBlock(text=task), *beside])
+
+    async def _summary(self, ctx: Context[Any], agent: Member, messages: Sequence[ChatMessage]) -> str:
+        """Return the answer of an agent's model to a question of the loop; it is not streamed."""
+        llm, limits = agent.llm_or_none(), await limits_for(ctx, self, agent)
+        if llm is None:
+            return ""
+        try:
+            async with count_usage(ctx, agent.name, limits):
+                response = await within_time(llm.achat(messages), limits)
+        except BudgetExceededError as err:
+            if limits is None or not limits.wants_answer(err):
+                raise
+            return ""
+        return response.message.content or ""
+
+    async def begin(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
+        """Forget the members' conversations when the run begins with another one."""
+        if self.remembers_apart and (ev.get("memory") or ev.get("chat_history")):
+            await ctx.store.set("memories", {})
+
+    async def memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:
+        """Return the conversation as an agent knows it."""
+        shared: Any = await ctx.store.get("memory")
+        if not self.remembers_apart:
+            return shared
+        memories: dict[str, BaseMemory] = await ctx.store.get("memories", default={})
+        if agent.name in memories:
+            return memories[agent.name]
+        usual = ChatMemoryBuffer.from_defaults(llm=self.member(None).llm_or_none())
+        made = shared.new_conversation() if isinstance(shared, BaseMemory) else None
+        if made is None or made == usual:  # the program has not chosen a memory, and each model has its own window
+            made = ChatMemoryBuffer.from_defaults(llm=agent.llm_or_none())
+        if not memories:
+            # The agent that begins goes on with the conversation before.
+            await made.aset(await shared.aget_all())
+        await ctx.store.set("memories", {**memories, agent.name: made})
+        return made
+
+    async def with_knowledge(
+        self, ctx: Context[Any], agent: Member, messages: list[ChatMessage], asked: str | None
+    ) -> list[ChatMessage]:
+        """Return the messages of an agent's memory with the knowledge of the team's memory."""
+        memory = await ctx.store.get("memory")
+        if not isinstance(memory, BaseMemory):
+            return messages
+        async with count_usage(ctx, agent.name, await limits_for(ctx, self, agent), only_around=True):
+            return await memory.with_knowledge(messages, asked)
+
+    async def end(self, ctx: Context[Any], output: AgentOutput) -> None:
+        """Keep the answer of a run in the conversation with the user, where each agent has its own."""
+        is_answer = output.get("blocked") not in ("input", "output") and _says_something(output.response)
+        if self.remembers_apart and is_answer:
+            await (await ctx.store.get("memory")).aput(output.response)
+
+
 def _says_something(message: ChatMessage) -> bool:
     return bool(message.blocks) and message.content != ""
 
@@ -475,7 +511,7 @@ def _members(agents: Any) -> list[BaseWorkflowAgent]:
 
 
 def _warn_of_strangers(agents: Mapping[str, BaseWorkflowAgent]) -> None:
-    """Say which names in ``can_handoff_to`` nobody has; no error, as an agent may take part in several teams."""
+    """Warn of names in ``can_handoff_to`` that no agent has; an agent may take part in several teams."""
     for agent in agents.values():
         strangers = [name for name in agent.can_handoff_to or () if name not in agents]
         if strangers:

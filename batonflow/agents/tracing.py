@@ -1,15 +1,16 @@
-"""What traces say about agents: a span for each answer of a model, and what the span of a run is tagged with."""
+"""Traces of agents: a span for each answer of a model, with the name of the agent."""
 
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from batonflow.instrumentation import events, get_dispatcher
+from batonflow.instrumentation import get_dispatcher
 from batonflow.instrumentation.context import (
     active_instrument_tags,
     active_span_id,
     instrument_tags,
     undo,
 )
+from batonflow.instrumentation.events.agent import AgentRunStepEndEvent, AgentRunStepStartEvent
 from batonflow.instrumentation.traced import bound
 from batonflow.llms import genai
 
@@ -19,18 +20,13 @@ if TYPE_CHECKING:
     from batonflow.agents.events import AgentOutput
     from batonflow.agents.members import Member
 
-__all__ = ["is_traced", "speaking", "spoken", "traced"]
+__all__ = ["dispatcher", "speaking", "spoken", "traced"]
 
 T = TypeVar("T")
 
-_dispatcher = get_dispatcher(__name__)
+dispatcher = get_dispatcher(__name__)
 
-# Nobody needs the events of traces before there is somebody to tell.
-
-
-def is_traced() -> bool:
-    """Whether anybody listens."""
-    return _dispatcher.enabled
+# Events of traces are made only when the dispatcher has handlers.
 
 
 def speaking(name: str) -> "AbstractContextManager[None]":
@@ -39,7 +35,7 @@ def speaking(name: str) -> "AbstractContextManager[None]":
 
 
 async def spoken(name: str, running: Awaitable[T]) -> T:
-    """Wait for a tool, whose spans say which agent's it is."""
+    """Await a tool, with the name of its agent in the spans."""
     with speaking(name):
         return await running
 
@@ -50,8 +46,8 @@ async def traced(
     """Wait for an agent's answer, inside a span, with an event before and one after.
 
     Args:
-        agent: Who answers.
-        given: What its ``take_step`` is given; first the run's context.
+        agent: The agent.
+        given: The arguments of its ``take_step``; first the run's context.
         turn: Which answer of the run it is, from 1 on.
         asked: The user's message as text.
         alone: Whether the run is one of this agent, and not of a team.
@@ -61,20 +57,20 @@ async def traced(
     tags: dict[str, Any] = {genai.AGENT_NAME: agent.name, genai.CONVERSATION_ID: run_id, genai.TURN: turn}
     if not alone:  # else the span of the run is that of the agent
         tags |= {genai.OPERATION: "invoke_agent", genai.AGENT_DESCRIPTION: agent.description}
-    arguments = bound(agent.take_step, *given) if _dispatcher.tells_arguments else None
+    arguments = bound(agent.take_step, *given) if dispatcher.tells_arguments else None
     name = f"{type(agent).__name__}.take_step"
-    span_id = _dispatcher.open_span(name, instance=agent, bound_args=arguments, tags=tags)
+    span_id = dispatcher.open_span(name, instance=agent, bound_args=arguments, tags=tags)
     token = active_span_id.set(span_id)
-    _dispatcher.event(events.agent.AgentRunStepStartEvent(task_id=run_id, step=turn, input=asked, span_id=span_id))
+    dispatcher.event(AgentRunStepStartEvent(task_id=run_id, step=turn, input=asked, span_id=span_id))
     try:
         with speaking(agent.name):
             output = await running
     except BaseException as err:
-        _dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
-        _dispatcher.fail_span(span_id, err, agent, arguments)
+        dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
+        dispatcher.fail_span(span_id, err, agent, arguments)
         raise
     finally:
         undo(token)
-    _dispatcher.event(events.agent.AgentRunStepEndEvent(step_output=output, span_id=span_id))
-    _dispatcher.close_span(span_id, output, agent, arguments)
+    dispatcher.event(AgentRunStepEndEvent(step_output=output, span_id=span_id))
+    dispatcher.close_span(span_id, output, agent, arguments)
     return output

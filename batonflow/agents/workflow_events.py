@@ -1,4 +1,4 @@
-"""Where programs of LlamaIndex look for the events of agents; they live in ``events``."""
+"""The events of agents, under the path that LlamaIndex has for them."""
 
 from batonflow.agents.events import (
     AgentInput,

@@ -124,7 +124,9 @@ def test_halves_of_characters_come_back_as_text(value: Any):
     shown = with_backslashes(value)
     JsonSerializer().serialize(value).encode()
     assert through(value) == shown
-    told = EventForReader(text=str(value), by_name={str(value): value}, colour=Colour.RED, at=AT, held=Holder(anything=value))
+    told = EventForReader(
+        text=str(value), by_name={str(value): value}, colour=Colour.RED, at=AT, held=Holder(anything=value)
+    )
     text = with_backslashes(str(value))
     assert through(told) == EventForReader(
         text=text, by_name={text: shown}, colour=Colour.RED, at=AT, held=Holder(anything=shown)

@@ -1,4 +1,4 @@
-"""What an agent remembers of a conversation."""
+"""Memories: an agent's conversation, kept from turn to turn."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ __all__ = [
     "count_tokens",
 ]
 
-# What most agents do without is loaded when it is named.
+# Parts that most agents do without are loaded when they are named.
 _LAZY = {
     "BaseMemoryBlock": "blocks",
     "ChatSummaryMemoryBuffer": "summary",

@@ -1,4 +1,4 @@
-"""What every memory offers."""
+"""The interface of every memory."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ __all__ = ["AsyncMemory", "BaseMemory"]
 
 
 class BaseMemory(BaseModel, ABC):
-    """A conversation that is kept. The async forms run the others in a thread unless a subclass has its own.
+    """A conversation. The async methods run the others in a thread unless a subclass has its own.
 
-    A memory is a pydantic model: what its fields hold survives a snapshot of a run.
+    A memory is a pydantic model: its fields survive a snapshot of a run.
 
     Example:
         >>> memory = ChatMemoryBuffer.from_defaults(token_limit=4000)
         >>> answer = await agent.run("Hello", memory=memory)
     """
 
-    # Whoever edits the state of a run must not give it another memory than the one that the program holds.
+    # An editor of a run's state must not give the run another memory than the one that the program holds.
     shared_in_drafts: ClassVar[bool] = True
     # Whether it may ask a model when it is read, for a summary for instance.
     asks_models: ClassVar[bool] = True
@@ -89,10 +89,10 @@ class BaseMemory(BaseModel, ABC):
         await in_thread(self.reset)
 
     def attach_llm(self, llm: LLM) -> None:
-        """Offer the agent's model to a memory that lost its own in a snapshot, which writes down no models."""
+        """Lend the agent's model to a memory that lost its own in a snapshot."""
 
     def new_conversation(self) -> "BaseMemory | None":
-        """An empty memory of the same kind for a conversation beside this one, as each agent of a team may have one.
+        """Return an empty memory of the same kind, for the conversation of one agent in a team, or None.
 
         Returns:
             The memory; None when the class does not say how to make one.
@@ -104,11 +104,11 @@ class BaseMemory(BaseModel, ABC):
         conversation: list[ChatMessage],
         input: str | None = None,  # noqa: A002, ARG002 - as for ``aget``
     ) -> list[ChatMessage]:
-        """Another conversation with what this memory knows beside its messages; as it is where it knows nothing more.
+        """Return another conversation with the knowledge of this memory; unchanged where it has only messages.
 
         Args:
             conversation: The messages.
-            input: What the user asks.
+            input: The user's question.
         """
         return conversation
 
@@ -121,7 +121,7 @@ class BaseMemory(BaseModel, ABC):
         """The memory of ``to_string``.
 
         Raises:
-            ValidationError: The text is no such memory.
+            ValidationError: The text is not such a memory.
         """
         return cls.model_validate_json(json_str)
 

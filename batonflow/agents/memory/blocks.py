@@ -1,4 +1,4 @@
-"""Memory blocks: what a memory knows beside the conversation."""
+"""Memory blocks: knowledge of a memory beside the conversation."""
 
 from abc import abstractmethod
 from enum import Enum
@@ -12,13 +12,13 @@ from batonflow.llms import ChatMessage, ContentBlock, TextBlock
 __all__ = ["BaseMemoryBlock", "BlockContent", "InsertMethod", "StaticMemoryBlock"]
 
 BlockContent = str | list[ContentBlock] | list[ChatMessage]
-"""What a block may give: text or blocks for a section of its own, or messages for the beginning of the conversation."""
+"""The content of a block: text or blocks for a section of its own, or messages for the beginning."""
 
 T = TypeVar("T", str, list[ContentBlock], list[ChatMessage])
 
 
 class InsertMethod(Enum):
-    """Where the content of memory blocks is shown."""
+    """The place of the content of memory blocks in a conversation."""
 
     SYSTEM = "system"
     USER = "user"
@@ -32,7 +32,7 @@ class BaseMemoryBlock(BaseModel, Generic[T]):
 
     Args:
         name: The heading of its section; unique within a memory.
-        description: What it is for.
+        description: The purpose of the block.
         priority: 0 is never truncated; of the others the higher ones are cut later.
         accept_short_term_memory: Whether it is given the messages that fall out of the conversation.
 
@@ -51,18 +51,18 @@ class BaseMemoryBlock(BaseModel, Generic[T]):
 
     @abstractmethod
     async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> T:
-        """What to show with these messages."""
+        """Return the content for a conversation with these messages."""
 
     @abstractmethod
     async def _aput(self, messages: list[ChatMessage]) -> None:
         """Take note of messages."""
 
     async def aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> T:
-        """What to show with a conversation.
+        """Return the content for a conversation.
 
         Args:
             messages: The conversation as it is shown.
-            block_kwargs: ``session_id``, and what the caller of ``Memory.aget`` gave.
+            block_kwargs: ``session_id``, and the further arguments of ``Memory.aget``.
         """
         return await self._aget(messages, **block_kwargs)
 
@@ -72,9 +72,9 @@ class BaseMemoryBlock(BaseModel, Generic[T]):
         """Take note of messages.
 
         Args:
-            messages: What was said.
+            messages: The messages.
             from_short_term_memory: They fell out of the conversation; not every block wants them.
-            session_id: Whose conversation it is; the block finds it in their ``additional_kwargs``.
+            session_id: The id of the conversation; the block finds it in their ``additional_kwargs``.
         """
         if from_short_term_memory and not self.accept_short_term_memory:
             return
@@ -83,17 +83,17 @@ class BaseMemoryBlock(BaseModel, Generic[T]):
         await self._aput(messages)
 
     async def atruncate(self, content: T, tokens_to_truncate: int) -> T | None:  # noqa: ARG002 - for subclasses
-        """A shorter form of ``content``, or None to leave the block out, as blocks do unless they override this.
+        """Return a shorter form of ``content``, or None to leave the block out, which is the default.
 
         Args:
-            content: What ``aget`` gave.
+            content: The result of ``aget``.
             tokens_to_truncate: How many tokens it is too long.
         """
         return None
 
 
 class StaticMemoryBlock(BaseMemoryBlock[list[ContentBlock]]):
-    """Shows always the same.
+    """A block that always shows the same content.
 
     Args:
         static_content: A text, or blocks.

@@ -23,9 +23,9 @@ FLUSHED_SHARE = 10
 
 
 class ChatMemoryBuffer(BaseChatStoreMemory):
-    """Keeps every message and shows the newest ones that fit.
+    """A memory that keeps every message and shows the newest ones that fit.
 
-    What is left out are whole turns: what is shown begins where a user speaks, and has every call of a tool together
+    Whole turns are left out: the shown part begins with a user's message, and has every call of a tool together
     with its results. The newest turn is shown whole, even if it alone is longer than the limit. When something must be
     left out, it is a tenth of the limit at least, so that requests begin alike for a while and the vendor's cache
     finds them.
@@ -62,10 +62,10 @@ class ChatMemoryBuffer(BaseChatStoreMemory):
         tokenizer_fn: Tokenizer | None = None,
         token_flush_size: int | None = None,
     ) -> "ChatMemoryBuffer":
-        """A buffer with a limit: the one given, else three quarters of the model's window, else 3,000 tokens.
+        """Return a buffer with a limit: the given one, else three quarters of the model's window, else 3,000 tokens.
 
         Args:
-            chat_history: Replaces what lies in the store.
+            chat_history: Replaces the messages in the store.
             llm: Tells the size of the window.
             chat_store: As for the class.
             chat_store_key: As for the class.

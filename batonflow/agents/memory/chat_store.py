@@ -1,4 +1,4 @@
-"""Where messages lie: the interface of chat stores, and the one that keeps them in memory."""
+"""Chat stores: the interface of stores of messages, and the store in memory."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 class MessageStatus(str, Enum):  # noqa: UP042 - str(status) is "MessageStatus.ACTIVE" for the programs this must run
-    """Whether a message is still in the conversation that a model is shown."""
+    """The status of a message: in the conversation for the model, or archived."""
 
     ACTIVE = "active"
     ARCHIVED = "archived"
@@ -56,7 +56,7 @@ class BaseChatStore(BaseModel, ABC):
 
     @abstractmethod
     def get_messages(self, key: str) -> list[ChatMessage]:
-        """The messages of a conversation; none when there is no such key."""
+        """Return the messages of a conversation; an empty list for an unknown key."""
 
     @abstractmethod
     def add_message(self, key: str, message: ChatMessage) -> None:
@@ -68,11 +68,11 @@ class BaseChatStore(BaseModel, ABC):
 
     @abstractmethod
     def delete_message(self, key: str, idx: int) -> ChatMessage | None:
-        """Delete the message at a position and return it; None when there is none."""
+        """Delete the message at a position and return it, or None."""
 
     @abstractmethod
     def delete_last_message(self, key: str) -> ChatMessage | None:
-        """Delete the newest message and return it; None when there is none."""
+        """Delete the newest message and return it, or None."""
 
     @abstractmethod
     def get_keys(self) -> list[str]:
@@ -84,17 +84,17 @@ class BaseChatStore(BaseModel, ABC):
             self.add_message(key, message)
 
     def dump(self, key: str) -> dict[str, Any]:  # noqa: ARG002 - for stores that hold their messages themselves
-        """What a memory of the conversation ``key`` writes into its own dump."""
+        """Return the data of the conversation ``key`` for the dump of a memory."""
         return self.model_dump(mode="json")
 
     async def _run(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        """How the async forms call the others."""
+        """Call a synchronous method for an async one."""
         async with self._turns.here():
             running = asyncio.ensure_future(in_thread(function, *arguments))
             try:
                 return await asyncio.shield(running)
             except asyncio.CancelledError:
-                # A thread cannot be stopped: who comes next finds what it has done.
+                # A thread cannot be stopped, so the next task waits until it has ended.
                 await asyncio.wait([running])
                 if not running.cancelled():
                     running.exception()
@@ -142,18 +142,18 @@ class ArchivingChatStore(BaseChatStore):
     @abstractmethod
     @override
     def get_messages(self, key: str, status: MessageStatus | None = MessageStatus.ACTIVE) -> list[ChatMessage]:
-        """The messages of a conversation, oldest first; None for those of every status."""
+        """Return the messages of a conversation, oldest first; for None of every status."""
 
     @abstractmethod
     @override
     def delete_messages(self, key: str, status: MessageStatus | None = None) -> list[ChatMessage] | None:
-        """Delete messages of a conversation and return them; None when there are none."""
+        """Delete messages of a conversation and return them, or None."""
 
     @abstractmethod
     def archive_messages(self, key: str, choose: Callable[[list[ChatMessage]], int]) -> list[ChatMessage]:
         """Archive the oldest active messages.
 
-        Reading, choosing and archiving are one: whoever else does the same gets other messages.
+        Reading, choosing and archiving are one action, so that two callers never get the same messages.
 
         Args:
             key: The conversation.
@@ -177,7 +177,7 @@ class ArchivingChatStore(BaseChatStore):
 
 
 class SimpleChatStore(ArchivingChatStore):
-    """Keeps messages in this object: they go with it into snapshots, and end with it.
+    """A chat store that keeps messages in this object; they go with it into snapshots, and end with it.
 
     Args:
         store: The active messages by key.
@@ -197,7 +197,7 @@ class SimpleChatStore(ArchivingChatStore):
 
     @override
     def dump(self, key: str) -> dict[str, Any]:
-        # What others keep in the same store is none of this memory's business.
+        # The dump of a memory has no messages of other memories in the same store.
         return self.model_dump(mode="json", include={"store": {key}, "archived": {key}})
 
     @override
@@ -281,7 +281,7 @@ class SimpleChatStore(ArchivingChatStore):
 
 
 def dump_of(store: BaseChatStore, key: str, info: FieldSerializationInfo) -> dict[str, Any]:
-    """What ``store.dump`` gives; with the messages themselves where they are written at once into the text of a memory.
+    """Return the result of ``store.dump``; with message objects where they become JSON together with a memory.
 
     Of a conversation of thousands no data are made on the way then.
 
@@ -297,7 +297,7 @@ def dump_of(store: BaseChatStore, key: str, info: FieldSerializationInfo) -> dic
     ):
         parts = {"store": store.store, "archived": store.archived}
         written = {name: {key: part[key]} if key in part else {} for name, part in parts.items()}
-        # Of messages of a class of their own only what every message has is written.
+        # Of messages of a subclass only the fields of every message are written.
         if all(type(message) is ChatMessage for part in written.values() for one in part.values() for message in one):
             return written
     return store.dump(key)

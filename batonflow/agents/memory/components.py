@@ -5,8 +5,8 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
+from batonflow.agents import memory
 from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, SimpleChatStore
-from batonflow.lazy import at_first_use
 from batonflow.values.names import loaded_class, qualified_name
 
 __all__ = ["archiving", "dumped", "loaded", "of_the_same_kind", "opened"]
@@ -14,8 +14,6 @@ __all__ = ["archiving", "dumped", "loaded", "of_the_same_kind", "opened"]
 _T = TypeVar("_T", bound=BaseModel)
 
 CLASS = "class_name"
-
-SQLiteChatStore = at_first_use("batonflow.agents.memory.sqlite_store", "SQLiteChatStore")
 
 
 def dumped(part: BaseModel, data: dict[str, Any]) -> dict[str, Any]:
@@ -35,7 +33,7 @@ def loaded(base: type[_T], value: Any) -> Any:
     name = data.pop(CLASS)
     loaded_class(name)  # a module of ours may be one that is loaded when it is named
     known = _subclasses(base)
-    # LlamaIndex writes what the class calls itself, without its module.
+    # LlamaIndex writes the class's own name, without its module.
     found = [cls for cls in known if qualified_name(cls) == name] or [cls for cls in known if _called(cls) == name]
     if not found:
         raise ValueError(f"The data name {name}, which is no {base.__name__} that is loaded: import its module first")
@@ -44,13 +42,13 @@ def loaded(base: type[_T], value: Any) -> Any:
 
 
 def of_the_same_kind(part: _T, *left_out: str, **other: Any) -> _T:
-    """Another part with the same fields, but for those that are ``left_out`` or have other values."""
+    """Return another part with the same fields, except for ``left_out`` ones and other values."""
     kept = {name: getattr(part, name) for name in type(part).model_fields if name not in left_out}
     return type(part)(**{**kept, **other})
 
 
 def opened(value: Any) -> Any:
-    """The chat store that is meant: a store, its data, a path or an address; None and ``"memory:"`` keep in memory.
+    """Return a chat store for a store, its data, a path or an address; None and ``"memory:"`` keep in memory.
 
     Raises:
         ValueError: The address is not SQLite's, or the data name no loaded store.
@@ -58,7 +56,7 @@ def opened(value: Any) -> Any:
     if value is None or value == "memory:":
         return SimpleChatStore()
     if isinstance(value, str | PathLike):
-        return SQLiteChatStore(value)
+        return memory.SQLiteChatStore(cast("str | PathLike[str]", value))
     return loaded(BaseChatStore, value)
 
 

@@ -1,4 +1,4 @@
-"""How the content of memory blocks gets into a conversation."""
+"""Insertion of the content of memory blocks into a conversation."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -10,7 +10,7 @@ from batonflow.llms import ChatMessage, ContentBlock, MessageRole, TextBlock
 __all__ = ["MEMORY_BLOCKS_TEMPLATE", "PLACE", "inserted"]
 
 PLACE = "{memory_blocks}"
-"""Where the sections stand in a template."""
+"""The placeholder of the sections in a template."""
 
 MEMORY_BLOCKS_TEMPLATE = f"<memory>\n{PLACE}\n</memory>"
 
@@ -21,14 +21,14 @@ def inserted(
     template: str,
     where: InsertMethod,
 ) -> list[ChatMessage]:
-    """A conversation with what blocks remember: messages at its beginning, the rest in named sections.
+    """Return a conversation with the content of blocks: messages at its beginning, the rest in named sections.
 
     Args:
         conversation: The messages; they stay as they are.
         contents: Names and contents of blocks, in the order in which to show them.
-        template: What stands around the sections.
+        template: The text around the sections.
         where: Before the first system message's or the newest user message's own content; such a message is made when
-            there is none.
+            the conversation has no such message.
     """
     first: list[ChatMessage] = []
     sections: list[tuple[str, list[ContentBlock]]] = []

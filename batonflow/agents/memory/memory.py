@@ -1,4 +1,4 @@
-"""Memory: a conversation whose older part goes to memory blocks."""
+"""Memory: a conversation with memory blocks, which take over its older part."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -42,7 +42,7 @@ FLUSHED_SHARE = 10
 
 
 class Memory(AsyncMemory):
-    """Shows the newest part of a conversation and what memory blocks know; the older part goes to the blocks.
+    """A memory that shows the newest part of a conversation and its blocks; the older part goes to the blocks.
 
     When the conversation outgrows its share of the limit, its oldest turns are archived, ``token_flush_size`` tokens at
     least, and given to the blocks. Turns stay whole, calls of tools together with their results, and the newest turn is
@@ -52,10 +52,10 @@ class Memory(AsyncMemory):
         token_limit: The tokens to show, the blocks' included.
         token_flush_size: The tokens to archive at a time, at least; a tenth of the limit when left out or above it.
         chat_history_token_ratio: The conversation's share of the limit.
-        memory_blocks: What else is remembered.
+        memory_blocks: The memory blocks.
         memory_blocks_template: The text around the blocks' sections; has ``{memory_blocks}``.
         insert_method: Whether the sections go into the system message or into the newest user message.
-        image_token_size_estimate: What a picture is taken to have, in tokens; likewise the next three.
+        image_token_size_estimate: The size of a picture, in tokens; likewise the next three.
         audio_token_size_estimate: A sound.
         video_token_size_estimate: A film.
         document_token_size_estimate: A document.
@@ -152,7 +152,7 @@ class Memory(AsyncMemory):
     ) -> "Memory":
         """A memory; arguments that the class has too mean the same here.
 
-        ``chat_history`` replaces what lies in the store. ``async_database_uri``, for example
+        ``chat_history`` replaces the messages in the store. ``async_database_uri``, for example
         ``sqlite+aiosqlite:///chats.db``, is another way to give the file; ``table_name`` is the table in it. SQLite
         has no schemas: ``db_schema`` is put before the table's name.
 
@@ -185,7 +185,7 @@ class Memory(AsyncMemory):
             memory.chat_store.set_messages(memory.session_id, list(chat_history))
         return memory
 
-    # There is no ``new_conversation``: what fell out of its window no block would have learnt.
+    # There is no ``new_conversation``: its blocks would not learn the messages that fall out of its window.
 
     @override
     async def with_knowledge(self, conversation: list[ChatMessage], input: str | None = None) -> list[ChatMessage]:
@@ -222,12 +222,12 @@ class Memory(AsyncMemory):
 
     @override
     async def aget_all(self, status: MessageStatus | None = None) -> list[ChatMessage]:
-        """Every message that is kept, or those of a status."""
+        """Return every kept message, or only the messages of a status."""
         return await self.chat_store.aget_messages(self.session_id, status)
 
     @override
     async def areset(self, status: MessageStatus | None = None) -> None:
-        """Forget every message, or those of a status; what blocks have learnt is theirs."""
+        """Forget every message, or only the messages of a status; the blocks keep their knowledge."""
         async with self._turns.here():
             await self.chat_store.adelete_messages(self.session_id, status)
 
@@ -241,7 +241,7 @@ class Memory(AsyncMemory):
         return count_tokens(content, self.tokenizer_fn, media)
 
     def _outgrown(self, messages: list[ChatMessage]) -> int:
-        """How many of the oldest messages there is no room for."""
+        """Return the number of the oldest messages that do not fit."""
         sizes = [0, *accumulate(self._tokens(message) for message in messages)]
         room = int(self.token_limit * self.chat_history_token_ratio)
         if sizes[-1] <= room:
@@ -249,7 +249,7 @@ class Memory(AsyncMemory):
         return next_start(sizes, cuts(messages), 0, len(messages), room, self.token_flush_size)
 
     async def _flush(self) -> None:
-        """Archive what there is no room for and give it to the blocks; whoever holds the turn may call it."""
+        """Archive the messages that do not fit and give them to the blocks; the caller holds the turn."""
         outgrown = await self.chat_store.aarchive_messages(self.session_id, self._outgrown)
         if outgrown:
             await _all(
@@ -263,10 +263,10 @@ class Memory(AsyncMemory):
 
     @override
     async def aget(self, input: str | ChatMessage | None = None, **kwargs: Any) -> list[ChatMessage]:
-        """The newest part of the conversation, with what the blocks know.
+        """Return the newest part of the conversation, with the knowledge of the blocks.
 
         Args:
-            input: What the user asks, for blocks that look for something.
+            input: The user's question, for blocks that search.
             kwargs: Handed to the blocks.
 
         Raises:
@@ -281,7 +281,7 @@ class Memory(AsyncMemory):
                 await self._flush()
             active = await self.aget_all(MessageStatus.ACTIVE)
         whole = without_orphans(active)
-        # A result whose call was archived before it came; without an archive the conversation is as it was put.
+        # The call of a result was archived before the result came; without an archive the conversation stays as it is.
         if len(whole) < len(active) and await self.aget_all(MessageStatus.ARCHIVED):
             return whole
         return active
@@ -309,12 +309,12 @@ class Memory(AsyncMemory):
         return contents
 
     async def _cut_to_size(self, contents: dict[str, BlockContent], shown: int) -> dict[str, BlockContent]:
-        """Shorten what the blocks gave: first by ``atruncate``, then leave blocks out; lower priorities first."""
+        """Shorten the content of blocks: first by ``atruncate``, then leave blocks out; lower priorities first."""
         tokens = {name: self._tokens(content) for name, content in contents.items()}
         excess = shown + sum(tokens.values()) - self.token_limit
         if excess <= 0:
             return contents
-        # Cutting a little more with every message would change what a vendor's cache holds each time: cut what will be
+        # Cutting a little more with every message would change the cached beginning each time: cut messages that are
         # too much before the next flush.
         conversation = int(self.token_limit * self.chat_history_token_ratio)
         at_most = conversation + sum(tokens.values()) - self.token_limit
@@ -338,7 +338,7 @@ class Memory(AsyncMemory):
 
 
 async def _all(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """The results of calls that run at the same time; an error is raised when all have ended."""
+    """Return the results of calls that run at the same time; raise an error when all have ended."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

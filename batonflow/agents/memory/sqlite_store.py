@@ -13,24 +13,22 @@ from pydantic_core import PydanticSerializationError
 from typing_extensions import override
 
 from batonflow.agents.memory.chat_store import ArchivingChatStore, MessageStatus
-from batonflow.lazy import at_first_use
+from batonflow.durable.stores.sqlite_schema import make_private
 from batonflow.llms import ChatMessage
 from batonflow.values.serializers import as_json
 from batonflow.workflow_core.errors import StoreError
-
-make_private = at_first_use("batonflow.durable.stores.sqlite_schema", "make_private")
 
 __all__ = ["DEFAULT_TABLE", "SQLiteChatStore"]
 
 DEFAULT_TABLE = "batonflow_messages"
 SECONDS_TO_WAIT = 30.0
-"""How long a call waits while another process writes to the file."""
+"""The time for which a call waits while another process writes to the file."""
 
 _URL = re.compile(r"sqlite(?:\+\w+)?://(?:/(?P<path>.*))?", re.DOTALL)
 
 
 class SQLiteChatStore(ArchivingChatStore):
-    """Keeps messages in a SQLite file, which any number of objects and processes may share.
+    """A chat store in a SQLite file, which any number of objects and processes may share.
 
     Every call opens the file, is one transaction, and closes it: there is nothing to close afterwards, and the object
     may be copied and used in any thread.
@@ -114,7 +112,7 @@ class SQLiteChatStore(ArchivingChatStore):
     def _rows(
         self, connection: sqlite3.Connection, key: str, status: MessageStatus | None, newest: bool = False
     ) -> list[tuple[int, str]]:
-        """Numbers and texts of messages, oldest first, or the newest one."""
+        """Return numbers and texts of messages, oldest first, or the newest one."""
         chosen = "" if status is None else " AND status = ?"
         order = "DESC LIMIT 1" if newest else "ASC"
         query = f"SELECT id, data FROM {self.table_name} WHERE key = ?{chosen} ORDER BY id {order}"  # noqa: S608 - checked

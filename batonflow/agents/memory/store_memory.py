@@ -1,4 +1,4 @@
-"""What memories over a chat store have in common."""
+"""The base of memories over a chat store."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -20,7 +20,7 @@ SHARE_OF_CONTEXT = 0.75
 
 
 class BaseChatStoreMemory(BaseMemory):
-    """A memory whose messages lie in a chat store, and which shows all of them.
+    """A memory with its messages in a chat store, which shows all of them.
 
     Args:
         chat_store: Where they lie: a store, a path or ``sqlite:///chats.db``; in memory when left out.
@@ -35,7 +35,7 @@ class BaseChatStoreMemory(BaseMemory):
     @model_validator(mode="before")
     @classmethod
     def _of_earlier_days(cls, data: Any) -> Any:
-        # What early versions of LlamaIndex wrote has the messages themselves.
+        # Data of early versions of LlamaIndex has the messages themselves.
         if isinstance(data, dict) and "chat_history" in data and "chat_store" not in data:
             fields: dict[str, Any] = dict(cast("dict[str, Any]", data))
             key = fields.get("chat_store_key", DEFAULT_CHAT_STORE_KEY)
@@ -107,7 +107,7 @@ class BaseChatStoreMemory(BaseMemory):
 
 
 def _checked(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
-    """The messages, if that is what they are: what else is kept would fail in the next run."""
+    """Return the messages, if all are messages: other values would fail in the next run."""
     if isinstance(messages, ChatMessage):
         raise TypeError("put_messages takes a list of ChatMessage: put() takes one")
     for message in messages:

@@ -1,4 +1,4 @@
-"""A buffer that sums up what no longer fits."""
+"""A memory with a summary of the turns that do not fit."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -24,7 +24,7 @@ __all__ = ["SUMMARIZE_PROMPT", "ChatSummaryMemoryBuffer"]
 
 DEFAULT_TOKEN_LIMIT = 2000
 FLUSHED_SHARE = 4
-"""A summary costs a request, so more is left out at a time than by the plain buffer."""
+"""The part of the limit that is summed up at a time, larger than in the plain buffer as it costs a request."""
 
 SUMMARIZE_PROMPT = (
     "You keep the notes of a conversation between a user and an assistant, of which the assistant is soon going to see "
@@ -44,11 +44,11 @@ _LEAST_WORDS = 20
 
 
 class ChatSummaryMemoryBuffer(BaseChatStoreMemory):
-    """Keeps every message, shows the newest ones that fit, and before them a summary of the others.
+    """A memory that shows the newest messages that fit, after a summary of the others.
 
     The summary is a system message. It is made anew from the one before and the turns that fall out now, a quarter of
-    the limit at least; in between the beginning of what is shown stays the same. Without a model the others are just
-    left out. What is left out are whole turns, as in :class:`ChatMemoryBuffer`.
+    the limit at least; in between the beginning of the conversation stays the same. Without a model the others are
+    left out. Whole turns are left out, as in :class:`ChatMemoryBuffer`.
 
     Args:
         token_limit: The most tokens to show, the summary included.
@@ -56,7 +56,7 @@ class ChatSummaryMemoryBuffer(BaseChatStoreMemory):
         count_initial_tokens: Whether ``initial_token_count`` of ``get`` counts.
         llm: Writes the summaries: a model, or its name such as ``"openai:gpt-5.6"``. Snapshots hold a name, and no
             model: an agent lends its own to a memory that comes back without.
-        summarize_prompt: What the model is told to do.
+        summarize_prompt: The instructions for the model.
         summary: The summary so far.
         summarized: How many messages it covers.
         hidden: How many messages are left out.
@@ -107,10 +107,10 @@ class ChatSummaryMemoryBuffer(BaseChatStoreMemory):
         count_initial_tokens: bool = False,
         token_flush_size: int | None = None,
     ) -> "ChatSummaryMemoryBuffer":
-        """A buffer with a limit: the one given, else three quarters of the model's window, else 2,000 tokens.
+        """Return a buffer with a limit: the given one, else three quarters of the model's window, else 2,000 tokens.
 
         Args:
-            chat_history: Replaces what lies in the store.
+            chat_history: Replaces the messages in the store.
             llm: As for the class.
             chat_store: As for the class.
             chat_store_key: As for the class.
@@ -171,7 +171,7 @@ class ChatSummaryMemoryBuffer(BaseChatStoreMemory):
             raise ValueError(f"Initial token count exceeds token limit: {taken} of {self.token_limit} tokens are taken")
         async with self._turns.here():
             messages = await self.aget_all()
-            if len(messages) < self.hidden:  # somebody else has emptied the store
+            if len(messages) < self.hidden:  # another program has emptied the store
                 self._forget()
             tokens = [self._size(message) for message in messages]
             await self._make_room(messages, tokens, self.token_limit - taken)
@@ -180,7 +180,7 @@ class ChatSummaryMemoryBuffer(BaseChatStoreMemory):
             return [*summary, *as_shown(messages[self.hidden :])]
 
     def get_token_count(self) -> int:
-        """The tokens of what was shown last."""
+        """Return the tokens of the messages shown last."""
         return self._token_count
 
     def _size_of_summary(self) -> int:
@@ -243,7 +243,7 @@ class ChatSummaryMemoryBuffer(BaseChatStoreMemory):
 
 
 def _line(message: ChatMessage) -> str:
-    """A message of a transcript; calls of tools and what is no text are named."""
+    """Return a message of a transcript; calls of tools and media are named."""
     parts = [message.content] if message.content else []
     for block in message.blocks:
         if isinstance(block, ToolCallBlock):

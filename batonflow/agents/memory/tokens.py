@@ -25,10 +25,10 @@ from batonflow.llms import (
 __all__ = ["Content", "MediaTokens", "Tokenizer", "count_tokens"]
 
 Tokenizer = Callable[[str], Sequence[object]]
-"""Splits a text into tokens."""
+"""A function that splits a text into tokens."""
 
 Content = str | ChatMessage | ContentBlock | Sequence[ChatMessage] | Sequence[ContentBlock]
-"""What can be counted."""
+"""A value with tokens to count."""
 
 BYTES_PER_TOKEN = 4
 _PLAIN = (str, int, float, NoneType)
@@ -36,7 +36,7 @@ _PLAIN = (str, int, float, NoneType)
 
 @dataclass(frozen=True)
 class MediaTokens:
-    """What a picture, a sound, a film and a document are taken to have, in tokens."""
+    """The sizes of a picture, a sound, a film and a document, in tokens."""
 
     image: int = 256
     audio: int = 256
@@ -55,8 +55,8 @@ def count_tokens(content: Content, tokenizer_fn: Tokenizer | None = None, media:
 
     Args:
         content: A text, a message, a block, or several.
-        tokenizer_fn: Splits a text into tokens; what it gives is counted instead.
-        media: The sizes of what is no text.
+        tokenizer_fn: Splits a text into tokens; the number of its parts counts instead.
+        media: The sizes of media.
 
     Example:
         >>> count_tokens(ChatMessage("How high is the tide?"))

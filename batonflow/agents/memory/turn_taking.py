@@ -8,7 +8,7 @@ __all__ = ["TurnTaking"]
 
 
 class TurnTaking:
-    """Lets the tasks of each event loop through one at a time.
+    """A lock for the tasks of each event loop.
 
     A memory is used from several loops where synchronous calls are made beside asynchronous ones, and a lock of asyncio
     belongs to one.
@@ -23,7 +23,7 @@ class TurnTaking:
         self._guard = threading.Lock()
 
     def here(self) -> asyncio.Lock:
-        """The lock of the running loop; it wakes who waits in the order in which they came."""
+        """Return the lock of the running loop; it wakes waiting tasks in the order of their arrival."""
         loop = asyncio.get_running_loop()
         with self._guard:
             lock = self._locks.get(loop)
@@ -33,7 +33,7 @@ class TurnTaking:
                 self._locks = {**open_ones, loop: lock}
             return lock
 
-    # It is not part of what an object remembers: copies take turns of their own, and it makes no difference to ==.
+    # Locks are not part of an object's data: copies have their own, and == leaves them out.
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TurnTaking":
         return TurnTaking()

@@ -1,4 +1,4 @@
-"""Where a conversation may be cut, and where a window over it begins."""
+"""Cuts in a conversation, and the windows over it."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -25,21 +25,21 @@ __all__ = [
 ]
 
 PRELUDE = (MessageRole.SYSTEM, MessageRole.DEVELOPER)
-"""Who speaks before a user does, and belongs to what the user says then."""
+"""The roles of messages that stand before a user's message and belong to it."""
 
 _OBSERVATION = "observation"
 
 
 def observation(text: str, role: MessageRole = MessageRole.USER) -> ChatMessage:
-    """A message in which a model is told, under the name of the user, what came of something that it wrote.
+    """Return a message under the name of the user that tells a model the outcome of its text.
 
-    No turn begins with it. Memories keep the mark that says so and leave it out of what they show.
+    A turn does not begin with it. Memories keep the mark that says so and leave it out of the shown messages.
     """
     return ChatMessage(text, role=role, additional_kwargs={_OBSERVATION: True})
 
 
 def is_question(message: ChatMessage) -> bool:
-    """Whether the user says something in ``message``, and it is not told under the user's name what came of a call."""
+    """Return whether ``message`` is the user's own, and not one made by ``observation``."""
     return message.role == MessageRole.USER and not is_observation(message)
 
 
@@ -49,7 +49,7 @@ def text_of(message: ChatMessage) -> str:
 
 
 def is_observation(message: ChatMessage) -> bool:
-    """Whether ``message`` was made by ``observation``."""
+    """Return whether ``message`` was made by ``observation``."""
     return _OBSERVATION in message.additional_kwargs
 
 
@@ -96,7 +96,7 @@ class Calls:
 
 
 def cuts(messages: Sequence[ChatMessage], calls: Calls | None = None) -> list[int]:
-    """The positions from which on a conversation makes sense without what stands before them.
+    """Return the positions at which a conversation may begin without the messages before them.
 
     That is where a user speaks (system messages right before that go with it) and not where an observation is told,
     unless a tool's result behind the position belongs to a call before it. Position 0 is not among them: nothing is cut
@@ -104,7 +104,7 @@ def cuts(messages: Sequence[ChatMessage], calls: Calls | None = None) -> list[in
 
     Args:
         messages: The conversation.
-        calls: Those in it, for who has looked for them already.
+        calls: The calls in it, if they are known already.
     """
     found: list[int] = []
     of_results = (calls or Calls(messages)).of_results
@@ -122,7 +122,7 @@ def cuts(messages: Sequence[ChatMessage], calls: Calls | None = None) -> list[in
 
 
 def next_start(sizes: Sequence[int], at: Sequence[int], start: int, end: int, room: int, flush: int) -> int:
-    """Where a window that began at ``start`` is to begin, so that what it shows fits again.
+    """Return the next beginning of a window that began at ``start``, so that its messages fit again.
 
     It stays while it fits. When it must move, it moves over at least ``flush`` tokens, so that it can stay again for a
     while. It never moves beyond the last cut: the newest turn is always shown, whole, even if it does not fit.
@@ -146,7 +146,7 @@ def next_start(sizes: Sequence[int], at: Sequence[int], start: int, end: int, ro
 
 
 def first_shown(tokens: Sequence[int], at: Sequence[int], room: int, flush: int) -> int:
-    """Where the window begins that was moved by ``next_start`` after every message of a conversation.
+    """Return the beginning of the window that ``next_start`` has moved after every message of a conversation.
 
     So the answer depends on the conversation alone, and does not change while nothing has to be left out: consecutive
     requests to a model begin alike, and its vendor finds them in its cache.
@@ -165,13 +165,13 @@ def first_shown(tokens: Sequence[int], at: Sequence[int], room: int, flush: int)
 
 
 def without_orphans(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """The messages without results of calls that are not among those before them."""
+    """Return the messages without results of calls that are not among the messages before them."""
     strangers = Calls(messages).strangers
     return [one for position, one in enumerate(messages) if position not in strangers]
 
 
 def result_id(message: ChatMessage) -> str | None:
-    """The id of the call that the message is the result of, None when it is no result."""
+    """Return the id of the call that the message is the result of, or None."""
     found = message.additional_kwargs.get("tool_call_id")
     return None if found is None else str(found)
 

@@ -1,4 +1,4 @@
-"""The window over a conversation that only grows, moved on without looking at all of it again."""
+"""The window over a growing conversation, moved on without reading all of it again."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -11,9 +11,9 @@ __all__ = ["Window"]
 
 
 class Window:
-    """Says what ``turns.first_shown`` says, at the cost of the messages that are new since it was asked last.
+    """The window of ``turns.first_shown``, at the cost of the new messages only.
 
-    What it knows of the older ones is forgotten when the conversation did anything else than grow. A message that is
+    Its knowledge of older messages is dropped when the conversation has changed otherwise than by growing. A message
     changed in place keeps the size it had.
     """
 
@@ -21,15 +21,15 @@ class Window:
         self._forget((0, 0))
 
     def __eq__(self, other: object) -> bool:
-        # What it knows follows from the conversation: two memories do not differ by what they were asked before.
+        # Its state follows from the conversation, so two memories do not differ by the calls before.
         return isinstance(other, Window)
 
     __hash__ = None  # type: ignore[assignment] - equal to all others
 
     def _forget(self, limits: tuple[int, int]) -> None:
         self._limits = limits
-        # All of these are about the messages up to the last one that is no system message; what a system message at
-        # the end belongs to, the next message tells.
+        # All of these are about the messages up to the last one that is not a system message; the next message decides
+        # about a system message at the end.
         self._known: list[ChatMessage] = []
         self._sizes = [0]
         self._cuts: list[int] = []
@@ -66,7 +66,7 @@ class Window:
         while settled > known and messages[settled - 1].role in PRELUDE:
             settled -= 1
         start, end = self._start, known
-        # From one end to the next at which too much would be shown: nearly always there is none.
+        # From one end that does not fit to the next one; nearly always the first one fits.
         while (end := bisect_right(sizes, sizes[start] + room, end + 1)) <= len(messages):
             start = next_start(sizes, at, start, end, room, flush)
             if end <= settled:
@@ -79,7 +79,7 @@ class Window:
         return start
 
     def _new_cuts(self, messages: list[ChatMessage], offset: int, calls: Calls) -> list[int] | None:
-        """The cuts behind ``offset``; None when a result there belongs to a call before a cut that is known."""
+        """Return the cuts after ``offset``, or None when a result there belongs to a call before a known cut."""
         first = offset
         for position, result in calls.strangers.items():
             call = self._calls.get(result)

@@ -1,4 +1,4 @@
-"""The state of a run in what a model is shown."""
+"""The state of a run in the messages for a model."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from batonflow.workflow_core import Context
 __all__ = ["with_shown_state"]
 
 _KEPT = "shown_state"
-"""Where the state store keeps the agent that took over, the state of that moment, and the text it is shown around."""
+"""The key of the acting agent, the state when it took over, and the text that it surrounds."""
 
 
 async def with_shown_state(
     ctx: Context[Any], shown: list[ChatMessage], state: dict[str, Any], agent: str, prompt: str
 ) -> list[ChatMessage]:
-    """The messages with the state around what the agent works on: the user's words, or what it was handed.
+    """Return the messages with the state around the task of the agent: the user's words, or a handoff.
 
     The state is that of the moment in which the agent took over: while it goes on its requests begin alike, and the
     vendor's cache finds them.
@@ -46,7 +46,7 @@ async def with_shown_state(
 
 
 def _place(shown: list[ChatMessage], text: str) -> int | None:
-    """Where the newest question with that text is; the newest question if none has it, as memories may add to it."""
+    """Return the place of the newest question with a text, else of the newest one, as memories may add to it."""
     questions = [place for place, message in enumerate(shown) if is_question(message)]
     return next((place for place in reversed(questions) if text_of(shown[place]) == text), (questions or [None])[-1])
 
@@ -55,7 +55,7 @@ def _with_state(message: ChatMessage, state: str, prompt: str) -> ChatMessage:
     """A message with the state around its last text.
 
     Args:
-        message: What the user asked.
+        message: The user's message.
         state: The state as text.
         prompt: How it is shown; has ``{state}`` and ``{msg}``.
     """

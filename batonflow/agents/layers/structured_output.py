@@ -7,13 +7,18 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from batonflow.agents.budget import Limits
-from batonflow.agents.calling import in_time
+from batonflow.agents.layers.time_limit import within_time
 from batonflow.llms import LLM, ChatMessage
 from batonflow.llms.structured import Form, UnfitError
 from batonflow.llms.structured_llm import generate_structured_response
 from batonflow.user_warnings import warn_user
 
-__all__ = ["structured_response"]
+__all__ = ["native_form", "structured_response"]
+
+
+def native_form(output_cls: type[BaseModel]) -> Any:
+    """Return the schema by which a vendor holds an answer to a form, or None if the form has no such schema."""
+    return Form(output_cls).native
 
 
 async def structured_response(
@@ -24,33 +29,33 @@ async def structured_response(
     answer: str | None = None,
     limits: Limits | None = None,
 ) -> dict[str, Any] | None:
-    """The answer of a conversation as data of JSON; None, with a warning, when it cannot be had.
+    """Return the answer of a conversation as data of JSON; None, with a warning, after a failure.
 
     Args:
         llm: Is asked to give it.
         messages: The conversation.
         output_cls: A model of it.
         output_fn: Makes it of the conversation instead.
-        answer: The text of the answer: if that is the data already, nobody is asked.
+        answer: The text of the answer; if it is the data already, the model is not asked.
         limits: The budgets that hold, for their time.
     """
     try:
         if output_fn is not None:
             found = output_fn(list(messages))
-            return _as_data(await in_time(found, limits) if inspect.isawaitable(found) else found)
+            return _as_data(await within_time(found, limits) if inspect.isawaitable(found) else found)
         if output_cls is not None:
             if answer is not None and (data := _in_form(answer, output_cls)) is not None:
                 return data
             if llm is None:
                 raise ValueError("the agent has no model that could give it")
-            return await in_time(generate_structured_response(messages, llm, output_cls), limits)
+            return await within_time(generate_structured_response(messages, llm, output_cls), limits)
     except Exception as error:  # noqa: BLE001 - the answer itself must not be lost with its structured form
         warn_user(f"There was a problem with the generation of the structured output: {error}")
     return None
 
 
 def _as_data(found: Any) -> dict[str, Any] | None:
-    """What a function of the user's has made of a conversation, as the output keeps it."""
+    """Return the result of a user's function as the output keeps it."""
     if isinstance(found, BaseModel):
         return found.model_dump(mode="json")
     if found is not None and not isinstance(found, dict):

@@ -1,28 +1,18 @@
-"""Turns that a failed run has left unfinished: they come into the memory before the conversation goes on."""
+"""Unfinished turns: the turn of a failed run comes into the memory before the conversation goes on."""
 
 from typing import Any
 
-from batonflow.agents.calling import ARRIVED, REFUSED
-from batonflow.agents.events import AgentOutput, ToolCallResult
-from batonflow.agents.members import Member
+from batonflow.agents.events import ToolCallResult
+from batonflow.agents.layers.limits import ARRIVED, REFUSED
+from batonflow.agents.members import Member, empty_output
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import CALL_CUT_OFF
-from batonflow.llms import ChatMessage, MessageRole
+from batonflow.llms import ChatMessage
 from batonflow.llms.tool_protocol import tool_selections
 from batonflow.tools import ToolOutput, ToolSelection
 from batonflow.workflow_core import Context
 
-__all__ = ["close_turn", "left_over"]
-
-
-async def left_over(ctx: Context[Any], agent: Member) -> list[Any]:
-    """The messages or thoughts of a turn that ``agent`` has begun and not finished, and its calls in another form.
-
-    Args:
-        ctx: The context of the earlier run.
-        agent: Who acted last.
-    """
-    return list(await agent.unfinished(ctx))
+__all__ = ["close_turn"]
 
 
 async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: BaseMemory) -> None:
@@ -30,8 +20,8 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
 
     Args:
         ctx: The context of the earlier run.
-        agent: Whose turn it is.
-        left: What ``left_over`` found.
+        agent: The agent of the turn.
+        left: The messages or thoughts of the turn, and calls in another form.
         memory: The conversation as the agent knows it.
     """
     calls = _unanswered([message for message in left if isinstance(message, ChatMessage)])
@@ -39,7 +29,7 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
     kept: dict[str, ToolCallResult] = await ctx.store.get(ARRIVED, default=None) or {}
 
     def result_of(position: int, call: ToolSelection) -> ToolCallResult:
-        # All of an answer's results become known together: what is left is one answer, whose calls have these places.
+        # The results of an answer become known together, so the calls that are left are of one answer, in its order.
         found = kept.get(str(position))
         if found is not None and (found.tool_id, found.tool_name) == (call.tool_id, call.tool_name):
             return found.model_copy(update={"return_direct": False})  # the turn is over
@@ -57,12 +47,11 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
     results = [result_of(position, call) for position, call in enumerate(calls)]
     if results:
         await agent.handle_tool_call_results(ctx, results, memory)
-    nothing = AgentOutput(response=ChatMessage("", role=MessageRole.ASSISTANT), current_agent_name=agent.name)
-    await agent.finalize(ctx, nothing, memory)
+    await agent.finalize(ctx, empty_output(agent), memory)
 
 
 def _unanswered(messages: list[ChatMessage]) -> list[ToolSelection]:
-    """The calls that have no result behind them; models use ids more than once."""
+    """Return the calls without a result; models use ids more than once."""
     calls: list[ToolSelection] = []
     for message in messages:
         answers = message.additional_kwargs.get("tool_call_id")

@@ -1,0 +1,72 @@
+"""Parts of an agent's loop at named points: around a tool, around a model, at the ends of a turn.
+
+A layer around a tool takes a :class:`ToolInvocation` and the next layer. Parts without use are not loaded.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from batonflow.agents.layers.approval import ask_person
+    from batonflow.agents.layers.calls_allowed import count_call, refuse_used_up
+    from batonflow.agents.layers.early_stop import answer_early, refuse_calls
+    from batonflow.agents.layers.form_guard import guard_form
+    from batonflow.agents.layers.guards import block_input, block_output, blocked
+    from batonflow.agents.layers.hooks import call_hooks
+    from batonflow.agents.layers.record import make_writable, record_outcome
+    from batonflow.agents.layers.shown_state import with_shown_state
+    from batonflow.agents.layers.structured_output import native_form, structured_response
+    from batonflow.agents.layers.tool_budget import answer_over_budget, charge_call, keep_ledger
+    from batonflow.agents.layers.unfinished import close_turn
+
+__all__ = [
+    "answer_early",
+    "answer_over_budget",
+    "ask_person",
+    "block_input",
+    "block_output",
+    "blocked",
+    "call_hooks",
+    "charge_call",
+    "close_turn",
+    "count_call",
+    "guard_form",
+    "keep_ledger",
+    "make_writable",
+    "native_form",
+    "record_outcome",
+    "refuse_calls",
+    "refuse_used_up",
+    "structured_response",
+    "with_shown_state",
+]
+
+_LAZY = {
+    "answer_early": "early_stop",
+    "answer_over_budget": "tool_budget",
+    "ask_person": "approval",
+    "block_input": "guards",
+    "block_output": "guards",
+    "blocked": "guards",
+    "call_hooks": "hooks",
+    "charge_call": "tool_budget",
+    "close_turn": "unfinished",
+    "count_call": "calls_allowed",
+    "guard_form": "form_guard",
+    "keep_ledger": "tool_budget",
+    "make_writable": "record",
+    "native_form": "structured_output",
+    "record_outcome": "record",
+    "refuse_calls": "early_stop",
+    "refuse_used_up": "calls_allowed",
+    "structured_response": "structured_output",
+    "with_shown_state": "shown_state",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _LAZY.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return found

@@ -1,0 +1,53 @@
+"""Approval: a person is asked before a tool runs, if its policy says so."""
+
+from contextlib import nullcontext
+
+from batonflow.agents.approvals import approved_arguments
+from batonflow.agents.arguments import as_sent
+from batonflow.agents.invocation import CallNext, ToolInvocation
+from batonflow.agents.layers.record import is_begun
+from batonflow.tools import ToolOutput
+from batonflow.tools.call import checked_arguments, error_output, needs_approval
+from batonflow.tools.call import own as copy_containers
+
+__all__ = ["ask_person"]
+
+
+async def ask_person(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
+    """Check the arguments, ask a person if the policy wants that, and go on with the approved arguments."""
+    call = invocation.call
+    try:
+        refusal = await _refusal(invocation)
+    except Exception as err:  # noqa: BLE001 - a predicate or validator of the program may raise anything
+        invocation.refused, invocation.reported = True, call.tool_kwargs
+        return error_output(call.tool_name, call.tool_kwargs, err)
+    if refusal is not None:
+        return invocation.refuse(refusal)
+    invocation.approved = True
+    return await call_next(invocation)
+
+
+async def _refusal(invocation: ToolInvocation) -> str | None:
+    """Return the words of a refusal; None when the call may be made, with the arguments in the invocation."""
+    ctx, tool, limits = invocation.ctx, invocation.tool, invocation.limits
+    checked = checked_arguments(tool, invocation.arguments)
+    if not await needs_approval(tool, checked):
+        return None
+    with nullcontext() if limits is None else limits.waiting():
+        answer = await approved_arguments(
+            ctx,
+            tool,
+            checked,
+            call=invocation.place,
+            tool_id=invocation.call.tool_id,
+            agent=invocation.agent.name,
+            sent=invocation.arguments,
+            begun=is_begun(ctx, tool, invocation.place),
+        )
+    if isinstance(answer, str):
+        return answer
+    # An overridden method may change its arguments, which are validated again where they differ from this copy.
+    invocation.arguments, invocation.checked = answer.arguments, copy_containers(answer.arguments)
+    if answer.edited:
+        invocation.reported = as_sent(answer.arguments)
+    return None

@@ -1,0 +1,43 @@
+"""Limits of a run: the budgets that hold now, and the keys of the state store for them."""
+
+from typing import Any
+
+from batonflow.agents.budget import Budget, Limits, ledger_of, payers
+from batonflow.agents.members import Member, Team
+from batonflow.workflow_core import Context
+
+__all__ = ["ARRIVED", "BUDGET_ANSWER", "LEDGER", "REFUSED", "TOOLS_RUN", "limits_for"]
+
+LEDGER = "ledger"
+"""The key of the amounts that the run has spent, kept while a budget holds."""
+
+BUDGET_ANSWER = "budget_answer"
+"""The key that says an answer is due, as a budget is used up: True for all agents, or the names of some."""
+
+REFUSED = "refused_calls"
+"""The key of calls that a run ended before making: the reason by id of the call."""
+
+ARRIVED = "arrived_results"
+"""The key of results that arrived before the last one of their answer, by place in the answer."""
+
+TOOLS_RUN = "tools_run"
+"""The key of the calls that limited tools have made: places by tool."""
+
+
+async def limits_for(ctx: Context[Any], team: Team, agent: Member) -> Limits | None:
+    """Return the budgets that hold for an agent now; None without budgets, as in nearly all runs.
+
+    Args:
+        ctx: The run's context, inside a step.
+        team: The agents of the loop.
+        agent: The agent that acts.
+    """
+    given: Any = await ctx.store.get("budget", default=None)
+    of_all = team.budget
+    if given is None and of_all is None and agent.budget is None and not payers.get():
+        return None
+    budgets = [one for one in (given, of_all) if isinstance(one, Budget)]
+    if not budgets and agent.budget is None and not payers.get():
+        return None
+    kept: dict[str, Any] = await ctx.store.get(LEDGER, default=None) or {}
+    return Limits(ledger_of(ctx, kept), budgets, agent.name, agent.budget)

@@ -1,0 +1,99 @@
+"""Layers around a model: usage, budget and trace around ``take_step`` of an agent."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from batonflow.agents.budget import BudgetExceededError, Limits
+from batonflow.agents.events import AgentOutput
+from batonflow.agents.layers.limits import BUDGET_ANSWER, LEDGER, limits_for
+from batonflow.agents.layers.time_limit import within_time
+from batonflow.agents.layers.usage import count_usage
+from batonflow.agents.members import Member, Team, empty_output
+from batonflow.agents.memory import BaseMemory
+from batonflow.agents.tracing import dispatcher, traced
+from batonflow.llms import ChatMessage
+from batonflow.tools import AsyncBaseTool
+from batonflow.workflow_core import Context
+
+__all__ = ["OVER_BUDGET", "ask_model", "output_of"]
+
+OVER_BUDGET = "over_budget"
+"""The field of an output that stands for an answer for which the budget was used up."""
+
+
+async def ask_model(
+    ctx: Context[Any],
+    team: Team,
+    agent: Member,
+    shown: list[ChatMessage],
+    tools: Sequence[AsyncBaseTool],
+    memory: BaseMemory,
+) -> AgentOutput:
+    """Have an agent take a step, and return its output with the usage.
+
+    Args:
+        ctx: The run's context, inside a step.
+        team: The agents of the loop.
+        agent: The agent that acts.
+        shown: The messages for the model.
+        tools: The tools for the model.
+        memory: The conversation as the agent knows it.
+    """
+    limits = await limits_for(ctx, team, agent)
+    async with count_usage(ctx, agent.name, limits) as spent:
+        if limits is None:
+            running = agent.take_step(ctx, shown, tools, memory)
+        else:
+            running = _within_budget(ctx, agent, limits, shown, partial(agent.take_step, ctx, shown, tools, memory))
+        if dispatcher.enabled:
+            turn = await ctx.store.get("num_iterations", default=0) + 1
+            asked: str = await ctx.store.get("user_msg_str", default="")
+            running = traced(agent, (ctx, shown, tools, memory), turn, asked, team.loop is agent, running)
+        output = await output_of(running, agent, "take_step")
+    if spent.requests:
+        output.usage = spent.usage
+    return output
+
+
+async def _within_budget(
+    ctx: Context[Any], agent: Member, limits: Limits, shown: list[ChatMessage], take_step: Callable[[], Any]
+) -> AgentOutput:
+    """Take a step that a budget may end; an output of its own stands for the step that was not taken."""
+    nothing = empty_output(agent)
+    nothing[OVER_BUDGET] = True
+    used_up: Any = await ctx.store.get(BUDGET_ANSWER, default=None)
+    if used_up is True or agent.name in (used_up or ()):
+        return nothing
+    try:
+        limits.check_unseen(shown)
+        output = await within_time(take_step(), limits)
+        limits.charge_unseen(agent.llm_or_none(), shown, output.response)
+    except BudgetExceededError as err:
+        if not limits.wants_answer(err):
+            raise
+        return nothing
+    finally:
+        await ctx.store.set(LEDGER, limits.ledger.dump())
+    return output
+
+
+async def output_of(running: Any, agent: Member, method: str) -> AgentOutput:
+    """Await a method of an agent, and return its output.
+
+    Args:
+        running: The result of calling the method.
+        agent: The agent.
+        method: The name of the method.
+
+    Raises:
+        TypeError: The method is not a coroutine function, or its result is not an output.
+    """
+    kind = type(agent).__name__
+    if not inspect.isawaitable(running):
+        raise TypeError(f"{kind}.{method} is no coroutine function: write it with `async def`")
+    output = await running
+    if not isinstance(output, AgentOutput):
+        raise TypeError(f"{kind}.{method} returned {type(output).__name__}, not an AgentOutput")
+    return output

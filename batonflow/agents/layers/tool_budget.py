@@ -1,0 +1,77 @@
+"""Budgets around a tool: the charge for the call, and the answer when a budget is used up."""
+
+from typing import Any
+
+from batonflow.agents.budget import BudgetExceededError
+from batonflow.agents.invocation import CallNext, ToolInvocation, refusal_output
+from batonflow.agents.layers.limits import BUDGET_ANSWER, LEDGER, REFUSED
+from batonflow.agents.layers.time_limit import within_time
+from batonflow.agents.prompts import BUDGET_CUT_OFF, BUDGET_USED_UP
+from batonflow.tools import ToolArgumentsError, ToolOutput
+
+__all__ = ["answer_over_budget", "charge_call", "keep_ledger"]
+
+
+async def keep_ledger(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
+    """Write the ledger of the run into its state after the call, also after a failure."""
+    assert invocation.limits is not None
+    try:
+        return await call_next(invocation)
+    finally:
+        await invocation.ctx.store.set(LEDGER, invocation.limits.ledger.dump())
+
+
+async def answer_over_budget(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
+    """Tell the model that a budget is used up, if that budget calls for an answer.
+
+    Raises:
+        BudgetExceededError: The budget is one that raises.
+    """
+    try:
+        return await call_next(invocation)
+    except BudgetExceededError as error:
+        invocation.refused = True
+        return await _over_budget(invocation, error)
+
+
+async def _over_budget(invocation: ToolInvocation, error: BudgetExceededError) -> ToolOutput:
+    call, store, limits = invocation.call, invocation.ctx.store, invocation.limits
+    text = BUDGET_CUT_OFF if error.begun else BUDGET_USED_UP
+    words = text.format(tool_name=call.tool_name, limit=error.limit, most=getattr(error.budget, error.limit))
+    if limits is None or not limits.wants_answer(error):
+        if not error.begun:
+            refused: dict[str, str] = await store.get(REFUSED, default=None) or {}
+            await store.set(REFUSED, {**refused, call.tool_id: words})
+        raise error
+    used_up: Any = await store.get(BUDGET_ANSWER, default=None)
+    if used_up is not True:
+        # The budget of one agent does not end the work of the others.
+        agent = invocation.agent
+        of_agent = error.budget is agent.budget and not limits.is_of_run(error)
+        await store.set(BUDGET_ANSWER, [*(used_up or ()), agent.name] if of_agent else True)
+    return refusal_output(call, words)
+
+
+async def charge_call(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
+    """Charge a call to the budgets, and give it up when their time is over.
+
+    Raises:
+        BudgetExceededError: A budget does not allow the call, or not all of it.
+    """
+    limits = invocation.limits
+    assert limits is not None
+    settle, counts = limits.charge_call(), True
+    try:
+        output = await within_time(call_next(invocation), limits)
+        counts = not isinstance(output.exception, ToolArgumentsError)
+    except BudgetExceededError as error:
+        error.begun = True
+        raise
+    finally:
+        settle(counts)
+    error = output.exception
+    # The budget of an agent behind the tool is only that agent's; its error stays a result.
+    if isinstance(error, BudgetExceededError) and (limits.owns(error) or limits.is_around(error)):
+        error.begun = True
+        raise error
+    return output

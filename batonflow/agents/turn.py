@@ -1,0 +1,224 @@
+"""The bookkeeping of a turn: how it begins, its conversation, its calls, and how it ends."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, cast
+
+from batonflow.agents import layers
+from batonflow.agents.events import (
+    AgentInput,
+    AgentOutput,
+    AgentStreamStructuredOutput,
+    AgentWorkflowStartEvent,
+    ToolCallResult,
+)
+from batonflow.agents.layers.limits import ARRIVED, BUDGET_ANSWER, LEDGER, REFUSED, TOOLS_RUN, limits_for
+from batonflow.agents.layers.long_results import cut_text, whole_text
+from batonflow.agents.layers.model import output_of
+from batonflow.agents.layers.usage import count_usage
+from batonflow.agents.members import Member, Team
+from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
+from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage
+from batonflow.tools import ToolSelection
+from batonflow.workflow_core import Context, StopEvent
+
+__all__ = ["DEFAULT_MAX_ITERATIONS", "Turn", "begin_run", "close_failed_turn"]
+
+DEFAULT_MAX_ITERATIONS = 20
+
+
+async def close_failed_turn(ctx: Context[Any], team: Team) -> None:
+    """Bring the turn of an earlier run that failed into the memory, before the new message.
+
+    Args:
+        ctx: The run's context, inside a step.
+        team: The agents of the loop.
+    """
+    if await ctx.store.get("memory", default=None) is None:
+        return
+    agent = team.member(await ctx.store.get("current_agent_name", default=None))
+    left = list(await agent.unfinished(ctx))
+    if left:
+        await layers.close_turn(ctx, agent, left, await team.memory(ctx, agent))
+
+
+async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) -> None:
+    """Set the state of a run: its own values first, then values of an earlier run, then defaults.
+
+    Args:
+        ctx: The run's context, inside a step.
+        ev: The event that starts the run.
+        team: The agents of the loop.
+    """
+    settings, store = team.settings(), ctx.store
+    given = ev.get("memory") or await store.get("memory", default=None)
+    values: dict[str, Any] = {
+        "memory": given or ChatMemoryBuffer.from_defaults(llm=settings.llm),
+        "state": await store.get("state", default=None) or deepcopy(settings.initial_state),
+        "max_iterations": ev.get("max_iterations") or DEFAULT_MAX_ITERATIONS,
+        "early_stopping_method": ev.get("early_stopping_method") or settings.early_stopping_method,
+        **settings.stored,
+        "num_iterations": 0,
+        "formatted_input_with_state": False,
+        "current_tool_calls": [],
+        "usage": {},
+    }
+    # Values that an earlier run on the same context has left do not hold for this run.
+    kept = dict.fromkeys((LEDGER, BUDGET_ANSWER, TOOLS_RUN, REFUSED, ARRIVED))
+    for name, value in (*values.items(), ("budget", ev.get("budget")), *kept.items()):
+        if name in values or value is not None or await store.get(name, default=None) is not None:
+            await store.set(name, value)
+    await team.begin(ctx, ev)
+
+
+class Turn:
+    """The turn of an agent.
+
+    Args:
+        ctx: The run's context, inside a step.
+        team: The agents of the loop.
+        agent: The agent that acts.
+        memory: The conversation as the agent knows it.
+    """
+
+    __slots__ = ("agent", "ctx", "memory", "team")
+
+    def __init__(self, ctx: Context[Any], team: Team, agent: Member, memory: BaseMemory) -> None:
+        self.ctx, self.team, self.agent, self.memory = ctx, team, agent, memory
+
+    async def conversation(self, asked: str | None = None) -> list[ChatMessage]:
+        """Return the messages that the memory shows; a summary that it makes is charged to the agent.
+
+        Args:
+            asked: The user's message as text.
+        """
+        memory: Any = self.memory
+        if getattr(memory, "asks_models", True) is False:
+            shown = await (memory.aget() if asked is None else memory.aget(input=asked))
+        else:
+            llm = self.team.member(None).llm_or_none()
+            if llm is not None and isinstance(memory, BaseMemory):
+                memory.attach_llm(llm)  # a restored memory has lost its model for summaries
+            limits = await limits_for(self.ctx, self.team, self.agent)
+            async with count_usage(self.ctx, self.agent.name, limits, only_around=True):
+                shown = await (memory.aget() if asked is None else memory.aget(input=asked))
+        if self.team.remembers_apart:
+            return await self.team.with_knowledge(self.ctx, self.agent, shown, asked)
+        return shown
+
+    async def next_input(self, asked: str | None = None, more: Sequence[ChatMessage] = ()) -> AgentInput:
+        """Return the input of the agent's next step: the conversation with ``more`` messages after it."""
+        shown = await self.conversation(asked)
+        return AgentInput.made(input=[*shown, *more] if more else shown, current_agent_name=self.agent.name)
+
+    async def answer(self, ev: AgentOutput) -> StopEvent:
+        """End the run with the answer of the model."""
+        # A copy: readers of the stream hold the other one, and an agent may cut its answer out of the text.
+        output = ev.model_copy(update={"tool_calls": list(ev.tool_calls), "response": ev.response.model_copy()})
+        output = await self._finalized(output)
+        output.tool_calls.extend(await self.ctx.store.get("current_tool_calls", default=[]))
+        await self.add_form(output)
+        return await self.end(output)
+
+    async def answer_directly(self, direct: ToolCallResult, so_far: Sequence[ToolCallResult]) -> StopEvent:
+        """End the run with the result of a tool.
+
+        Args:
+            direct: The result.
+            so_far: The calls of this run.
+        """
+        output = _direct_output(self.agent.name, direct, so_far, await whole_text(self.ctx, direct))
+        output = await self._finalized(output)
+        await self.add_form(output, shown=cut_text(direct))
+        await self.team.name_next(self.ctx)
+        return await self.end(output)
+
+    async def hand_over(self, direct: ToolCallResult, results: Sequence[ToolCallResult]) -> "Turn":
+        """Finish this turn and return that of the agent that goes on; the same agent after a refused handoff.
+
+        Args:
+            direct: The result of the handoff.
+            results: The results of the same answer.
+        """
+        ctx, team = self.ctx, self.team
+        output = _direct_output(self.agent.name, direct, results, await whole_text(ctx, direct))
+        await self.agent.finalize(ctx, output, self.memory)
+        agent = team.member(await team.hand_over(ctx, self.agent))
+        return Turn(ctx, team, agent, await team.memory(ctx, agent))
+
+    async def _finalized(self, output: AgentOutput) -> AgentOutput:
+        """Finish with an answer, unless a guard blocks it."""
+        ctx, agent = self.ctx, self.agent
+        if agent.output_guards:
+            shown = agent.as_shown_to_users(output.response)
+            blocked = await layers.block_output(ctx, agent, shown, output.tool_calls)
+            if blocked is not None:
+                await agent.take_back(ctx)
+                output = blocked
+        return await output_of(agent.finalize(ctx, output, self.memory), agent, "finalize")
+
+    async def add_form(self, output: AgentOutput, shown: str = "") -> None:
+        """Put the structured form of the answer into the output and stream it, where the agent or team wants one.
+
+        A form that a guard blocks is left out; the answer stays.
+
+        Args:
+            output: The output; it is changed.
+            shown: The beginning of a long answer, as it stands in the conversation.
+        """
+        settings, ctx, agent = self.team.settings(), self.ctx, self.agent
+        source = agent if settings.output_cls is None and settings.structured_output_fn is None else settings
+        cls, function = source.output_cls, source.structured_output_fn
+        if "blocked" in output or (cls is None and function is None):
+            return
+        known, limits = await self.conversation(), await limits_for(ctx, self.team, agent)
+        answer = output.response.content
+        if known and shown not in ("", answer):
+            known = [*known[:-1], _with_text(known[-1], shown, answer or "")]
+        async with count_usage(ctx, agent.name, limits):
+            data = await layers.structured_response(agent.llm_or_none(), known, cls, function, answer, limits)
+        output.structured_response = data
+        if data is not None and (not agent.output_guards or await layers.guard_form(ctx, agent, output)):
+            ctx.write_event_to_stream(AgentStreamStructuredOutput(output=data))
+
+    async def end(self, output: AgentOutput) -> StopEvent:
+        """Return the end of the run, with the usage of all agents in the output."""
+        await self.team.end(self.ctx, output)
+        totals: Any = await self.ctx.store.get("usage", default=None)
+        # Mocks of a store in tests return other values than dicts.
+        if isinstance(totals, dict) and (totals or output.usage is not None or output.usage_by_agent):
+            output.usage_by_agent = dict(cast("dict[str, Usage]", totals))
+            output.usage = sum(output.usage_by_agent.values(), Usage()) if totals else None
+        await self.ctx.store.set("current_tool_calls", [])
+        return StopEvent(result=output)
+
+
+def _direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallResult], text: str) -> AgentOutput:
+    """Return the output of a tool as the answer, with its pictures and documents.
+
+    Args:
+        name: The name of the agent.
+        direct: The result of the tool.
+        so_far: The calls of this run.
+        text: The whole text of the result.
+    """
+    calls = [ToolSelection.made(call.tool_id, call.tool_name, dict(call.tool_kwargs)) for call in so_far]
+    blocks: list[Any] = list(direct.tool_output.blocks)
+    message = ChatMessage.of_text(text, MessageRole.ASSISTANT)
+    if text != direct.tool_output.content:  # the blocks have the beginning only
+        blocks = [TextBlock(text=text), *(block for block in blocks if not isinstance(block, TextBlock))]
+    if any(not isinstance(block, TextBlock) for block in blocks):
+        message.blocks = blocks
+    return AgentOutput.of(message, calls, name, raw=direct.tool_output.raw_output)
+
+
+def _with_text(message: ChatMessage, shown: str, whole: str) -> ChatMessage:
+    """Return a message with a whole text in place of the last occurrence of its beginning."""
+    blocks: list[Any] = list(message.blocks)
+    for place in reversed(range(len(blocks))):
+        block = blocks[place]
+        if isinstance(block, TextBlock) and shown in block.text:
+            before, _, after = block.text.rpartition(shown)
+            blocks[place] = block.model_copy(update={"text": f"{before}{whole}{after}"})
+            break
+    return message.model_copy(update={"blocks": blocks})
