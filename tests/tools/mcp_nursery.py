@@ -30,16 +30,24 @@ def serve(path: str, arguments: list[str]) -> int:
         return int(line.recv(16) or b"1")
 
 
-def begin(line: Any) -> int:
-    """Fork a server that uses the streams which come over the line; returns its process."""
+def begin(line: Any) -> int | None:
+    """Fork a server that uses the streams of a client; return its process, None for a client that has gone."""
     import json
     import runpy
     import socket
     import traceback
 
-    size, streams, _, _ = socket.recv_fds(line, 4, 3)
-    with line.makefile("rb") as reader:
-        told = json.loads(reader.read(int.from_bytes(size, "big")))
+    try:
+        size, streams, _, _ = socket.recv_fds(line, 4, 3)
+    except OSError:
+        return None
+    try:
+        with line.makefile("rb") as reader:
+            told = json.loads(reader.read(int.from_bytes(size, "big")))
+    except (ValueError, OSError):
+        for stream in streams:
+            os.close(stream)
+        return None
     process = os.fork()
     if process == 0:
         status = 1
@@ -89,12 +97,16 @@ def nurse(path: str) -> None:
                 if key.fileobj is door:
                     line, _ = door.accept()
                     process = begin(line)
+                    if process is None:
+                        line.close()
+                        continue
                     served[process] = line
                     waiting.register(line, selectors.EVENT_READ, process)
                 else:
                     # What the client started is gone.
                     waiting.unregister(key.fileobj)
-                    os.kill(key.data, signal.SIGKILL)
+                    with suppress(ProcessLookupError):
+                        os.kill(key.data, signal.SIGKILL)
             while served and (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 process, status = ended
                 line = served.pop(process)

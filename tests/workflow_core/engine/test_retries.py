@@ -341,12 +341,12 @@ async def test_the_late_result_of_a_sync_step_is_discarded():
     calls: list[int] = []
 
     class Flow(Workflow):
-        @step(timeout=0.02, retry_policy=at_once(2))
+        @step(timeout=0.5, retry_policy=at_once(2))
         def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
             number = len(calls)
             calls.append(number)
             if number == 0:
-                time.sleep(0.08)
+                time.sleep(0.7)
             return StopEvent(result=number)
 
     assert await Flow().run() == 1

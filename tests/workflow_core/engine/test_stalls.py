@@ -47,7 +47,7 @@ async def test_a_run_whose_step_gave_its_wait_up_is_stalled():
 
 
 async def test_each_time_a_run_becomes_idle_is_told():
-    handler = GivesUp(timeout=0.1).run()
+    handler = GivesUp(timeout=1).run()
     assert names(await streamed(handler, internal=True)).count(WorkflowIdleEvent.__name__) == 2
     with pytest.raises(WorkflowTimeoutError):
         await handler
