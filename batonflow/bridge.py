@@ -20,7 +20,7 @@ __all__ = ["BackgroundLoop", "background_loop", "is_background_thread", "run_on_
 
 
 SECONDS_TO_CANCEL = 2.0
-"""How long an interrupted caller waits for the run's steps to clean up."""
+"""Seconds that an interrupted caller waits for the steps of the run to clean up."""
 
 SECONDS_TO_LOOK = 1.0
 """Seconds between two looks at a loop that is not a background one: it may have ended."""

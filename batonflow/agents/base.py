@@ -268,7 +268,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     @classmethod
     def _bf_retrieves(cls, value: Any) -> Any:
         if value is not None and not callable(getattr(value, "aretrieve", None)):
-            raise ValueError(f"tool_retriever has a coroutine aretrieve(text) that returns tools; {value!r} has none")
+            raise ValueError(f"tool_retriever has a coroutine aretrieve(text) that returns tools; {value!r} lacks it")
         return value
 
     @field_validator("output_cls")

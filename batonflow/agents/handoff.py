@@ -52,7 +52,7 @@ def targets(agent: Member, names: Sequence[str]) -> list[str]:
 
 
 def refusal(agent: Member, to_agent: str, names: Sequence[str]) -> str | None:
-    """Why ``agent`` may not hand over to ``to_agent``, None when it may."""
+    """Return the reason against a handoff from ``agent`` to ``to_agent``, None without one."""
     allowed = targets(agent, names)
     if to_agent in allowed:
         return None

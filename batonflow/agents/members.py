@@ -289,14 +289,15 @@ def check_output(initial_state: Any = None, output_cls: Any = None, structured_o
 
 
 def check_form(output_cls: type[BaseModel] | None) -> None:
-    """Refuse a model that is no object in JSON, as vendors and ``output.structured_response`` need it.
+    """Refuse a model that is not an object in JSON, as vendors and ``output.structured_response`` need it.
 
     Raises:
         ValueError: It is a list, a text or a number.
     """
     if output_cls is not None and "root" in output_cls.model_fields and not _is_object(output_cls):
         raise ValueError(
-            f"output_cls {output_cls.__name__} is no object in JSON but {output_cls.model_fields['root'].annotation}: "
+            f"output_cls {output_cls.__name__} is not an object in JSON but "
+            f"{output_cls.model_fields['root'].annotation}: "
             "write a model that has it as a field"
         )
 

@@ -31,7 +31,7 @@ STREAM_BLOCK = 1000
 _STREAM_AHEAD = STREAM_BLOCK // 2
 
 HELD_SECONDS = 5.0
-"""How long an effect waits for its intent to be written, when that rests on a step which is still at work."""
+"""Seconds that an effect waits for its intent to be written, when a step that is still at work holds it up."""
 
 
 class Connection(Protocol):

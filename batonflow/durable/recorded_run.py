@@ -47,7 +47,7 @@ class Delivery:
         event: The event as data; None for a step that takes a collection.
         origins: Where its events come from.
         inputs: All events of a join or a collection.
-        stream: Number of the record that opened the fan-out it belongs to, 0 for none.
+        stream: Number of the record that opened the fan-out it belongs to, 0 outside of fan-outs.
         recoveries: How often handlers of failures ran before it.
         id: Its number in the run, once a record has told it.
         releases: For a collection: number of the record that opened the stream.

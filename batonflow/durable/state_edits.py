@@ -66,7 +66,7 @@ def _with(container: Any, names: list[str], value: Any, path: str) -> Any:
         try:
             changed[int(name)] = value
         except (ValueError, IndexError):
-            raise _refusal(path, f"{name!r} is no place in a list of {len(changed)}") from None
+            raise _refusal(path, f"{name!r} is not a place in a list of {len(changed)}") from None
         return changed
     raise _refusal(path, f"a value of type {type(container).__name__} has no part {name!r}")
 
@@ -75,7 +75,9 @@ def _with_field(model: BaseModel, name: str, value: Any, path: str) -> BaseModel
     cls = type(model)
     declared = name in cls.model_fields
     if name.startswith("_") or not (declared or cls.model_config.get("extra") == "allow"):
-        raise _refusal(path, f"{cls.__name__} has no field {name!r}; it has {', '.join(cls.model_fields) or 'none'}")
+        raise _refusal(
+            path, f"{cls.__name__} has no field {name!r}; it has {', '.join(cls.model_fields) or 'no field'}"
+        )
     changed = model.model_copy()
     if not declared:
         cast("dict[str, Any]", changed.__pydantic_extra__)[name] = value

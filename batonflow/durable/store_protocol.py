@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 LEASE_SECONDS = 15.0
-"""How long a run belongs to its owner without a sign of life, unless a store says otherwise."""
+"""Seconds that a run belongs to its owner without a renewal, unless a store says otherwise."""
 
 RunStatus = Literal["ready", "running", "waiting", "completed", "failed", "cancelled"]
 """``ready``: to be driven; ``running``: an owner drives it; ``waiting``: nothing to do until its inbox or a

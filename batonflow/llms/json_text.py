@@ -105,7 +105,7 @@ def _unescaped(text: str) -> str:
         one = found["one"]
         if one is not None:
             return _ESCAPED[one] if known or one in "\"'\\" else found[0]
-        # A single backslash that is no escape, as in C:\new\data, shows that the others are literal too.
+        # A single backslash that is not an escape, as in C:\new\data, shows that the others are literal too.
         return chr(int(found["two"] or found["four"] or found["eight"], 16)) if known else found[0]
 
     return _ESCAPE.sub(character, text)

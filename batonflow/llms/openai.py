@@ -172,7 +172,7 @@ async def _events(stream: Any, vendor: str) -> AsyncGenerator[StreamEvent, None]
 
 
 async def _within(seconds: float, chunks: AsyncIterator[Any]) -> Any:
-    """Return the next chunk after the stop reason, None when none arrives in time.
+    """Return the next chunk after the stop reason, None when it does not arrive in time.
 
     Some servers keep the connection open without sending more. The response is complete at this point.
     """

@@ -418,7 +418,7 @@ async def stream_pieces(
         output_cls: The class of the answer.
         messages: The conversation.
         options: Options of the call.
-        watched_calls: Opens a response with tools whose stream events can be watched; returns None if it has none.
+        watched_calls: Opens a response with tools whose stream events can be watched; returns None without one.
         stream: Whether to yield partial models.
         marks_end: Whether the last chunk of a stream is only a mark without content.
         template: The prompt, for traces.

@@ -56,7 +56,7 @@ class Parameter(NamedTuple):
     Args:
         name: Its name.
         annotation: Its type; Any if it is missing or cannot be evaluated.
-        default: Its default, ``inspect.Parameter.empty`` for none.
+        default: Its default, ``inspect.Parameter.empty`` without one.
         is_context: True if it takes the workflow's Context.
         unknown: The annotation, if it names a type that is not defined in the module of the function.
     """

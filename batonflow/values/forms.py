@@ -24,7 +24,7 @@ _WAYS_TO_WRITE = ("ser_json_bytes", "ser_json_temporal", "ser_json_timedelta")
 _WAYS_TO_READ = ("use_enum_values", "val_json_bytes", "val_temporal_unit")
 _ABSENT: Any = object()
 _FITS = "__batonflow_fits__"
-"""Where a model says of fields for which its own code writes and reads, which values come back."""
+"""The attribute with the checks of fields that a model's own code writes and reads."""
 
 OwnCheck = Callable[..., bool]
 

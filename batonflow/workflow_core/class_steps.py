@@ -22,8 +22,8 @@ class ClassSteps:
         entry: Events that start a run of it when it is attached to another workflow.
 
     Raises:
-        WorkflowValidationError: A step has the name of a method that the engine calls, or a method of a hook's name is
-            none.
+        WorkflowValidationError: A step has the name of a method that the engine calls, or a method has the
+            name of a hook and is not one.
     """
 
     __slots__ = ("_table", "cls", "entry", "free")

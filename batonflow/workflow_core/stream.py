@@ -24,7 +24,7 @@ ANOTHER_LOOP = "belongs to another event loop: await and stream its handler on t
 """The error of using a run on another loop; the subject of the sentence stands before it."""
 
 RING = 10_000
-"""How many internal notes are kept for readers that ask late."""
+"""The number of internal notes that are kept for late readers."""
 
 Note = tuple[int, float, str, str, int | str, Any, Any]
 """seq, ts, kind, step, worker, input, output; turned into an event only when read."""
@@ -35,7 +35,7 @@ NEVER = sys.maxsize
 """A number that no event has."""
 
 Origin = tuple[str, str, int]
-"""Where a streamed event comes from: step, path, number of the delivery."""
+"""The origin of a streamed event: step, path, number of the delivery."""
 
 Entry = tuple[int, float, str, str, int, Event]
 """A streamed event with its origin, in the order of ``StreamItem``'s fields."""

@@ -256,7 +256,7 @@ class Forgets(Echo):
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (Says(), r"Says\.take_step is no coroutine function: write it with `async def`"),
+        (Says(), r"Says\.take_step is not a coroutine function: write it with `async def`"),
         (Says(prefix="text"), r"Says\.take_step returned str, not an AgentOutput"),
         (Forgets(), r"Forgets\.finalize returned NoneType, not an AgentOutput"),
     ],
@@ -271,7 +271,7 @@ async def test_methods_of_one_s_own_that_return_something_else_are_named(made: E
 def test_a_structured_answer_is_an_object(kind: Any) -> None:
     form: Any = type("Numbers", (RootModel[kind],), {})
     for make in (FunctionAgent, lambda **options: AgentWorkflow(agents=[FunctionAgent(llm=None)], **options)):
-        with pytest.raises(ValueError, match="output_cls Numbers is no object in JSON"):
+        with pytest.raises(ValueError, match="output_cls Numbers is not an object in JSON"):
             make(output_cls=form)
     assert FunctionAgent(output_cls=RootModel[dict[str, int]]).output_cls is not None
 

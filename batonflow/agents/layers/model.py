@@ -92,7 +92,7 @@ async def output_of(running: Any, agent: Member, method: str) -> AgentOutput:
     """
     kind = type(agent).__name__
     if not inspect.isawaitable(running):
-        raise TypeError(f"{kind}.{method} is no coroutine function: write it with `async def`")
+        raise TypeError(f"{kind}.{method} is not a coroutine function: write it with `async def`")
     output = await running
     if not isinstance(output, AgentOutput):
         raise TypeError(f"{kind}.{method} returned {type(output).__name__}, not an AgentOutput")

@@ -134,7 +134,7 @@ class BaseMemory(BaseModel, ABC):
         """The memory of ``to_dict``.
 
         Raises:
-            ValidationError: The data are no such memory.
+            ValidationError: The data are not of such a memory.
         """
         return cls.model_validate({name: value for name, value in data.items() if name != "class_name"})
 

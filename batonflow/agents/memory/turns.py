@@ -54,7 +54,7 @@ def is_observation(message: ChatMessage) -> bool:
 
 
 def as_shown(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """The messages without the marks of observations, which are no vendor's business."""
+    """The messages without the marks of observations, which vendors do not know."""
     return [_unmarked(one) if _OBSERVATION in one.additional_kwargs else one for one in messages]
 
 

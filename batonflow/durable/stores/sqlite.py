@@ -56,7 +56,7 @@ __all__ = ["SQLiteStore"]
 T = TypeVar("T")
 
 PAGE = 500
-"""How many commits a subscriber reads at once."""
+"""The number of commits that a subscriber reads at once."""
 LOST_HINT_SECONDS = 1.0
 """After so long a subscriber looks for itself, as a hint may have been lost."""
 RETIRED_AT_ONCE = 20

@@ -439,9 +439,9 @@ def _check_known(prompts: PromptMixin, given: Mapping[str, object]) -> None:
         part, colon, _ = key.partition(":")
         if colon and part not in parts:
             raise ValueError(
-                f"Module {part} not found in {type(prompts).__name__}; its parts are {', '.join(parts) or 'none'}"
+                f"Module {part} not found in {type(prompts).__name__}; its parts: {', '.join(parts) or '-'}"
             )
         if key not in known:
             raise ValueError(
-                f"Prompt {key} not found in {type(prompts).__name__}; its prompts are {', '.join(known) or 'none'}"
+                f"Prompt {key} not found in {type(prompts).__name__}; its prompts: {', '.join(known) or '-'}"
             )

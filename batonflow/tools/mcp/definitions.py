@@ -134,5 +134,5 @@ def check_patterns(server: str, patterns: Iterable[str], names: Sequence[str]) -
         if not any(fnmatch.fnmatchcase(name, one) for name in names) and not set(one) & set("*?["):
             raise ToolDefinitionError(
                 f"MCP server {server!r} has no tool {one!r}, which allow, deny or requires_approval names. "
-                f"It has: {', '.join(names) or 'none'}"
+                f"It has: {', '.join(names) or 'no tools'}"
             )

@@ -28,7 +28,7 @@ __all__ = ["Ending"]
 logger = logger_named("batonflow.workflow_core")
 
 SECONDS_FOR_STRAGGLERS = 1.0
-"""How long a finished run waits for cancelled steps to end before it says that it is done."""
+"""Seconds that a finished run waits for cancelled steps to end."""
 
 
 class Ending:

@@ -215,7 +215,7 @@ class Timer(Protocol):
 
 
 Recoveries = dict[str, int]
-"""How often each ``@catch_error`` handler ran in the lineage of an event; shared, never changed in place."""
+"""Runs of each ``@catch_error`` handler in the lineage of an event; shared, never changed in place."""
 
 
 @dataclass(slots=True)

@@ -64,8 +64,8 @@ def test_what_is_read_is_a_copy() -> None:
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("nosuch", "Prompt nosuch not found in Writer; its prompts are draft, edit, writer:draft"),
-        ("nosuch:draft", "Module nosuch not found in Writer; its parts are writer"),
+        ("nosuch", "Prompt nosuch not found in Writer; its prompts: draft, edit, writer:draft"),
+        ("nosuch:draft", "Module nosuch not found in Writer; its parts: writer"),
         ("writer:nosuch", "Prompt writer:nosuch not found in Writer"),
     ],
 )

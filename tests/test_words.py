@@ -1,0 +1,48 @@
+"""The language of the source: docstrings, comments and errors in plain English, by rules that a program can check."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.house import comments, first_lines, modules, vague
+
+RULES = {
+    "write `is not a ...`": re.compile(r"(?<!here )\b(?:is|are|was) no (?!longer)[a-z]"),
+    "name the thing, or write None": re.compile(r"(?<![`\"'])\bnone\b(?![`\"'])"),
+}
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for module in modules().values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+                yield f"{module.name}:{getattr(node, 'lineno', 1)}", text
+
+
+def errors() -> Iterator[tuple[str, str]]:
+    """The texts of raised errors, with their places."""
+    for module in modules().values():
+        for node in ast.walk(module.tree):
+            for part in ast.walk(node) if isinstance(node, ast.Raise) else ():
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield f"{module.name}:{part.lineno}", part.value
+
+
+def test_first_lines_of_docstrings_are_imperatives_or_noun_phrases() -> None:
+    asks = re.compile(r"(?:What|Whether|Who|How|Where|Why)\b")
+    assert [f"{place}: {line}" for place, line in first_lines() if asks.match(line)] == []
+
+
+@pytest.mark.parametrize("texts", [docstrings, comments, errors])
+@pytest.mark.parametrize("advice", RULES)
+def test_a_rule_holds(advice: str, texts: type[Iterator[tuple[str, str]]]) -> None:
+    found = [(place, match) for place, text in texts() if (match := RULES[advice].search(text))]
+    assert [f"{place}: {match.string[max(0, match.start() - 40) : match.end() + 40]}" for place, match in found] == []
+
+
+def test_words_that_stand_for_nothing_in_particular_are_rare() -> None:
+    assert vague(first_lines())[0] <= 2
+    assert vague(comments())[0] <= 3
