@@ -36,7 +36,7 @@ test: $(VENV)/.test ## the tests (those that build packages are part of check)
 	$(call say,tests)
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "not packaging" $(ARGS)
 
-check: static test packaging contract ## everything that has to hold before a change goes in
+check: static test packaging contract house ## everything that has to hold before a change goes in
 	$(call say,all checks passed)
 
 static: lint types imports ## ruff, pyright, mypy and the layers
