@@ -84,9 +84,6 @@ class TeamOfOne(Team):
         self._given: list[Any] = []
         self._adapted: list[AsyncBaseTool] = []
 
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self  # the copy of the agent makes its own
-
     def settings(self) -> LoopSettings:
         """Return the settings of the loop."""
         agent = self.loop
@@ -230,11 +227,6 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     def __copy__(self) -> Self:
         other = super().__copy__()
-        object.__setattr__(other, "__batonflow_team__", TeamOfOne(other))
-        return other
-
-    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        other = super().__deepcopy__(memo)
         object.__setattr__(other, "__batonflow_team__", TeamOfOne(other))
         return other
 
