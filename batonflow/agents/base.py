@@ -84,9 +84,6 @@ class TeamOfOne(Team):
         self._given: list[Any] = []
         self._adapted: list[AsyncBaseTool] = []
 
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self  # the copy of the agent makes its own
-
     def settings(self) -> LoopSettings:
         """Return the settings of the loop."""
         agent = self.loop
@@ -107,7 +104,7 @@ class TeamOfOne(Team):
 
     def caller(self, agent: Any) -> CallTool | None:
         """Return the method of the user that calls the tools of an agent; None when it is not overridden."""
-        kind = cast("Any", type(agent))
+        kind: Any = agent.__class__
         if kind._call_tool is _CALL_TOOL and kind.call_one_tool is _CALL_ONE_TOOL and "_call_tool" not in vars(agent):
             return None
         return agent.call_one_tool
@@ -230,11 +227,6 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     def __copy__(self) -> Self:
         other = super().__copy__()
-        object.__setattr__(other, "__batonflow_team__", TeamOfOne(other))
-        return other
-
-    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        other = super().__deepcopy__(memo)
         object.__setattr__(other, "__batonflow_team__", TeamOfOne(other))
         return other
 
@@ -411,7 +403,8 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     async def get_tools(self, input_str: str | None = None) -> Sequence[AsyncBaseTool]:
         """Return the agent's tools, and the tools that the retriever finds for a text."""
-        adapted = cast("TeamOfOne", self.__batonflow_team__).adapted_tools()
+        team: Any = self.__batonflow_team__
+        adapted: list[AsyncBaseTool] = team.adapted_tools()
         if self.tool_retriever is None:
             return list(adapted)
         found: list[BaseTool] = await self.tool_retriever.aretrieve(input_str or "")

@@ -13,8 +13,7 @@ from batonflow.agents.budget import Budget, BudgetExceededError
 from batonflow.agents.events import AgentOutput, AgentWorkflowStartEvent, ToolCallResult
 from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handoff import Carried, HandoffTool, meant, refusal, targets
-from batonflow.agents.layers.limits import limits_for
-from batonflow.agents.layers.time_limit import within_time
+from batonflow.agents.layers.limits import limits_for, within_time
 from batonflow.agents.layers.usage import count_usage
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import (
@@ -293,7 +292,8 @@ class AgentWorkflow(AgentLoop, PromptMixin):
     def _get_handoff_tool(self, current_agent: Member) -> AsyncBaseTool | None:
         """Return the agent's handoff tool, made anew only when its texts have changed."""
         # The argument is called as programs of LlamaIndex that override this call it.
-        return cast("TeamOfMembers", self.__batonflow_team__).handoff_tool(current_agent)
+        team: Any = self.__batonflow_team__
+        return team.handoff_tool(current_agent)
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:
         return {
@@ -372,9 +372,10 @@ class TeamOfMembers(Team):
         """Return the method of the user that calls the tools of an agent; None when it is not overridden."""
         # Programs of LlamaIndex put guards around this method of a team; otherwise the member's own is asked.
         team: Any = self.loop
-        kind = cast("Any", type(team))
+        kind: Any = team.__class__
         replaced = kind._call_tool is not _call_tool or "_call_tool" in vars(team)
-        return team._call_tool if replaced else cast("Any", agent).__batonflow_team__.caller(agent)
+        member: Any = agent
+        return team._call_tool if replaced else member.__batonflow_team__.caller(member)
 
     def handoff_tool(self, agent: Member) -> AsyncBaseTool | None:
         """Return the agent's handoff tool, made anew only when its texts have changed."""
@@ -410,7 +411,7 @@ class TeamOfMembers(Team):
         chosen: str | None = await ctx.store.get("next_agent", default=None)
         if not chosen:
             return agent.name
-        if self.remembers_apart:
+        if self.loop.handoff_carries != "full":
             # Before anything is changed: a model makes the summary, which may fail, or be interrupted.
             task = await self._task(ctx, agent)
             await (await self.memory(ctx, self.loop.agents[chosen])).aput(task)
@@ -463,7 +464,7 @@ class TeamOfMembers(Team):
     async def memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:
         """Return the conversation as an agent knows it."""
         shared: Any = await ctx.store.get("memory")
-        if not self.remembers_apart:
+        if self.loop.handoff_carries == "full":
             return shared
         memories: dict[str, BaseMemory] = await ctx.store.get("memories", default={})
         if agent.name in memories:

@@ -7,8 +7,7 @@ from batonflow.agents.asking import with_reason
 from batonflow.agents.budget import BudgetExceededError
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult
 from batonflow.agents.invocation import refusal_output, result_of
-from batonflow.agents.layers.limits import limits_for
-from batonflow.agents.layers.time_limit import within_time
+from batonflow.agents.layers.limits import limits_for, within_time
 from batonflow.agents.layers.usage import count_usage
 from batonflow.agents.members import empty_output
 from batonflow.agents.prompts import NO_STEPS_LEFT

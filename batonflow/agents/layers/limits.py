@@ -1,12 +1,17 @@
 """Limits of a run: the budgets that hold now, and the keys of the state store for them."""
 
-from typing import Any
+import asyncio
+import inspect
+from collections.abc import Awaitable
+from typing import Any, TypeVar, cast
 
 from batonflow.agents.budget import Budget, Limits, ledger_of, payers
 from batonflow.agents.members import Member, Team
 from batonflow.workflow_core import Context
 
-__all__ = ["ARRIVED", "BUDGET_ANSWER", "LEDGER", "REFUSED", "TOOLS_RUN", "limits_for"]
+__all__ = ["ARRIVED", "BUDGET_ANSWER", "LEDGER", "REFUSED", "TOOLS_RUN", "limits_for", "within_time"]
+
+T = TypeVar("T")
 
 LEDGER = "ledger"
 """The key of the amounts that the run has spent, kept while a budget holds."""
@@ -41,3 +46,42 @@ async def limits_for(ctx: Context[Any], team: Team, agent: Member) -> Limits | N
         return None
     kept: dict[str, Any] = await ctx.store.get(LEDGER, default=None) or {}
     return Limits(ledger_of(ctx, kept), budgets, agent.name, agent.budget)
+
+
+async def within_time(running: Awaitable[T], limits: Limits | None) -> T:
+    """Await ``running``, and give it up when the time of the budgets is over.
+
+    Args:
+        running: A coroutine or future.
+        limits: The budgets that hold; None without budgets.
+
+    Raises:
+        BudgetExceededError: The time was over before the result.
+    """
+    if limits is None:
+        return await running
+    try:
+        limits.check_time()
+    except BaseException:
+        if inspect.iscoroutine(running):
+            running.close()
+        elif isinstance(running, asyncio.Future):
+            cast("asyncio.Future[Any]", running).cancel()
+        raise
+    loop = asyncio.get_running_loop()
+    limit = asyncio.timeout(None)
+
+    def set_clock() -> None:
+        left = limits.seconds_left()
+        if not limit.expired():
+            limit.reschedule(None if left is None else loop.time() + left)
+
+    try:
+        async with limit:
+            with limits.watched(set_clock):
+                set_clock()
+                return await running
+    except TimeoutError:
+        if limit.expired():
+            raise limits.out_of_time() from None
+        raise

@@ -7,8 +7,7 @@ from typing import Any
 
 from batonflow.agents.budget import BudgetExceededError, Limits
 from batonflow.agents.events import AgentOutput
-from batonflow.agents.layers.limits import BUDGET_ANSWER, LEDGER, limits_for
-from batonflow.agents.layers.time_limit import within_time
+from batonflow.agents.layers.limits import BUDGET_ANSWER, LEDGER, limits_for, within_time
 from batonflow.agents.layers.usage import count_usage
 from batonflow.agents.members import Member, Team, empty_output
 from batonflow.agents.memory import BaseMemory

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from batonflow.agents.approvals import OTHER_ARGUMENTS, approved_arguments
+from batonflow.agents.approvals import OTHER_ARGUMENTS, Agreed, approved_arguments
 from batonflow.agents.arguments import as_sent, digest_of
 from batonflow.agents.invocation import CallNext, ToolInvocation, refusal_output
 from batonflow.agents.layers.limits import LEDGER
@@ -52,21 +52,26 @@ async def record_outcome(invocation: ToolInvocation, call_next: CallNext) -> Too
     except UnknownOutcomeError as unknown:
         if policy.on_unknown == "fail":
             return refusal_output(call, TOOL_OUTCOME_UNKNOWN.format(tool_name=call.tool_name))
-        # Each time it is another question: the earlier answer was used up when the call began again.
-        question = f"{invocation.place}?" if unknown.times == 1 else f"{invocation.place}?{unknown.times}"
-        answer = await approved_arguments(
-            ctx,
-            invocation.tool,
-            invocation.arguments,
-            call=question,
-            tool_id=call.tool_id,
-            agent=invocation.agent.name,
-            reason="unknown_outcome",
-            problem=OTHER_ARGUMENTS if changed else None,
-        )
+        answer = await _ask_again(invocation, unknown.times, changed=changed)
         if isinstance(answer, str):
             return refusal_output(call, answer)
     return await ctx.effect(key, run_and_count, about=about, repeat=True)
+
+
+async def _ask_again(invocation: ToolInvocation, times: int, *, changed: bool) -> Agreed | str:
+    """Ask a person whether to make a call again that may have happened."""
+    # Each time it is another question: the earlier answer was used up when the call began again.
+    question = f"{invocation.place}?" if times == 1 else f"{invocation.place}?{times}"
+    return await approved_arguments(
+        invocation.ctx,
+        invocation.tool,
+        invocation.arguments,
+        call=question,
+        tool_id=invocation.call.tool_id,
+        agent=invocation.agent.name,
+        reason="unknown_outcome",
+        problem=OTHER_ARGUMENTS if changed else None,
+    )
 
 
 def _key(place: str) -> str:

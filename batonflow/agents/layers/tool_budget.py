@@ -4,8 +4,7 @@ from typing import Any
 
 from batonflow.agents.budget import BudgetExceededError
 from batonflow.agents.invocation import CallNext, ToolInvocation, refusal_output
-from batonflow.agents.layers.limits import BUDGET_ANSWER, LEDGER, REFUSED
-from batonflow.agents.layers.time_limit import within_time
+from batonflow.agents.layers.limits import BUDGET_ANSWER, LEDGER, REFUSED, within_time
 from batonflow.agents.prompts import BUDGET_CUT_OFF, BUDGET_USED_UP
 from batonflow.tools import ToolArgumentsError, ToolOutput
 

@@ -1,12 +1,13 @@
 """Deliberate bugs, one at a time, each of which would lose or double something; the crashes must find them all."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from batonflow.agents import calling
+from batonflow.agents import layers
+from batonflow.agents.invocation import CallNext, ToolInvocation
 from batonflow.durable import lease as driving
 from batonflow.durable.attempt_record import Segment
 from batonflow.durable.lease import Drive
@@ -137,11 +138,10 @@ def failures_are_not_counted(patch: pytest.MonkeyPatch) -> None:
 
 
 def tools_are_repeated_silently(patch: pytest.MonkeyPatch) -> None:
-    async def silently(*arguments: Any) -> ToolOutput:
-        run_tool: Callable[[], Awaitable[ToolOutput]] = arguments[-1]
-        return await run_tool()
+    async def silently(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
+        return await call_next(invocation)
 
-    patch.setattr(calling, "recorded", silently)
+    patch.setattr(layers, "record_outcome", silently)
 
 
 BUGS = [
