@@ -91,11 +91,11 @@ class AgentLoop(AgentRuns):
     @step
     async def run_agent_step(self, ctx: Context, ev: AgentSetup) -> AgentOutput:
         """Ask the model for one answer."""
-        team = self.__batonflow_team__
+        team, store = self.__batonflow_team__, ctx.store
         agent = team.member(ev.current_agent_name)
         memory = await team.memory(ctx, agent)
-        tools = await team.tools_for(agent, await ctx.store.get("user_msg_str", default=""))
-        tools = await with_read_result(ctx, agent, tools)
+        tools = await team.tools_for(agent, await store.get("user_msg_str", default=""))
+        tools = await with_read_result(store, agent, tools)
         output = await ask_model(ctx, team, agent, ev.input, tools, memory)
         ctx.write_event_to_stream(output)
         return output

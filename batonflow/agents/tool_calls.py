@@ -62,7 +62,7 @@ async def answer_call(ctx: Context[Any], team: Team, call: ToolCall) -> ToolCall
     """
     store, more = ctx.store, call.to_dict()
     agent = team.member(await store.get("current_agent_name", default=None))
-    tool = await _find_tool(ctx, team, agent, call.tool_name)
+    tool = await _find_tool(store, team, agent, call.tool_name)
     if isinstance(tool, ToolOutput):
         return result_of(call, tool, return_direct=False)
     direct = tool.metadata.return_direct
@@ -79,16 +79,18 @@ async def answer_call(ctx: Context[Any], team: Team, call: ToolCall) -> ToolCall
     return result_of(call, output, direct, invocation.reported, invocation.handle)
 
 
-async def perform(invocation: ToolInvocation) -> ToolOutput:
+async def perform(invocation: ToolInvocation, limited_by: Team | None = None) -> ToolOutput:
     """Pass a call through the layers around its tool.
 
     Args:
         invocation: The call; the layers change it.
+        limited_by: The team with the budget for it, if that is not the team of the call.
 
     Raises:
         BudgetExceededError: A budget that raises does not allow the call.
     """
-    limits = invocation.limits = await limits_for(invocation.ctx, invocation.team, invocation.agent)
+    limits = await limits_for(invocation.ctx, limited_by or invocation.team, invocation.agent)
+    invocation.limits = limits
     async with count_usage(invocation.ctx, invocation.agent.name, limits) as account:
         return await _chain(_layers_around(invocation, account.run))(invocation)
 
@@ -153,11 +155,11 @@ async def _call(invocation: ToolInvocation) -> ToolOutput:
         under_way.reset(token)
 
 
-async def _find_tool(ctx: Context[Any], team: Team, agent: Member, name: str) -> AsyncBaseTool | ToolOutput:
+async def _find_tool(store: Any, team: Team, agent: Member, name: str) -> AsyncBaseTool | ToolOutput:
     """Return the tool that a model names, or the output for an unknown name."""
     known: dict[str, None] = {}
     # In a restored run a retriever that found a tool for the message may find it only by the tool's name.
-    for text in (await ctx.store.get("user_msg_str", default=""), name):
+    for text in (await store.get("user_msg_str", default=""), name):
         for tool in await team.tools_for(agent, text if isinstance(text, str) else name):
             found = tool.metadata.get_name()
             if found == name or wire_name(found) == name:
@@ -165,20 +167,20 @@ async def _find_tool(ctx: Context[Any], team: Team, agent: Member, name: str) ->
             known[found] = None
         if agent.tool_retriever is None:
             break
-    if name == READ_RESULT and await ctx.store.get(LONG_RESULTS, default=None):
+    if name == READ_RESULT and await store.get(LONG_RESULTS, default=None):
         return read_result(agent.max_result_chars)
     return unknown_tool_output(name, {}, known)
 
 
-async def with_read_result(ctx: Context[Any], agent: Member, tools: Sequence[AsyncBaseTool]) -> Sequence[AsyncBaseTool]:
+async def with_read_result(store: Any, agent: Member, tools: Sequence[AsyncBaseTool]) -> Sequence[AsyncBaseTool]:
     """Return the tools for a model, with the one that reads on where a long result is kept.
 
     Args:
-        ctx: The run's context, inside a step.
+        store: The state of the run.
         agent: The agent that acts.
         tools: Its tools.
     """
-    kept = await ctx.store.get(LONG_RESULTS, default=None)
+    kept = await store.get(LONG_RESULTS, default=None)
     if not kept or any(tool.metadata.get_name() == READ_RESULT for tool in tools):
         return tools
     return [*tools, read_result(agent.max_result_chars)]
