@@ -16,6 +16,7 @@ budgets, guards and approvals are parts in ``layers``, which act at named points
 from typing import Any, ClassVar, cast
 
 from batonflow.agents import layers
+from batonflow.agents.early_stop import answer_early, refuse_calls
 from batonflow.agents.events import (
     AgentInput,
     AgentOutput,
@@ -115,7 +116,7 @@ class AgentLoop(AgentRuns):
             return None
         turn = Turn(ctx, team, agent, await team.memory(ctx, agent))
         if ev.get(OVER_BUDGET):
-            return await layers.answer_early(turn, BUDGET_EXCEEDED, over_budget=True)
+            return await answer_early(turn, BUDGET_EXCEEDED, over_budget=True)
         if not ev.tool_calls and not ev.retry_messages:
             words = await team.forgotten_handoff(ctx, agent, ev.response) if iterations < limit else None
             if words is None:
@@ -124,9 +125,9 @@ class AgentLoop(AgentRuns):
             return await turn.next_input()
         if iterations < limit:
             return await turn.next_input(more=ev.retry_messages)
-        await layers.refuse_calls(turn, ev.tool_calls)
+        await refuse_calls(turn, ev.tool_calls)
         if await store.get("early_stopping_method", default=agent.early_stopping_method) == "generate":
-            return await layers.answer_early(turn, EARLY_STOPPING.format(max_iterations=limit))
+            return await answer_early(turn, EARLY_STOPPING.format(max_iterations=limit))
         await agent.finalize(ctx, empty_output(agent), turn.memory)
         raise WorkflowRuntimeError(MAX_ITERATIONS_REACHED.format(max_iterations=limit))
 

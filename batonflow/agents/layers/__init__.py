@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from batonflow.agents.layers.approval import ask_person
     from batonflow.agents.layers.calls_allowed import count_call, refuse_used_up
-    from batonflow.agents.layers.early_stop import answer_early, refuse_calls
     from batonflow.agents.layers.form_guard import guard_form
     from batonflow.agents.layers.guards import block_input, block_output, blocked
     from batonflow.agents.layers.hooks import call_hooks
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from batonflow.agents.layers.unfinished import close_turn
 
 __all__ = [
-    "answer_early",
     "answer_over_budget",
     "ask_person",
     "block_input",
@@ -35,14 +33,12 @@ __all__ = [
     "make_writable",
     "native_form",
     "record_outcome",
-    "refuse_calls",
     "refuse_used_up",
     "structured_response",
     "with_shown_state",
 ]
 
 _LAZY = {
-    "answer_early": "early_stop",
     "answer_over_budget": "tool_budget",
     "ask_person": "approval",
     "block_input": "guards",
@@ -57,7 +53,6 @@ _LAZY = {
     "make_writable": "record",
     "native_form": "structured_output",
     "record_outcome": "record",
-    "refuse_calls": "early_stop",
     "refuse_used_up": "calls_allowed",
     "structured_response": "structured_output",
     "with_shown_state": "shown_state",
