@@ -371,9 +371,7 @@ async def _execute(agent: CodeActAgent, executor: Executor, ctx: Context[Any], c
 
     async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> tuple[ToolOutput, dict[str, Any]]:
         invocation = ToolInvocation(ctx, team, agent, tool, call, call.tool_id)
-        # The budget of a team does not limit the calls of code, only that of the run and of the agent.
-        output = await perform(invocation, limited_by=agent.__batonflow_team__)
-        return output, invocation.reported
+        return await perform(invocation), invocation.reported
 
     options = call_options()
     key: str = options.get("idempotency_key", "")

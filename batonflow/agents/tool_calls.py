@@ -79,18 +79,16 @@ async def answer_call(ctx: Context[Any], team: Team, call: ToolCall) -> ToolCall
     return result_of(call, output, direct, invocation.reported, invocation.handle)
 
 
-async def perform(invocation: ToolInvocation, limited_by: Team | None = None) -> ToolOutput:
+async def perform(invocation: ToolInvocation) -> ToolOutput:
     """Pass a call through the layers around its tool.
 
     Args:
         invocation: The call; the layers change it.
-        limited_by: The team with the budget for it, if that is not the team of the call.
 
     Raises:
         BudgetExceededError: A budget that raises does not allow the call.
     """
-    limits = await limits_for(invocation.ctx, limited_by or invocation.team, invocation.agent)
-    invocation.limits = limits
+    limits = invocation.limits = await limits_for(invocation.ctx, invocation.team, invocation.agent)
     async with count_usage(invocation.ctx, invocation.agent.name, limits) as account:
         return await _chain(_layers_around(invocation, account.run))(invocation)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from batonflow.agents import Budget, BudgetExceededError, CodeActAgent, FunctionAgent
+from batonflow.agents import AgentWorkflow, Budget, BudgetExceededError, CodeActAgent, FunctionAgent
 from batonflow.llms import ChatMessage, ScriptedLLM, track_usage
 from batonflow.tools import tool
 from batonflow.workflow_core import Context
@@ -55,6 +55,13 @@ async def test_a_snippet_counts_as_a_call_and_so_does_each_in_it() -> None:
     assert (str(output), RAN) == ("As far as I got.", ["a"])
     (call,) = output.tool_calls
     assert "used up (max_tool_calls=2)" in call.tool_output.content
+
+
+async def test_the_budget_of_a_team_holds_for_the_calls_of_code() -> None:
+    coder = agent(TWO, "As far as I got.", name="coder", description="Codes.", tools=[search])
+    team = AgentWorkflow([coder], budget=Budget(max_tool_calls=2, on_exceeded="answer"))
+    output = await team.run("Go.")
+    assert (str(output), RAN) == ("As far as I got.", ["a"])
 
 
 async def test_one_too_many_ends_the_run_whatever_the_code_makes_of_it() -> None:
