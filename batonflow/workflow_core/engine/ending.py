@@ -338,6 +338,11 @@ class Ending:
         self._run.stream.end()
         self._tell()
 
+    async def begun(self) -> None:
+        """Wait until the run has begun or was refused."""
+        if self._run.opening is not None:
+            await asyncio.wait({self._run.opening})
+
     async def wait(self) -> None:
         """Wait until the result is known and the steps' tasks have ended."""
         if self.resolved:

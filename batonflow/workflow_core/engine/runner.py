@@ -246,10 +246,10 @@ class Runner(LiveRun):
 
     def publish(self, event: Event, step: str, cause: int) -> None:
         """Put an event on the stream of this run and of the runs around it."""
-        ts = self.now()
-        self.stream.publish(event, ts, (step, self.path, cause))
+        ts, origin = self.now(), (step, self.path, cause)
+        self.stream.publish(event, ts, origin)
         if self.family is not None:
-            self.family.forward(event, ts, step, self.path, cause)
+            self.forward(event, ts, origin)
 
     def context_for(self, item: WorkItem) -> Any:
         """Return the context of the running attempt of ``item``; always the same object."""
