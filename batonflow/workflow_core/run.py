@@ -4,67 +4,21 @@ import asyncio
 import concurrent.futures
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from threading import get_ident
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from batonflow.workflow_core.engine.broker import Broker
-from batonflow.workflow_core.engine.ports import dump_run, load_run
+from batonflow.workflow_core.engine.ports import Ownership, Recorder, dump_run, load_run
 from batonflow.workflow_core.engine.runner import Runner
-from batonflow.workflow_core.engine.state import RETURNED, Causes, RunState, Waiter, WorkItem
+from batonflow.workflow_core.engine.state import RETURNED, Causes, RunState, Waiter, WorkItem, is_address
 from batonflow.workflow_core.errors import RunInterruptedError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.served_input import mark_input
 from batonflow.workflow_core.stream import Origin, StreamReader
 
-__all__ = ["AttachedRuns", "OpenQuestions", "Run"]
-
-
-class AttachedRuns(Protocol):
-    """The runs of the attached workflows of one run, and the way to the run around it."""
-
-    @property
-    def parent(self) -> Any: ...
-    @property
-    def children(self) -> Sequence[Any]: ...
-    @property
-    def finished(self) -> Sequence[Any]: ...
-    @property
-    def saved(self) -> Sequence[dict[str, Any]]: ...
-    @property
-    def counts(self) -> dict[str, int]: ...
-    def outlives(self) -> bool: ...
-    def keep_for_snapshot(self) -> None: ...
-    def cancel(self) -> None: ...
-    def ended(self) -> None: ...
-    def active(self) -> bool: ...
-    def expecting(self) -> bool: ...
-    def wake_around(self) -> None: ...
-    @property
-    def own_streamed(self) -> set[int]: ...
-    def offer(self, event: Event, causes: Causes) -> bool: ...
-    def attempt_over(self, item: WorkItem) -> None: ...
-    def restart(self) -> None: ...
-    def adopt(self, name: str, workflow: Any) -> None: ...
-    def description_of(self, run: Any) -> dict[str, Any] | None: ...
-    def check_target(self, event: Event, target: str) -> None: ...
-    def send_to(self, event: Event, target: str, causes: Causes) -> None: ...
-    def name_of(self, workflow: object) -> str | None: ...
-    def unfold(self) -> Sequence[Any]: ...
-    def streamed(self, event: Event) -> bool: ...
-    def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None: ...
-
-
-class OpenQuestions(Protocol):
-    """The questions to people of a tree of runs."""
-
-    def opened(self, run: Any, waiter: Waiter, asked: Event | None) -> None: ...
-    def answered_by(self, event: Event) -> int | None: ...
-    def attempt_failed(self, run: Any, item: WorkItem) -> None: ...
-    def person_answered(self, run: Any, event: Event) -> None: ...
-    def falls_asleep(self) -> None: ...
-    def wakes_up(self) -> None: ...
+__all__ = ["Run"]
 
 
 SECONDS_TO_LOOK = 1.0
@@ -437,6 +391,84 @@ class Run(Runner):
         if self._questions is not None:
             self._questions.wakes_up()
 
+    def record_with(self, drive: Ownership, recorder: Recorder) -> None:
+        """Record the run from here on."""
+        self.drive, self.recorder = drive, recorder
+        recorder.watch(self.cell)
+
+    def open(self, event: Event | None, causes: Causes, *, then: Event | None = None) -> None:
+        """Begin, as the store has the run now, and deliver the events that came before.
+
+        Args:
+            event: The run starts with it; a restored run goes on without one.
+            causes: Of the event.
+            then: Another event to send when the run goes on.
+        """
+        held, self.early = self.early or [], None
+        if self.ending.done:  # cancelled before it began
+            self.record_end()
+        else:
+            self.workflow.__batonflow__.turns.launch(self, event, None, causes)
+            for sent, target, path in held:
+                if path or is_address(target):
+                    self.send_to(sent, path, target)
+                else:
+                    self.when_taken(sent, partial(self.send, sent, target, None))
+        if then is not None:
+            self.send(then, None, None)
+
+    def record_end(self) -> None:
+        """Record that the run ended while the store did not hear it, unless the run goes on elsewhere."""
+        event = self.ending.event
+        if self.recorder is not None and event is not None and not isinstance(self.ending.error, RunInterruptedError):
+            self.recorder.ended(event, self.stream.seq)
+
+    def take_result(self, event: StopEvent, seq: int) -> None:
+        """Take the result of a run that was over before.
+
+        Args:
+            event: It ended the run.
+            seq: The place of the event in the stream.
+        """
+        self.silence()
+        self.early = None
+        self.stream.begins = self.stream.seq = seq
+        self.publish(event, "", 0)
+        self.ending.restore(event)
+
+    def begin_release(self) -> bool:
+        """Hold events from here on, so that the run can leave memory; False when something goes on or is coming."""
+        # An answer may have come that no step has been given yet.
+        coming = bool(self._late) or any(inner.undelivered() for inner in self.inside())
+        if not self.awaits_people() or coming or self.ending.over:
+            return False
+        self.early = []  # from here on it takes no part in anything
+        self.waiting.disarm()
+        return True
+
+    def end_release(self, left: Callable[[], None] | None, *, goes_on: bool) -> None:
+        """Leave memory, or go on, and deliver the events that came meanwhile.
+
+        Args:
+            left: Called when the store has taken the run; None when something came for it.
+            goes_on: Tells whether a run that was not taken still belongs to this process.
+        """
+        held, self.early = self.early or [], None
+        if isinstance(self.ending.error, RunInterruptedError):
+            return
+        if left is not None:
+            left()
+            self.sleep()
+        if self.ending.done and left is not None:  # cancelled meanwhile, or out of time
+            self.rouse()  # it is recorded as soon as the run is back
+        elif self.ending.done:
+            self.record_end()
+        else:
+            if left is None and goes_on:
+                self.waiting.rearm()
+            for event, target, path in held:
+                (self.at(path) or self).send(event, target, None)
+
     def sleep(self) -> None:
         """Leave memory: the store has everything. Waiting steps are dropped, and begin again after ``wake``."""
         tasks = [item.task for item in self.state.items.values() if item.task]
@@ -521,11 +553,6 @@ class Run(Runner):
             return taker is not None and taker.reaches(event)
 
         self._when(ready, lambda: (self.at(path) or self).send(event, target, None))
-
-    @property
-    def has_late(self) -> bool:
-        """Tell whether an event waits for a step that is not restored yet."""
-        return bool(self._late)
 
     def look_at_late(self) -> None:
         """Deliver held events that a restored step or child run now takes."""

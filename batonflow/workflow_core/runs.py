@@ -11,7 +11,7 @@ from batonflow.workflow_core.engine.state import RunState, WorkItem
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.questions import Questions
-from batonflow.workflow_core.run import AttachedRuns, OpenQuestions, Run
+from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.served_input import input_is_served, mark_input
 
 __all__ = ["WorkflowRun", "new_run"]
@@ -26,11 +26,11 @@ class WorkflowRun(Run):
         """Make the context of an attempt."""
         return Context.for_step(self, item)
 
-    def make_child_runs(self, parent: AttachedRuns | None) -> Family:
+    def make_child_runs(self, parent: Family | None) -> Family:
         """Make the place of this run in the tree."""
-        return Family(self, cast("Family | None", parent), _inner_run)
+        return Family(self, parent, _inner_run)
 
-    def make_questions(self) -> OpenQuestions:
+    def make_questions(self) -> Questions:
         """Make the questions of the tree."""
         return Questions(self)
 

@@ -59,6 +59,8 @@ def wait_for(
     Raises:
         TypeError: An argument is not what it has to be; the text names it.
     """
+    kind: Any = event_type
+    required: dict[str, Any] = requirements or {}
     wrong: tuple[str, object] | None = None
     if not (isinstance(event_type, type) and issubclass(event_type, Event)):
         wrong = "event_type= takes the class of the event to wait for", cast("object", event_type)
@@ -70,7 +72,7 @@ def wait_for(
         wrong = "timeout= takes seconds, 0 or more, or None", timeout
     if wrong is not None:
         raise TypeError(f"wait_for_event(): {wrong[0]}, got {wrong[1]!r}")
-    return run.waiting.wait(item, event_type, waiter_event, waiter_id, requirements or {}, timeout)
+    return run.waiting.wait(item, kind, waiter_event, waiter_id, required, timeout)
 
 
 # --- collecting -------------------------------------------------------------------------------------------------------
