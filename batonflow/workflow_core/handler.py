@@ -2,17 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from batonflow import workflow_core
 from batonflow.workflow_core.compat.handler import EarlierHandler
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.counts import ExecutionCounts
 from batonflow.workflow_core.engine.ports import execution_svg
 from batonflow.workflow_core.errors import WorkflowCancelledByUser
 from batonflow.workflow_core.events import Event, StopEvent
-from batonflow.workflow_core.inputs import InputReader, InputRequest, requests_of
 from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.stream import EventIterator, StreamItem, StreamReader
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.inputs import InputRequest
 
 __all__ = ["WorkflowHandler"]
 
@@ -183,7 +186,7 @@ class WorkflowHandler(EarlierHandler):
         """
         return self._run.reader(after, internal=internal, stored=True)
 
-    def inputs(self) -> AsyncIterator[InputRequest]:
+    def inputs(self) -> "AsyncIterator[InputRequest]":
         """Read the questions to people, also of child runs: the open ones, then new ones, to the end of the run.
 
         Any number of readers; each gets a question once, unless it was answered before. Independent of
@@ -193,11 +196,11 @@ class WorkflowHandler(EarlierHandler):
             >>> async for request in handler.inputs():
             ...     request.respond(response=input(request.event.prefix))
         """
-        return InputReader(self._run)
+        return workflow_core.inputs.InputReader(self._run)
 
-    def open_inputs(self) -> list[InputRequest]:
+    def open_inputs(self) -> "list[InputRequest]":
         """The questions to people that stand open now."""
-        return requests_of(self._run)
+        return workflow_core.inputs.requests_of(self._run)
 
     async def cancel_run(self, *, timeout: float = 5.0) -> None:
         """Cancel the run and wait until its steps have ended; never raises. ``ctx.to_dict()`` remains resumable.

@@ -1,18 +1,21 @@
 """The assembly of runs: new ones, and runs that a context or a snapshot carries on."""
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from batonflow import workflow_core
 from batonflow.clock import current_source
-from batonflow.workflow_core.child_runs import Family
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.context.state_store import StateCell
 from batonflow.workflow_core.engine.ports import load_run, stepwise_run
 from batonflow.workflow_core.engine.state import RunState, WorkItem
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.options import AnyWorkflow
-from batonflow.workflow_core.questions import Questions
 from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.served_input import input_is_served, mark_input
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.child_runs import Family
+    from batonflow.workflow_core.questions import Questions
 
 __all__ = ["WorkflowRun", "new_run"]
 
@@ -26,13 +29,13 @@ class WorkflowRun(Run):
         """Make the context of an attempt."""
         return Context.for_step(self, item)
 
-    def make_child_runs(self, parent: Family | None) -> Family:
+    def make_child_runs(self, parent: "Family | None") -> "Family":
         """Make the place of this run in the tree."""
-        return Family(self, parent, _inner_run)
+        return workflow_core.child_runs.Family(self, parent, _inner_run)
 
-    def make_questions(self) -> Questions:
+    def make_questions(self) -> "Questions":
         """Make the questions of the tree."""
-        return Questions(self)
+        return workflow_core.questions.Questions(self)
 
 
 def new_run(workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None, *, stepwise: bool = False) -> Run:
@@ -73,7 +76,7 @@ def new_run(workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None,
 
 def _inner_run(
     workflow: AnyWorkflow,
-    parent: Family,
+    parent: "Family",
     own_name: str,
     *,
     payload: dict[str, Any] | None = None,

@@ -22,7 +22,6 @@ from batonflow.workflow_core import (
     StopEvent,
     Workflow,
     catch_error,
-    durable,
     step,
 )
 from batonflow.workflow_core.errors import (
@@ -400,7 +399,7 @@ class TestTakingUp:
         await handler.started()
         await handler.interrupt()
         with monkeypatch.context() as patched:
-            patched.setattr(durable, "restore", _fails)
+            patched.setattr(opening, "restore", _fails)
             with pytest.raises(RuntimeError, match="no way"):
                 await flow.resume("r")
         assert (await kept.info("r")).owner is None

@@ -34,9 +34,14 @@ _HOMES = {
     "StateStore": "batonflow.workflow_core.context.state_store",
 }
 
+_LATE_MODULES = {"collecting", "once", "state_lock"}
+"""Modules that most runs do not need."""
+
 
 def __getattr__(name: str) -> Any:
     # Parts of the engine lie between the modules of this package, so each is loaded at its first use.
+    if name in _LATE_MODULES:
+        return import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -12,9 +12,8 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar as DefaultTypeVar
 
 from batonflow.values.serializers import BaseSerializer
+from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.compat.context import EarlierContext
-from batonflow.workflow_core.context.collecting import collect, current_context, retry_info, wait_for
-from batonflow.workflow_core.context.once import run_effect, run_once
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
 from batonflow.workflow_core.engine.ports import dump_run, load_run
 from batonflow.workflow_core.engine.state import RunState, WorkItem
@@ -99,7 +98,7 @@ class Context(EarlierContext, Generic[StateT]):
         Raises:
             WorkflowRuntimeError: No step is running here.
         """
-        return current_context()
+        return parts.collecting.current_context()
 
     # --- faces --------------------------------------------------------------------------------------------------------
 
@@ -279,7 +278,7 @@ class Context(EarlierContext, Generic[StateT]):
             ...     return None
         """
         run, item = self._in_step("collect_events")
-        return collect(run, item, ev, expected, buffer_id or "default")
+        return parts.collecting.collect(run, item, ev, expected, buffer_id or "default")
 
     async def wait_for_event(
         self,
@@ -307,7 +306,7 @@ class Context(EarlierContext, Generic[StateT]):
             >>> answer = await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent(prefix="Sure?"))
         """
         run, item = self._in_step("wait_for_event")
-        found = await wait_for(run, item, event_type, waiter_event, waiter_id, requirements, timeout)
+        found = await parts.collecting.wait_for(run, item, event_type, waiter_event, waiter_id, requirements, timeout)
         return cast("EventT", found)
 
     async def once(self, key: str, fn: Callable[..., T | Awaitable[T]], *args: Any) -> T:
@@ -329,7 +328,7 @@ class Context(EarlierContext, Generic[StateT]):
             >>> receipt = await ctx.once("charge", shop.charge, order.id)
         """
         run, item = self._in_step("once")
-        return cast("T", await run_once(run, item, key, fn, args))
+        return cast("T", await parts.once.run_once(run, item, key, fn, args))
 
     async def effect(
         self, key: str, fn: Callable[..., T | Awaitable[T]], *args: Any, about: Any = None, repeat: bool = False
@@ -355,12 +354,12 @@ class Context(EarlierContext, Generic[StateT]):
             >>> await ctx.effect("send", mail.send, letter, about={"to": letter.to})
         """
         run, item = self._in_step("effect")
-        return cast("T", await run_effect(run, item, key, fn, args, about=about, repeat=repeat))
+        return cast("T", await parts.once.run_effect(run, item, key, fn, args, about=about, repeat=repeat))
 
     def retry_info(self) -> RetryInfo:
         """Return the earlier failures of this delivery; zeros on the first attempt."""
         run, item = self._in_step("retry_info")
-        return retry_info(run, item)
+        return parts.collecting.retry_info(run, item)
 
     # --- the handler's side -------------------------------------------------------------------------------------------
 

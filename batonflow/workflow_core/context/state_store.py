@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from batonflow import values as forms_of_values
 from batonflow.user_warnings import warn_user
 from batonflow.values.serializers import BaseSerializer, is_plain
-from batonflow.workflow_core.context.state_lock import StateLock
+from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.state_paths import (
     DELETED,
     MISSING,
@@ -42,6 +42,9 @@ __all__ = [
     "new_state",
 ]
 
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.context.state_lock import StateLock
 
 StateT = TypeVar("StateT", bound=BaseModel)
 T = TypeVar("T")
@@ -126,7 +129,7 @@ class StateCell:
         lock = self.edit_lock
         if lock is None:
             with _making_lock:
-                lock = self.edit_lock = self.edit_lock or StateLock()
+                lock = self.edit_lock = self.edit_lock or parts.state_lock.StateLock()
         return lock
 
     @property
