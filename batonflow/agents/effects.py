@@ -15,7 +15,7 @@ from batonflow.workflow_core.errors import UnknownOutcomeError
 
 __all__ = ["is_begun", "is_recorded", "recorded", "writable", "writable_value"]
 
-in_words = at_first_use("batonflow.workflow_core.telling", "in_words")
+in_words = at_first_use("batonflow.workflow_core.state_data", "in_words")
 
 
 class _Named(Protocol):

@@ -139,13 +139,7 @@ _HOME_OF = {
 }
 
 
-_LATE_MODULES = {"child_runs", "inputs", "problems", "questions"}
-"""Modules that most runs do not need."""
-
-
 def __getattr__(name: str) -> Any:
-    if name in _LATE_MODULES:
-        return import_module(f"{__name__}.{name}")
     if name in _HOME_OF:
         value = globals()[name] = getattr(import_module(f"batonflow.{_HOME_OF[name]}"), name)
         return value

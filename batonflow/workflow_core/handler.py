@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Generator
 from typing import TYPE_CHECKING, Any
 
-from batonflow import workflow_core
-from batonflow.workflow_core.compat.handler import EarlierHandler
+from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.counts import ExecutionCounts
+from batonflow.workflow_core.earlier import EarlierHandler
 from batonflow.workflow_core.engine.ports import execution_svg
 from batonflow.workflow_core.errors import WorkflowCancelledByUser
 from batonflow.workflow_core.events import Event, StopEvent
@@ -196,11 +196,11 @@ class WorkflowHandler(EarlierHandler):
             >>> async for request in handler.inputs():
             ...     request.respond(response=input(request.event.prefix))
         """
-        return workflow_core.inputs.InputReader(self._run)
+        return parts.inputs.InputReader(self._run)
 
     def open_inputs(self) -> "list[InputRequest]":
         """The questions to people that stand open now."""
-        return workflow_core.inputs.requests_of(self._run)
+        return parts.inputs.requests_of(self._run)
 
     async def cancel_run(self, *, timeout: float = 5.0) -> None:
         """Cancel the run and wait until its steps have ended; never raises. ``ctx.to_dict()`` remains resumable.

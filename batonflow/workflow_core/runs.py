@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any, cast
 
-from batonflow import workflow_core
 from batonflow.clock import current_source
+from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.context.state_store import StateCell
 from batonflow.workflow_core.engine.ports import load_run, stepwise_run
@@ -31,11 +31,11 @@ class WorkflowRun(Run):
 
     def make_child_runs(self, parent: "Family | None") -> "Family":
         """Make the place of this run in the tree."""
-        return workflow_core.child_runs.Family(self, parent, _inner_run)
+        return parts.child_runs.Family(self, parent, _inner_run)
 
     def make_questions(self) -> "Questions":
         """Make the questions of the tree."""
-        return workflow_core.questions.Questions(self)
+        return parts.questions.Questions(self)
 
 
 def new_run(workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None, *, stepwise: bool = False) -> Run:

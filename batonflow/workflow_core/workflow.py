@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from batonflow import workflow_core
 from batonflow.bridge import run_on_background_loop
 from batonflow.instrumentation.logs import logger_named
 from batonflow.values.serializers import BaseSerializer
+from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.class_steps import ClassSteps, steps_of
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.engine.ports import RunStoreLike, open_keeper, workflow_svg
@@ -25,6 +25,7 @@ from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.options import NotInitialized, Options, ParentStop, Upcaster, option, shown
 from batonflow.workflow_core.plugins import BasicRuntime
+from batonflow.workflow_core.problems import close_to_fields, in_words_with_hints
 from batonflow.workflow_core.resource import ResourceManager
 from batonflow.workflow_core.routing import StepTable
 from batonflow.workflow_core.runs import new_run
@@ -424,19 +425,19 @@ def _start_event(workflow: Workflow, given: StartEvent | None, kwargs: dict[str,
     try:
         event = cls(**kwargs)
     except ValidationError as error:
-        problems = workflow_core.problems.in_words_with_hints(error, cls, kwargs)
+        problems = in_words_with_hints(error, cls, kwargs)
         missing = [str(one["loc"][0]) for one in error.errors(include_url=False) if one["type"] == "missing"]
         remedy = f". Give run() the arguments {', '.join(f'{name}=...' for name in missing)}" if missing else ""
         raise WorkflowRuntimeError(
             f"Failed creating a start event of type {cls.__name__}: {problems}{remedy}"
         ) from error
-    if event.__pydantic_extra__ and cls.__pydantic_fields__ and (said := workflow_core.problems.close_to_fields(event)):
+    if event.__pydantic_extra__ and cls.__pydantic_fields__ and (said := close_to_fields(event)):
         logger.warning("run() keeps data beside the fields of the start event: %s", said)
     return event
 
 
 def _say_when_asked(handler: WorkflowHandler) -> Coroutine[Any, Any, None]:
-    return workflow_core.inputs.say_when_asked(handler)
+    return parts.inputs.say_when_asked(handler)
 
 
 def _loop_of_parent(workflow: Workflow) -> asyncio.AbstractEventLoop | None:

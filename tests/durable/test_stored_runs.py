@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from pydantic import BaseModel
 
+from batonflow.durable import opening
 from batonflow.durable.store_protocol import StoredCommit
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.durable.stores.sqlite import SQLiteStore

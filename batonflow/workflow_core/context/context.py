@@ -13,8 +13,8 @@ from typing_extensions import TypeVar as DefaultTypeVar
 
 from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core import context as parts
-from batonflow.workflow_core.compat.context import EarlierContext
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
+from batonflow.workflow_core.earlier import EarlierContext
 from batonflow.workflow_core.engine.ports import dump_run, load_run
 from batonflow.workflow_core.engine.state import RunState, WorkItem
 from batonflow.workflow_core.errors import ContextStateError, WorkflowCancelledByUser

@@ -43,8 +43,7 @@ from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StopEv
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
 from batonflow.workflow_core.run import Run
-from batonflow.workflow_core.state_data import as_declared, dump_state, load_state
-from batonflow.workflow_core.telling import written
+from batonflow.workflow_core.state_data import as_declared, dump_state, load_state, written
 
 __all__ = ["LoadedRun", "dump_run", "load_run"]
 

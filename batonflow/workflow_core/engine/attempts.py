@@ -5,10 +5,9 @@ from functools import partial
 from typing import Any
 
 from batonflow.threads import call_in_thread
-from batonflow.workflow_core.engine.commands import Answered, Command, Finish, GaveUp, Recovered
 from batonflow.workflow_core.engine.ports import LiveRun, Recorder
 from batonflow.workflow_core.engine.state import RETURNED, Causes, WorkItem
-from batonflow.workflow_core.engine.ticks import StepFailed, StepReturned
+from batonflow.workflow_core.engine.ticks import Answered, Command, Finish, GaveUp, Recovered, StepFailed, StepReturned
 from batonflow.workflow_core.errors import StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow

@@ -4,10 +4,9 @@ import asyncio
 from typing import Any
 
 from batonflow.instrumentation.logs import logger_named
-from batonflow.workflow_core.engine.commands import Finish
 from batonflow.workflow_core.engine.ports import LiveRun
 from batonflow.workflow_core.engine.state import Waiter, WorkItem, current_item
-from batonflow.workflow_core.engine.ticks import RunEnded
+from batonflow.workflow_core.engine.ticks import Finish, RunEnded
 from batonflow.workflow_core.errors import (
     RunInterruptedError,
     WorkflowCancelledByUser,

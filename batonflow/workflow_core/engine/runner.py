@@ -25,23 +25,6 @@ from batonflow.threads import name_callers_by
 from batonflow.values.names import qualified_name
 from batonflow.workflow_core.engine.attempts import call_step, record_outcome, record_wait, verdict, was_returned
 from batonflow.workflow_core.engine.broker import Broker
-from batonflow.workflow_core.engine.commands import (
-    Answered,
-    Command,
-    Enqueued,
-    Finish,
-    GaveUp,
-    Idle,
-    PersonAnswered,
-    Publish,
-    Recovered,
-    ResumeWait,
-    SetRetryTimer,
-    Stalled,
-    StartStep,
-    Unrouted,
-    Warn,
-)
 from batonflow.workflow_core.engine.ending import Ending
 from batonflow.workflow_core.engine.ports import (
     Clock,
@@ -60,7 +43,29 @@ from batonflow.workflow_core.engine.state import (
     is_address,
     run_in_words,
 )
-from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
+from batonflow.workflow_core.engine.ticks import (
+    Answered,
+    Command,
+    Enqueued,
+    EventArrived,
+    Finish,
+    GaveUp,
+    Idle,
+    PersonAnswered,
+    Publish,
+    Recovered,
+    ResumeWait,
+    RetryDue,
+    RunIdle,
+    SetRetryTimer,
+    Stalled,
+    StartStep,
+    StepFailed,
+    StepReturned,
+    Tick,
+    Unrouted,
+    Warn,
+)
 from batonflow.workflow_core.engine.waiting import Waiting
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent

@@ -12,11 +12,15 @@ from hypothesis import strategies as st
 
 from batonflow.workflow_core.context.collecting import collect
 from batonflow.workflow_core.engine.broker import Broker
-from batonflow.workflow_core.engine.commands import Command, Finish, ResumeWait, SetRetryTimer, StartStep
 from batonflow.workflow_core.engine.state import RunState, Waiter, WorkItem
 from batonflow.workflow_core.engine.ticks import (
+    Command,
     EventArrived,
+    Finish,
+    ResumeWait,
     RetryDue,
+    SetRetryTimer,
+    StartStep,
     StepFailed,
     StepReturned,
     Tick,
