@@ -12,7 +12,6 @@ from batonflow.bridge import run_on_background_loop
 from batonflow.instrumentation.logs import logger_named
 from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core import context as parts
-from batonflow.workflow_core.class_steps import ClassSteps, steps_of
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.engine.ports import RunStoreLike, open_keeper, workflow_svg
 from batonflow.workflow_core.engine.state import RunState, current_item
@@ -27,7 +26,7 @@ from batonflow.workflow_core.options import NotInitialized, Options, ParentStop,
 from batonflow.workflow_core.plugins import BasicRuntime
 from batonflow.workflow_core.problems import close_to_fields, in_words_with_hints
 from batonflow.workflow_core.resource import ResourceManager
-from batonflow.workflow_core.routing import StepTable
+from batonflow.workflow_core.routing import ClassSteps, StepTable, steps_of
 from batonflow.workflow_core.runs import new_run
 from batonflow.workflow_core.step import WorkflowGraphCheck
 from batonflow.workflow_core.stored_runs import StoredRuns, check_context, check_run_id

@@ -14,22 +14,25 @@ from batonflow import values as forms_of_values
 from batonflow.user_warnings import warn_user
 from batonflow.values.serializers import BaseSerializer, is_plain
 from batonflow.workflow_core import context as parts
-from batonflow.workflow_core.context.state_paths import (
+from batonflow.workflow_core.engine.ports import Recorder
+from batonflow.workflow_core.engine.state import WorkItem
+from batonflow.workflow_core.errors import ContextSerdeError, ContextStateError, StateOutsideContextWarning
+from batonflow.workflow_core.events import DictLikeModel
+from batonflow.workflow_core.routing import StepSpec
+from batonflow.workflow_core.state_data import (
     DELETED,
     MISSING,
+    DictState,
+    UnserializableKeyWarning,
     check_path,
+    dump_state,
+    load_state,
     no_path,
     read_part,
     segments_of,
     write_into,
     write_part,
 )
-from batonflow.workflow_core.engine.ports import Recorder
-from batonflow.workflow_core.engine.state import WorkItem
-from batonflow.workflow_core.errors import ContextSerdeError, ContextStateError, StateOutsideContextWarning
-from batonflow.workflow_core.events import DictLikeModel
-from batonflow.workflow_core.routing import StepSpec
-from batonflow.workflow_core.state_data import DictState, UnserializableKeyWarning, dump_state, load_state
 
 __all__ = [
     "IMMUTABLE",

@@ -23,7 +23,14 @@ from batonflow.clock import current_source
 from batonflow.instrumentation import get_dispatcher
 from batonflow.threads import name_callers_by
 from batonflow.values.names import qualified_name
-from batonflow.workflow_core.engine.attempts import call_step, record_outcome, record_wait, verdict, was_returned
+from batonflow.workflow_core.engine.attempts import (
+    Waiting,
+    call_step,
+    record_outcome,
+    record_wait,
+    verdict,
+    was_returned,
+)
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.ending import Ending
 from batonflow.workflow_core.engine.ports import (
@@ -66,7 +73,6 @@ from batonflow.workflow_core.engine.ticks import (
     Unrouted,
     Warn,
 )
-from batonflow.workflow_core.engine.waiting import Waiting
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.options import AnyWorkflow
