@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from batonflow.durable.codec import Codec
-from batonflow.values.marks import NotWritable
+from batonflow.values.names import NotWritable
 from batonflow.values.serializers import JsonSerializer, as_json, read_json
 from batonflow.values.unmarked import alike
 from batonflow.workflow_core.errors import StoreError

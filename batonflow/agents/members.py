@@ -21,8 +21,8 @@ from batonflow.llms.prompts.base import placeholders
 from batonflow.tools import AsyncBaseTool, ToolOutput
 from batonflow.user_warnings import warn_user
 from batonflow.workflow_core import Context
-from batonflow.workflow_core.amounts import is_whole
 from batonflow.workflow_core.context import DictState, InMemoryStateStore
+from batonflow.workflow_core.types import is_whole
 
 __all__ = [
     "CALLED",

@@ -1,11 +1,18 @@
-"""Runs at rest: the state and the waits of a run as its records leave it."""
+"""Runs at rest: the state, the waits and the open questions of a run as its records leave it."""
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from batonflow.durable.history import no_such_run
-from batonflow.durable.lifecycle import folded, known_run, restore
-from batonflow.workflow_core.context.state_store import StateCell
+from batonflow.durable.live_runs import known_run
+from batonflow.durable.recorded_run import Fold
+from batonflow.durable.recovery import add_commit, fold_of, snapshot_of
+from batonflow.durable.store_protocol import Loaded
+from batonflow.values.serializers import read_json
+from batonflow.workflow_core.context.snapshot import load_run
+from batonflow.workflow_core.context.state_store import StateCell, lacks_default
 from batonflow.workflow_core.engine.state import RunState
+from batonflow.workflow_core.errors import ContextSerdeError, ReplayIncompatible
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest, open_requests
 from batonflow.workflow_core.options import AnyWorkflow
@@ -15,7 +22,51 @@ from batonflow.workflow_core.runs import WorkflowRun
 if TYPE_CHECKING:
     from batonflow.durable.store_protocol import RunStore
 
-__all__ = ["awaited_events", "awaited_events_of", "open_inputs_of", "run_at_rest"]
+__all__ = [
+    "awaited_events", "awaited_events_of", "folded", "open_inputs_of", "repeat_questions", "restore", "run_at_rest",
+    "run_of",
+]  # fmt: skip
+
+
+def folded(workflow: AnyWorkflow, loaded: Loaded) -> Fold:
+    """Fold the records of a run.
+
+    Raises:
+        ReplayIncompatible: The code of the workflow does not fit them any more.
+    """
+    fold = Fold(workflow)
+    upcast = workflow.__batonflow__.upcaster(loaded.info.version)
+    if loaded.snapshot is not None:
+        fold = fold_of(workflow, read_json(loaded.snapshot[1]))
+    for commit in loaded.commits:
+        body = read_json(commit.body)
+        records = body["r"] if upcast is None else [upcast(record) for record in body["r"]]
+        add_commit(fold, records, body["e"])
+    return fold
+
+
+def restore(run: Run, fold: Fold) -> None:
+    """Bring a run to where the records leave it."""
+    workflow = run.workflow
+    try:
+        loaded = load_run(workflow, snapshot_of(fold, run.state.run_id), workflow.__batonflow__.serializer)
+        run.adopt(loaded)
+    except ContextSerdeError as error:
+        if lacks_default(error.__cause__):  # the records are as they should be
+            text = f"Run {run.state.run_id!r} cannot go on with {type(workflow).__name__}: {error}"
+            raise ReplayIncompatible(f"{text}. Give new fields of a state a default") from error
+        raise ReplayIncompatible(
+            f"The records of run {run.state.run_id!r} do not fit {type(workflow).__name__} any more: {error}. Restore "
+            "what they need, or translate old records with Workflow(version=..., upcasters=...)"
+        ) from error
+
+
+def run_of(workflow: AnyWorkflow, run_id: str, fold: Fold) -> Run:
+    """Return a run that never begins, as the records leave it, without its child runs."""
+    steps = workflow.__batonflow__.steps
+    run = WorkflowRun(workflow, RunState(run_id, steps.table), StateCell(steps.state_type))
+    restore(run, fold)
+    return run
 
 
 async def run_at_rest(workflow: AnyWorkflow, store: "RunStore", run_id: str, at: int | None = None) -> "Run | None":
@@ -34,11 +85,8 @@ async def run_at_rest(workflow: AnyWorkflow, store: "RunStore", run_id: str, at:
     loaded = await store.load(run_id, at)
     if loaded is None or (loaded.info.result is not None and (at is None or at >= loaded.info.seq)):
         return None
-    steps = workflow.__batonflow__.steps
-    run = WorkflowRun(workflow, RunState(run_id, steps.table), StateCell(steps.state_type))
-    restore(run, folded(workflow, loaded))
-    if run.family is not None:
-        run.family.unfold()
+    run = run_of(workflow, run_id, folded(workflow, loaded))
+    run.unfold()
     return run
 
 
@@ -84,4 +132,25 @@ async def awaited_events_of(
 
 def awaited_events(run: "Run") -> set[type[Event]]:
     """Return the classes of the events that a run and its child runs wait for."""
-    return {waiter.event_type for inner in run.inside() for waiter in inner.state.waiters}
+    return {waiter.event_type for _, waiter in run.waits()}
+
+
+def repeat_questions(run: Run, loaded: Loaded, answered: Container[str]) -> None:
+    """Stream the open questions of a run that was taken up again: the readers of the process that asked are gone.
+
+    Args:
+        run: The run, restored.
+        loaded: Its records.
+        answered: Keys of the answers that are in its inbox.
+    """
+    asks = run
+    if run.family is not None:  # questions of child runs are known after their restore, for which a copy serves
+        asks = run_of(run.workflow, run.state.run_id, folded(run.workflow, loaded))
+        asks.unfold()
+    found = [
+        (question.path if question.waiter is None else inner.path, question)
+        for inner, question in asks.questions.at_rest()
+        if InputRequest(inner, question).answer_key not in answered
+    ]
+    if found:
+        run.questions.repeat(found)

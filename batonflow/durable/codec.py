@@ -11,8 +11,7 @@ from pydantic_core import PydanticSerializationError
 
 from batonflow.durable.attempt_record import as_json
 from batonflow.values.forms import Form, form_of
-from batonflow.values.marks import PRIVATE, NotWritable
-from batonflow.values.names import payload_name, qualified_name
+from batonflow.values.names import PRIVATE, NotWritable, payload_name, qualified_name
 from batonflow.values.serializers import (
     IS_PYDANTIC,
     MARKED,

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from batonflow.durable.store_protocol import StoredCommit
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.events import StreamResetEvent
+from batonflow.workflow_core.run import Run
 
-__all__ = ["NO_GAP", "Reset", "gap_after", "last_reset", "reset_in", "with_gap", "with_reset"]
+__all__ = ["NO_GAP", "Reset", "gap_after", "last_reset", "note_reset", "reset_in", "with_gap", "with_reset"]
 
 NO_GAP = 2**53
 """A place behind all others."""
@@ -36,6 +37,13 @@ class Reset(NamedTuple):
     def event(self) -> StreamResetEvent:
         """Return the event that reports the gap to readers."""
         return StreamResetEvent(lost_from=self.lost_from, lost_to=self.lost_to)
+
+
+def note_reset(run: Run, lost_from: int) -> Reset:
+    """Report to the readers of a run that was taken up which streamed events are lost, up to this place."""
+    reset = Reset(run.stream.seq, run.now(), lost_from, run.stream.seq - 1)
+    run.publish(reset.event(), "", 0)
+    return reset
 
 
 def with_reset(body: bytes, reset: Reset) -> bytes:

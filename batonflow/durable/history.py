@@ -1,13 +1,16 @@
 """Methods of every store for looking back: records, replays and differences."""
 
+import asyncio
 from typing import Any
 
 from batonflow.durable.replay import ReplayedRun, RunDiff, compare, records_of, replayed
 from batonflow.durable.store_protocol import RunInfo, RunStore, StoredCommit
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.run import Run
+from batonflow.workflow_core.stream import Entry
 
-__all__ = ["StoredHistory", "no_such_run"]
+__all__ = ["StoredHistory", "no_such_run", "stored_stream"]
 
 PAGE = 1000
 
@@ -66,3 +69,22 @@ async def _all(store: RunStore, run_id: str) -> tuple[RunInfo, list[StoredCommit
     while found := await store.read(run_id, commits[-1].seq if commits else 0, PAGE):
         commits += found
     return info, commits
+
+
+async def stored_stream(run: Run, after: int) -> list[Entry]:
+    """Return the stream of a run from before this process took it up, behind a position.
+
+    Raises:
+        StoreError: The store fails, or something was streamed of a class that is not loaded.
+    """
+    if run.opening is not None and asyncio.get_running_loop() is run.loop:
+        await asyncio.wait({run.opening})
+    store: RunStore | None = run.workflow.__batonflow__.store
+    run_id, begins = run.state.run_id, run.stream.begins
+    if store is None or begins <= after + 1:
+        return []
+    commits: list[StoredCommit] = []
+    while page := await store.read(run_id, commits[-1].seq if commits else 0):
+        commits += page
+    events = replayed(run_id, "running", commits, run.workflow).events
+    return [(one.seq, one.ts, one.step, one.path, one.cause, one.event) for one in events if after < one.seq < begins]

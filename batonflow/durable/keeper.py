@@ -6,20 +6,19 @@ from typing import Any
 
 from batonflow.durable.at_rest import awaited_events_of, open_inputs_of
 from batonflow.durable.cancels import cancel_run
+from batonflow.durable.history import stored_stream
 from batonflow.durable.lifecycle import (
     begin_recorded,
     forget_sleepers,
     fork_run,
     give_up,
-    known_run,
     recover_runs,
     resume_run,
     resume_sleeper,
-    runs_of,
     send_to_run,
-    stored_stream,
     wake_sleeper,
 )
+from batonflow.durable.live_runs import known_run, runs_of
 from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.stores.opening import open_store

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic_core import PydanticSerializationError
 
@@ -11,12 +11,12 @@ from batonflow.durable.gaps import Reset, with_gap, with_reset
 from batonflow.durable.recorder import Recorder
 from batonflow.durable.store_protocol import InboxItem, RunCommit, RunStore
 from batonflow.durable.traces import with_trace
-from batonflow.workflow_core.context.snapshot import dump_run
 from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
 from batonflow.workflow_core.events import WorkflowCancelledEvent
 from batonflow.workflow_core.stream import NEVER
 
 if TYPE_CHECKING:
+    from batonflow.workflow_core.options import Options
     from batonflow.workflow_core.run import Run
 
 __all__ = ["Drive"]
@@ -53,24 +53,22 @@ class Connection(Protocol):
     def asleep(self, run: Any, wake_at: float | None) -> None: ...
 
 
-def recorder_of(run: "Run") -> Recorder | None:
-    """Return the recorder of a run that a store keeps."""
-    return cast("Recorder | None", run.recorder)
-
-
 class Drive:
     """The journal of one run that this process drives.
 
     Args:
         desk: Takes its commits to the store.
         run: The run at the root of a tree.
+        options: Of its workflow.
         closed: Called when this process drives it no longer.
     """
 
-    def __init__(self, desk: Connection, run: "Run", closed: Callable[[], None]) -> None:
+    def __init__(self, desk: Connection, run: "Run", options: "Options", closed: Callable[[], None]) -> None:
         self.desk = desk
         self.run = run
         self._closed = closed
+        # Makes the records that are committed here.
+        self.recorder: Recorder | None = None
         self.run_id = run.state.run_id
         # Where the run is traced, for the next commit to say; and where it was, before it was taken up.
         self.trace: dict[str, Any] | None = None
@@ -87,7 +85,8 @@ class Drive:
         # While the run leaves memory.
         self.parking: asyncio.Task[None] | None = None
         self._attached = False
-        self._counts_time = run.workflow.__batonflow__.timeout is not None
+        self._counts_time = options.timeout is not None
+        self._idle_release = options.idle_release
         self._bodies: list[bytes] = []
         self._consumed: list[int] = []
         self._passed_over: list[int] = []
@@ -147,9 +146,8 @@ class Drive:
         else:
             records = b",".join([segment.body() for segment in group])
             body = b'{"t":%.6f,"e":%.3f,"r":[%b]}' % (run.now(), elapsed, records)
-        recorder = recorder_of(run)
-        if recorder is not None and any(segment.place is not None for segment in group):
-            body = with_gap(body, recorder.lowest_place())
+        if self.recorder is not None and any(segment.place is not None for segment in group):
+            body = with_gap(body, self.recorder.lowest_place())
         if self.reset is not None:
             body, self.reset = with_reset(body, self.reset), None
         if self.trace:
@@ -212,19 +210,28 @@ class Drive:
     def _snapshot(self) -> bytes | None:
         """Return a snapshot of the run, which shortens recovery; the records are complete without it."""
         try:
-            return snapshot_bytes(self.run)
+            return self._snapshot_bytes()
         except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
             self._snapshot_at = self.made  # not again at every commit
             self.run.ending.warn(f"no snapshot is kept beside its records, which stay whole: {error}")
             return None
 
+    def _snapshot_bytes(self) -> bytes | None:
+        """The state of the run as the records so far leave it; None while something is under way that no record has."""
+        run, recorder = self.run, self.recorder
+        if recorder is None or run.ending.over or not recorder.is_quiet():
+            return None
+        payload = run.snapshot(None)
+        payload["last_record"] = recorder.last_record()
+        payload["last_streamed"] = run.stream.seq - 1
+        return as_json(payload)
+
     # --- waiting ----------------------------------------------------------------------------------------------------
 
     def idle(self) -> None:
         """The run only waits: after a while it may leave memory."""
-        seconds = self.run.workflow.__batonflow__.idle_release
-        if seconds is not None and self._release is None and not self.lost:
-            self._release = self.desk.loop.call_later(seconds, self._leave_memory)
+        if self._idle_release is not None and self._release is None and not self.lost:
+            self._release = self.desk.loop.call_later(self._idle_release, self._leave_memory)
 
     def busy(self) -> None:
         """Something goes on again."""
@@ -234,47 +241,27 @@ class Drive:
 
     def _leave_memory(self) -> None:
         self._release = None
-        run = self.run
-        # An answer may have come that no step has been given yet.
-        coming = run.has_late or any(inner.undelivered() for inner in run.inside())
-        if run.awaits_people() and not coming and not run.ending.over:
-            run.early = []  # from here on it takes no part in anything
-            run.waiting.disarm()
+        if self.run.begin_release():
             self.desk.park(self)
 
     async def park(self) -> None:
         """Give the run back to the store, unless something came for it."""
         run = self.run
-        wake_at = earliest_due(run)
+        wake_at = run.next_due()
         try:
             await self.settled()
             parked = await self.desk.store.park(self.run_id, self.desk.store.owner, self.epoch, self.made, wake_at)
         except StoreError as error:
             run.ending.warn(f"it could not leave memory: {error}")
             parked = False
-        early, run.early, self.parking = run.early or [], None, None
-        if isinstance(run.ending.error, RunInterruptedError):
-            return
-        if parked:
+        self.parking = None
+
+        def left() -> None:
             self.desk.note_left(self)
             self._leave()  # its id still means this run
-            run.sleep()
             self.desk.asleep(run, wake_at)
-        if run.ending.done:  # cancelled meanwhile, or out of time
-            self._tell_end(parked=parked)
-            return
-        if not parked and not self.lost:
-            run.waiting.rearm()
-        for event, target, path in early:
-            (run.at(path) or run).send(event, target, None)
 
-    def _tell_end(self, *, parked: bool) -> None:
-        """The run ended while it was leaving: the store has to learn of it."""
-        run = self.run
-        if parked:
-            run.rouse()  # it is recorded as soon as the run is back
-        elif run.recorder is not None and run.ending.event is not None:
-            run.recorder.ended(run.ending.event, run.stream.seq)
+        run.end_release(left if parked else None, goes_on=not self.lost)
 
     # --- what became of it --------------------------------------------------------------------------------------------
 
@@ -378,20 +365,3 @@ def _let_go(segment: Segment, waiting: "asyncio.Future[None]") -> bool:
     if segment.committed and not waiting.done():
         waiting.set_result(None)
     return segment.committed
-
-
-def earliest_due(run: "Run") -> float | None:
-    """When the first wait of a tree of workflows is over by itself, in wall-clock seconds."""
-    times = [waiter.due for inner in run.inside() for waiter in inner.state.waiters if waiter.due is not None]
-    return min(times, default=None)
-
-
-def snapshot_bytes(run: "Run") -> bytes | None:
-    """The state of a run as the records so far leave it; None while something is under way that no record has."""
-    recorder = recorder_of(run)
-    if recorder is None or run.ending.over or not recorder.is_quiet():
-        return None
-    payload = dump_run(run.state, run.cell, run.workflow.__batonflow__.serializer, run=run)
-    payload["last_record"] = recorder.last_record()
-    payload["last_streamed"] = run.stream.seq - 1
-    return as_json(payload)

@@ -9,7 +9,7 @@ from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
 from batonflow.durable.codec import Codec
-from batonflow.durable.lifecycle import digest_of_start
+from batonflow.durable.digests import digest_of_start
 from batonflow.server.envelopes import known_as
 from batonflow.server.limits import DEPTH, inside, is_deeper
 from batonflow.values.names import qualified_name

@@ -15,7 +15,7 @@ from batonflow.llms.tool_protocol import ToolSpec, wire_name
 from batonflow.threads import in_thread
 from batonflow.tools.schema import parameters_text
 from batonflow.user_warnings import warn_user
-from batonflow.workflow_core.telling import json_or_words
+from batonflow.workflow_core.state_data import json_or_words
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _SEQUENCES = frozenset({tuple, list})

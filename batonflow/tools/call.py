@@ -18,7 +18,7 @@ from batonflow.tools.function import FunctionTool
 from batonflow.tools.generators import Report
 from batonflow.tools.schema import validated_arguments
 from batonflow.tools.tracing import dispatcher, traced
-from batonflow.workflow_core.retrying import RetryPolicy, next_delay
+from batonflow.workflow_core.step import RetryPolicy, next_delay
 
 __all__ = [
     "acall_tool",

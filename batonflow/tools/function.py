@@ -31,7 +31,7 @@ from batonflow.tools.schema import (
     parameters_of,
     validated_arguments,
 )
-from batonflow.workflow_core.retrying import RetryPolicy
+from batonflow.workflow_core.step import RetryPolicy
 
 __all__ = ["FunctionTool", "ToolPolicy", "text_of", "tool"]
 

@@ -17,8 +17,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from batonflow.values.marks import NotWritable
-from batonflow.values.names import qualified_name
+from batonflow.values.names import NotWritable, qualified_name
 
 __all__ = [
     "BUILT_IN", "READERS", "attributes_of", "base_of", "container_as_data", "container_of", "in_order", "items_in",

@@ -9,8 +9,7 @@ from typing import Any, cast
 from pydantic_core import to_jsonable_python
 
 from batonflow.lazy import at_first_use
-from batonflow.values.marks import is_plain
-from batonflow.values.names import loaded_class, qualified_name
+from batonflow.values.names import is_plain, loaded_class, qualified_name
 
 __all__ = ["UnreconstructedException", "dump_exception", "load_exception", "traceback_of"]
 

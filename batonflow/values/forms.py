@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import BaseModel, RootModel
 from pydantic_core import SchemaSerializer
 
-from batonflow.values.marks import SCALARS, NotWritable, is_plain
-from batonflow.values.names import payload_name
+from batonflow.values.names import SCALARS, NotWritable, is_plain, payload_name
 from batonflow.values.plans import Plan, Rules, adapter_of, is_ours, plan_of
 from batonflow.values.unmarked import alike
 

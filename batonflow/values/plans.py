@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Secret, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
 
 from batonflow.lazy import at_first_use
-from batonflow.values.marks import SCALARS, is_plain
+from batonflow.values.names import SCALARS, is_plain
 from batonflow.values.unmarked import alike, zone_of
 
 __all__ = ["Plan", "Rules", "is_ours", "plan_of"]

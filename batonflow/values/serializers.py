@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from batonflow import values as _values
-from batonflow.values.marks import (
+from batonflow.values.names import (
     IS_COMPONENT,
     IS_DATA,
     IS_PYDANTIC,
@@ -29,8 +29,11 @@ from batonflow.values.marks import (
     is_marked,
     is_plain,
     items_of,
+    loaded_class,
+    named_class,
+    names_of,
+    qualified_name,
 )
-from batonflow.values.names import loaded_class, named_class, names_of, qualified_name
 
 if TYPE_CHECKING:
     from batonflow.values.forms import Form

@@ -31,8 +31,7 @@ from batonflow.values.containers import (
     items_in,
     write_at,
 )
-from batonflow.values.marks import IS_VALUE, items_of
-from batonflow.values.names import qualified_name
+from batonflow.values.names import IS_VALUE, items_of, qualified_name
 
 __all__ = ["alike", "built_in", "dict_as_data", "has_mark", "value_as_data", "value_of", "zone_of"]
 

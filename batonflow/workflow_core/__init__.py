@@ -46,7 +46,6 @@ from batonflow.workflow_core.events import (
     WorkflowTimedOutEvent,
 )
 from batonflow.workflow_core.handler import WorkflowHandler
-from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceManager
 from batonflow.workflow_core.state_data import DictState
 from batonflow.workflow_core.step import catch_error, step
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from batonflow.durable.stores.memory import MemoryStore
     from batonflow.durable.stores.sqlite import SQLiteStore
     from batonflow.values import JsonPickleSerializer, PickleSerializer
+    from batonflow.workflow_core.inputs import InputRequest
 
 __all__ = [
     "All",
@@ -127,6 +127,7 @@ __all__ = [
 
 # Stores and their data are loaded at first use: most processes keep no runs.
 _HOME_OF = {
+    "InputRequest": "workflow_core.inputs",
     "JsonPickleSerializer": "values",
     "PickleSerializer": "values",
     "MemoryStore": "durable.stores.memory",

@@ -3,13 +3,14 @@
 An event that no step of a run takes is offered down to the attached workflows that take it, then up to the parent.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core.engine.state import Causes, Number, WorkItem, origins_of
 from batonflow.workflow_core.errors import ContextSerdeError, WorkflowRuntimeError, WorkflowValidationError
-from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
+from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
 
@@ -25,12 +26,14 @@ class Child:
         run: The child's run.
         by_event: Whether an event started it; else a step called ``run()`` and awaits it.
         call: For a called one, while the attempt that called goes on: its delivery and the number of the call in it.
+        caller: That delivery itself.
     """
 
     name: str
     run: Run
     by_event: bool
     call: tuple[int, Number] | None = None
+    caller: WorkItem | None = None
 
 
 class Family:
@@ -39,15 +42,17 @@ class Family:
     Args:
         run: The run.
         parent: The family of the run around it.
+        make_inner: Makes a run inside this one that has not begun.
     """
 
     __slots__ = (
-        "_adopted", "_counts", "_own_streamed", "_resumable", "children", "finished", "parent", "run", "saved",
-        "saved_with",
+        "_adopted", "_counts", "_make_inner", "_resumable", "children", "finished", "own_streamed", "parent", "run",
+        "saved", "saved_with",
     )  # fmt: skip
 
-    def __init__(self, run: Run, parent: "Family | None") -> None:
+    def __init__(self, run: Run, parent: "Family | None", make_inner: Callable[..., Run]) -> None:
         self.run = run
+        self._make_inner = make_inner
         self.parent = parent
         self.children: list[Child] = []
         self.finished: list[Child] = []
@@ -57,7 +62,8 @@ class Family:
         self.saved_with: BaseSerializer | None = parent.saved_with if parent is not None else None
         self._adopted: dict[str, AnyWorkflow] = {}
         self._counts: dict[str, int] = {}
-        self._own_streamed: set[int] = set()
+        # Events that child runs have streamed here, by id.
+        self.own_streamed: set[int] = set()
         self._resumable = False
 
     def attached(self) -> dict[str, AnyWorkflow]:
@@ -84,10 +90,10 @@ class Family:
         if child is None:
             return None
         about: dict[str, Any] = {"name": child.name, "call": None, "by_event": child.by_event}
-        if child.call is not None:
+        caller = child.caller
+        if child.call is not None and caller is not None:
             about["call"] = call_as_data(child.call)
-            # Which delivery that is: it may have no record of its own yet.
-            caller = self.run.state.items[child.call[0]]
+            # The delivery may have no record of its own yet.
             about["caller"] = {
                 "step": caller.spec.name,
                 "item": caller.id,
@@ -101,14 +107,7 @@ class Family:
     def offer(self, event: Event, causes: Causes) -> bool:
         """Give an event that no own step took to the workflows below that take it, and to the one above."""
         taken = self._offer_down(event, causes)
-        if self.parent is not None and self.parent.run.state.table.route(type(event)).accepted:
-            if not self.parent.run.ending.over:
-                self.parent.run.send(event, None, None, causes)
-            taken = True
-        elif self.parent is not None and self.parent.run.wants(event):
-            self.parent.run.send(event, None, None, causes)
-            taken = True
-        return taken
+        return (self.parent is not None and self.parent.run.take_from_inside(event, causes)) or taken
 
     def _offer_down(self, event: Event, causes: Causes) -> bool:
         taken = False
@@ -122,10 +121,6 @@ class Family:
                     child.run.send(event, None, None, causes)
                     taken = True
         return taken
-
-    def wants(self, event: Event) -> bool:
-        """Tell whether a step of this run waits for the event."""
-        return self.run.wants(event)
 
     def check_target(self, event: Event, target: str) -> None:
         """Raise ``WorkflowRuntimeError`` unless ``target`` is a ``child.step`` which accepts the event."""
@@ -147,31 +142,20 @@ class Family:
         for run in runs:
             run.send(event, step, None, causes)
 
-    def forward(self, event: Event, ts: float, step: str, path: str, cause: int) -> None:
-        """Show a child's event in the streams of the workflows around it."""
-        family = self.parent
-        if isinstance(event, StopEvent):
-            return
-        while family is not None:
-            if not family.run.ending.done:
-                family._own_streamed.add(id(event))
-                family.run.stream.publish(event, ts, (step, path, cause))
-            family = family.parent
-
     def streamed(self, event: Event) -> bool:
         """Tell whether a child has streamed this very object already."""
-        return id(event) in self._own_streamed
+        return id(event) in self.own_streamed
 
     # --- runs of children ---------------------------------------------------------------------------------------------
 
-    def _path(self, name: str) -> str:
+    def _own_name(self, name: str) -> str:
+        """Return the last part of the path of a new child run."""
         self._counts[name] = count = self._counts.get(name, 0) + 1
-        own = name if count == 1 else f"{name}#{count}"
-        return f"{self.run.path}/{own}" if self.run.path else own
+        return name if count == 1 else f"{name}#{count}"
 
     def start(self, name: str, workflow: AnyWorkflow, event: Event, step: str | None, causes: Causes) -> None:
         """Start a child on an event."""
-        run = self.run.make_inner(workflow, path=self._path(name), parent=self)
+        run = self._make_inner(workflow, self, self._own_name(name))
         self.children.append(Child(name, run, by_event=True))
         workflow.__batonflow__.turns.launch(run, event, step, causes)
 
@@ -182,10 +166,10 @@ class Family:
         number = numbers.named(numbers.calls)
         saved = self._take_saved(item.id, number)
         if saved is not None:
-            run = self.run.make_inner(workflow, path=saved["path"], parent=self, payload=saved["payload"], ctx=ctx)
+            run = self._make_inner(workflow, self, _last_part(saved["path"]), payload=saved["payload"], ctx=ctx)
         else:
-            run = self.run.make_inner(workflow, path=self._path(name), parent=self, ctx=ctx)
-        child = Child(name, run, by_event=False, call=(item.id, number))
+            run = self._make_inner(workflow, self, self._own_name(name), ctx=ctx)
+        child = Child(name, run, by_event=False, call=(item.id, number), caller=item)
         if saved is not None and "result" in saved["payload"]:
             reads = self.saved_with or self.run.workflow.__batonflow__.serializer
             run.ending.restore(reads.deserialize(saved["payload"]["result"]))
@@ -194,14 +178,14 @@ class Family:
         self.children.append(child)
         workflow.__batonflow__.turns.launch(run, None if saved is not None else event, None, item.causes)
         if saved is not None:
-            self._is_back(run)
+            run.came_back()
         return run
 
     def attempt_over(self, item: WorkItem) -> None:
         """Forget the calls of an attempt that is over; the next attempt calls anew."""
         for child in self.children:
             if child.call is not None and child.call[0] == item.id:
-                child.call = None
+                child.call = child.caller = None
         self.finished = [child for child in self.finished if child.call is None or child.call[0] != item.id]
         self.saved = [saved for saved in self.saved if saved["call"] is None or saved["call"][0] != item.id]
 
@@ -212,17 +196,16 @@ class Family:
                 return saved
         return None
 
-    def unfold(self) -> None:
-        """Make the children of a restored run that never begins, to be looked at."""
+    def unfold(self) -> list[Run]:
+        """Make the children of a restored run that never begins, and return them."""
         attached = self.attached()
         for saved in self.saved:
             if "result" not in saved["payload"] and saved["name"] in attached:
-                run: Run = self.run.make_inner(
-                    attached[saved["name"]], path=saved["path"], parent=self, payload=saved["payload"]
+                run = self._make_inner(
+                    attached[saved["name"]], self, _last_part(saved["path"]), payload=saved["payload"]
                 )
                 self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
-                if run.family is not None:
-                    run.family.unfold()
+        return [child.run for child in self.children]
 
     def restart(self) -> None:
         """Take up the children that events had started; called ones are taken up by the step that calls again."""
@@ -230,16 +213,10 @@ class Family:
         for saved in [saved for saved in self.saved if saved["call"] is None]:
             self.saved.remove(saved)
             workflow = attached[saved["name"]]
-            run = self.run.make_inner(workflow, path=saved["path"], parent=self, payload=saved["payload"])
+            run = self._make_inner(workflow, self, _last_part(saved["path"]), payload=saved["payload"])
             self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
             workflow.__batonflow__.turns.launch(run, None)
-            self._is_back(run)
-
-    def _is_back(self, child: Run) -> None:
-        """A child was taken up: people may answer its questions, and something that came before may be for it."""
-        root = self.run.root
-        root.questions.is_back(child)
-        root.look_at_late()
+            run.came_back()
 
     def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None:
         """Remember the child runs of a snapshot.
@@ -263,7 +240,7 @@ class Family:
 
     def active(self) -> bool:
         """Tell whether a child still does something by itself."""
-        return any(child.run.state.busy or not child.run.idle for child in self.children)
+        return any(child.run.is_active for child in self.children)
 
     def wake_around(self) -> None:
         """Something goes on again in this run, and so in every workflow around it."""
@@ -303,21 +280,18 @@ class Family:
         self._adopted.clear()
 
     def child_ended(self, run: Run) -> None:
-        """A child is over; one that an event started and that failed, fails this run too."""
+        """Note that the run of a child is over."""
         child = next((child for child in self.children if child.run is run), None)
         if child is None:
             return
         self.children.remove(child)
-        self.run.state.count_child(child.name, run.state)
         if child.call is not None and not self._resumable:
             self.finished.append(child)
-        error = run.ending.error
-        cancelled = self.run.ending.done or isinstance(run.ending.event, WorkflowCancelledEvent)
-        if child.by_event and error is not None and not cancelled:
-            self.run.ending.fail(run.path, error)
-        elif not any(child.by_event for child in self.children):
-            self.run.ending.children_ended()
-        self.run.settle()
+        self.run.child_over(child)
+
+
+def _last_part(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def call_as_data(call: tuple[int, Number]) -> list[Any]:

@@ -1,18 +1,21 @@
 """WorkflowHandler: a caller's hold on a run."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Generator
-from typing import Any
+from collections.abc import AsyncIterator, Generator
+from typing import TYPE_CHECKING, Any
 
-from batonflow.workflow_core.compat.handler import EarlierHandler
+from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.counts import ExecutionCounts
+from batonflow.workflow_core.earlier import EarlierHandler
 from batonflow.workflow_core.engine.ports import execution_svg
 from batonflow.workflow_core.errors import WorkflowCancelledByUser
 from batonflow.workflow_core.events import Event, StopEvent
-from batonflow.workflow_core.inputs import InputReader, InputRequest, open_requests
 from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.stream import EventIterator, StreamItem, StreamReader
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.inputs import InputRequest
 
 __all__ = ["WorkflowHandler"]
 
@@ -72,23 +75,21 @@ class WorkflowHandler(EarlierHandler):
         Raises:
             StoreError: It cannot begin, for example ``RunInUseError`` or ``RunInputMismatchError``.
         """
-        run = self._run
-        if run.opening is not None:
-            await asyncio.wait({run.opening})
-        if run.ending.refused and run.ending.error is not None:
+        ending = self._run.ending
+        await ending.begun()
+        if ending.refused and ending.error is not None:
             self._asked = True
-            raise run.ending.error
+            raise ending.error
 
     @property
     def is_released(self) -> bool:
         """Tell whether the run was released from memory (``idle_release``) and waits in its store."""
-        return self._run.root.is_asleep
+        return self._run.is_released
 
     @property
     def is_waiting(self) -> bool:
         """Tell whether nothing goes on in the run and it waits for an event from outside."""
-        run = self._run
-        return not run.ending.over and (run.is_asleep or run.awaits_people())
+        return self._run.is_waiting
 
     def is_done(self) -> bool:
         """Tell whether the result is known."""
@@ -185,7 +186,7 @@ class WorkflowHandler(EarlierHandler):
         """
         return self._run.reader(after, internal=internal, stored=True)
 
-    def inputs(self) -> AsyncIterator[InputRequest]:
+    def inputs(self) -> "AsyncIterator[InputRequest]":
         """Read the questions to people, also of child runs: the open ones, then new ones, to the end of the run.
 
         Any number of readers; each gets a question once, unless it was answered before. Independent of
@@ -195,11 +196,11 @@ class WorkflowHandler(EarlierHandler):
             >>> async for request in handler.inputs():
             ...     request.respond(response=input(request.event.prefix))
         """
-        return InputReader(self._run)
+        return parts.inputs.InputReader(self._run)
 
-    def open_inputs(self) -> list[InputRequest]:
+    def open_inputs(self) -> "list[InputRequest]":
         """The questions to people that stand open now."""
-        return self._run.on_loop(lambda: open_requests(self._run))
+        return parts.inputs.requests_of(self._run)
 
     async def cancel_run(self, *, timeout: float = 5.0) -> None:
         """Cancel the run and wait until its steps have ended; never raises. ``ctx.to_dict()`` remains resumable.
@@ -213,11 +214,7 @@ class WorkflowHandler(EarlierHandler):
             >>> await handler.cancel_run()
             >>> snapshot = handler.ctx.to_dict()
         """
-        ending = self._run.ending
-        if self._run.is_replaced:
-            return  # a step that is dropped while its run leaves memory must not end the run that goes on later
-        self._run.on_loop(ending.cancel)
-        await self._on_its_loop(_until_ended(self._run, timeout, "cancelled"), timeout)
+        await self._run.stop(timeout)
 
     async def interrupt(self, *, timeout: float = 5.0) -> None:
         """Stop the run in this process. One that a store keeps can be resumed, by any process; another is cancelled.
@@ -227,22 +224,8 @@ class WorkflowHandler(EarlierHandler):
         Args:
             timeout: Seconds to wait for the steps.
         """
-        run = self._run.root
-        if run.workflow.__batonflow__.keeper is None:
+        if not await self._run.stop(timeout, keep=True):
             await self.cancel_run(timeout=timeout)
-            return
-        await self._on_its_loop(_interrupted(run, timeout), timeout)
-
-    async def _on_its_loop(self, work: Coroutine[Any, Any, None], seconds: float) -> None:
-        """Wait for something on the loop of the run, which need not be the one that runs here."""
-        loop = self._run.loop
-        if asyncio.get_running_loop() is loop:
-            await work
-        elif loop.is_running():
-            # Not longer than it takes there: the loop may come to its end meanwhile.
-            await asyncio.wait([asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))], timeout=seconds + 1)
-        else:
-            work.close()  # nothing goes on there
 
     def _repr_html_(self) -> str:
         return execution_svg(self)
@@ -252,15 +235,3 @@ class WorkflowHandler(EarlierHandler):
         result = None if event is None else event.result if type(event) is StopEvent else event
         name = self._run.workflow.__batonflow__.workflow_name
         return f"WorkflowHandler(workflow={name}, run_id={self.run_id}, result={result})"
-
-
-async def _until_ended(run: Run, timeout: float, what: str) -> None:
-    try:
-        await asyncio.wait_for(run.ending.wait(), timeout)
-    except TimeoutError:
-        run.ending.warn(f"some steps did not end within {timeout} seconds after the run was {what}")
-
-
-async def _interrupted(run: Run, timeout: float) -> None:
-    await run.workflow.__batonflow__.keeper.give_up(run)
-    await _until_ended(run, timeout, "interrupted")

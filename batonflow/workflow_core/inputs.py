@@ -16,7 +16,15 @@ from batonflow.workflow_core.problems import in_words
 from batonflow.workflow_core.questions import News, Questions
 from batonflow.workflow_core.run import Run
 
-__all__ = ["InputReader", "InputRequest", "answer_key", "close_answered", "open_requests", "say_when_asked"]
+__all__ = [
+    "InputReader",
+    "InputRequest",
+    "answer_key",
+    "close_answered",
+    "open_requests",
+    "requests_of",
+    "say_when_asked",
+]
 
 logger = logger_named("batonflow.workflow_core")
 
@@ -86,38 +94,8 @@ class InputRequest:
 
     def _look_again(self) -> None:
         """The run may have left memory and come back: the wait is another object of the same name then."""
-        waiter = self._question.waiter
-        if self._question.answered:
-            return
-        questions = self._run.root.questions
-        away = questions.away(self._run, self._question)
-        if away is not None:
-            self._run, self._question = away
-        elif self._run.root.is_asleep:
-            self._question.answered = True
-        elif waiter is None:
-            name = self._question.path, self._question.number
-            for question in self._run.root.state.questions:
-                if (question.path, question.number) == name:
-                    self._question = question
-        else:
-            self._look_for_wait(waiter)
-
-    def _look_for_wait(self, waiter: Waiter) -> None:
-        if waiter in self._run.state.waiters:
-            return
-        here = [run for run in self._run.root.inside() if run.path == self._run.path]
-        asking = [(run, other) for run in here for other in run.state.waiters if other.question is not None]
-        place = waiter.item.id, waiter.key
-        same = [one for one in asking if (one[1].item.id, one[1].key) == place]
-        if waiter.explicit_id is not None:
-            # Several steps may wait for the answer to one question, which their requirements name.
-            same += [one for one in asking if one[1].is_for_the_same(waiter)]
-        if same:
-            self._run, waiting = same[0]
-            assert waiting.question is not None
-            self._question = waiting.question
-            self._question.run = self._run
+        if not self._question.answered:
+            self._run, self._question = self._run.root.questions.present(self._run, self._question)
 
     @property
     def path(self) -> str:
@@ -152,7 +130,7 @@ class InputRequest:
         question = self._question
         if question.waiter is not None:
             return _key_of(question.waiter, self._run.path)
-        return answer_key(question.path, question.cause, question=question.number)
+        return _key_without_wait(question)
 
     def respond(self, /, response: Any = None, **fields: Any) -> None:
         """Answer the question; the requirements of the waiting step are filled in.
@@ -203,10 +181,7 @@ class InputRequest:
         run.root.questions.close(self._question, event)
         waiter = self._question.waiter
         target = TO_STEPS if waiter is None else address_of(waiter)
-        if run.root.is_away or run.is_replaced:
-            run.root.send_to(event, run.path, target)
-        else:
-            run.send(event, target, None)
+        run.answer(event, target)
 
     def _awaited(self) -> tuple[Run, type[Event] | None, dict[str, Any]]:
         """Return the run that takes the answer, its class (None when several fit), and its filled fields."""
@@ -270,10 +245,13 @@ async def say_when_asked(handler: Any) -> None:
 
 
 def open_requests(run: Run) -> list[InputRequest]:
-    """Return the open questions of a run and of the runs inside it."""
-    questions = run.root.questions
-    found = [(questions.place(question, run), question) for question in questions.reader(run).coming]
-    return [InputRequest(place, question) for place, question in found if place is not None]
+    """Return the open questions of a run and of the runs inside it, on the thread of its loop."""
+    return [InputRequest(asks, question) for asks, question in run.root.questions.open_within(run)]
+
+
+def requests_of(run: Run) -> list[InputRequest]:
+    """Return the open questions of a run and of the runs inside it, from any thread."""
+    return run.on_loop(lambda: open_requests(run))
 
 
 def is_answer(key: str) -> bool:
@@ -293,17 +271,11 @@ def asker_of(run: Run, key: str) -> "tuple[Run, str] | None":
     """
     if not is_answer(key):
         return None
-    run.questions.look()
-    for question in run.state.questions:
-        if key == answer_key(question.path, question.cause, question=question.number):
-            taking = run.questions.taking(question)
-            return None if taking is None or taking[0].is_replaced else (taking[0], TO_STEPS)
-    asking = (
-        (inner, address_of(waiter))
-        for inner in run.inside()
-        for waiter in inner.state.waiters
-        if key == _key_of(waiter, inner.path)
-    )
+    for question in run.questions.without_wait():
+        if key == _key_without_wait(question):
+            taker = run.questions.taker_here(question)
+            return None if taker is None else (taker, TO_STEPS)
+    asking = ((inner, address_of(waiter)) for inner, waiter in run.waits() if key == _key_of(waiter, inner.path))
     return next(asking, None)
 
 
@@ -319,13 +291,16 @@ def close_answered(run: Run, key: str, event: Event) -> None:
     """
     if not is_answer(key):
         return
-    run.questions.look()
-    for question in run.state.questions:
-        if key == answer_key(question.path, question.cause, question=question.number):
+    for question in run.questions.without_wait():
+        if key == _key_without_wait(question):
             run.questions.close(question, event)
             return
-    if not any(key == _key_of(waiter, inner.path) for inner in run.inside() for waiter in inner.state.waiters):
+    if not any(key == _key_of(waiter, inner.path) for inner, waiter in run.waits()):
         run.questions.closes_nothing(event)
+
+
+def _key_without_wait(question: Question) -> str:
+    return answer_key(question.path, question.cause, question=question.number)
 
 
 def _key_of(waiter: Waiter, path: str) -> str:

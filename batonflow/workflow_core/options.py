@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 from batonflow.values.names import qualified_name
 from batonflow.values.serializers import BaseSerializer, JsonSerializer
-from batonflow.workflow_core.amounts import is_seconds, is_whole
-from batonflow.workflow_core.class_steps import ClassSteps
 from batonflow.workflow_core.errors import NotInitializedError, WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
 from batonflow.workflow_core.resource import ResourceManager
-from batonflow.workflow_core.routing import StepTable
+from batonflow.workflow_core.routing import ClassSteps, StepTable
 from batonflow.workflow_core.step import WorkflowGraphCheck
+from batonflow.workflow_core.types import is_seconds, is_whole
 
 __all__ = [
     "AnyWorkflow",

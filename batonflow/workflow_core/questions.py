@@ -70,8 +70,7 @@ class Questions:
         self.look()
         self.asleep = [
             (run, _without_state(run, waiter.question, waiter))
-            for run in self._root.inside()
-            for waiter in run.state.waiters
+            for run, waiter in self._root.waits()
             if waiter.question is not None and not waiter.question.answered
         ]
         self.asleep += [(self._root, question) for question in self._root.state.questions]
@@ -241,17 +240,56 @@ class Questions:
         self._give_asleep(news)  # all of them, or the questions of child runs that are not back yet
         if not self._root.is_asleep:
             self.look()
-            for inner in run.inside():
-                for waiter in inner.state.waiters:
-                    if waiter.question is not None:
-                        waiter.question.run = inner
-                        news.coming.append(waiter.question)
+            for inner, waiter in run.waits():
+                if waiter.question is not None:
+                    waiter.question.run = inner
+                    news.coming.append(waiter.question)
             away = {_name(asks, question) for asks, question in self.asleep}
             news.coming.extend(one for one in self._root.state.questions if _loose_name(one) not in away)
         if self._readers is None:
             self._readers = WeakSet()
         self._readers.add(news)
         return news
+
+    def open_within(self, run: Run) -> list[tuple[Run, Question]]:
+        """Return the open questions of a run and of the runs inside it, with the runs that ask."""
+        found = [(self.place(question, run), question) for question in self.reader(run).coming]
+        return [(asks, question) for asks, question in found if asks is not None]
+
+    def without_wait(self) -> list[Question]:
+        """Return the questions without a wait that were asked so far and not answered."""
+        self.look()
+        return self._root.state.questions
+
+    def present(self, run: Run, question: Question) -> tuple[Run, Question]:
+        """Return the object that stands for a question now, with the run that asks.
+
+        The run may have left memory and come back since the question was found.
+        """
+        away, waiter = self.away(run, question), question.waiter
+        if away is not None:
+            return away
+        if self._root.is_asleep:
+            question.answered = True
+        elif waiter is None:
+            name = _loose_name(question)
+            question = next((one for one in self._root.state.questions if _loose_name(one) == name), question)
+        elif waiter not in run.state.waiters:
+            return self._present_wait(run, question, waiter)
+        return run, question
+
+    def _present_wait(self, run: Run, question: Question, waiter: Waiter) -> tuple[Run, Question]:
+        asking = [(on, one) for on, one in self._root.waits() if on.path == run.path and one.question is not None]
+        place = waiter.item.id, waiter.key
+        same = [one for one in asking if (one[1].item.id, one[1].key) == place]
+        if waiter.explicit_id is not None:
+            # Several steps may wait for the answer to one question, which their requirements name.
+            same += [one for one in asking if one[1].is_for_the_same(waiter)]
+        for on, one in same[:1]:
+            assert one.question is not None
+            one.question.run = on
+            return on, one.question
+        return run, question
 
     def place(self, question: Question, within: Run) -> Run | None:
         """The run that asks, if it is ``within`` or one inside it, and the question is open."""
@@ -305,16 +343,20 @@ class Questions:
                 return run, run.state.table.human_events
         return None
 
+    def taker_here(self, question: Question) -> Run | None:
+        """Return the run in memory with steps that take the answer to a question without a wait."""
+        taking = self.taking(question)
+        return None if taking is None or taking[0].is_replaced else taking[0]
+
     def at_rest(self) -> list[tuple[Run, Question]]:
         """Return the open questions of a restored run that never begins, with the runs that ask."""
         for question in list(self._root.state.questions):
             self._tie_to_open_wait(question)
         found: list[tuple[Run, Question]] = []
-        for run in self._root.inside():
-            for waiter in run.state.waiters:
-                if waiter.question is not None and not waiter.unknown_requirements:
-                    waiter.question.run = run
-                    found.append((run, waiter.question))
+        for run, waiter in self._root.waits():
+            if waiter.question is not None and not waiter.unknown_requirements:
+                waiter.question.run = run
+                found.append((run, waiter.question))
         loose = [question for question in self._root.state.questions if self.taking(question) is not None]
         return found + [(self._root, question) for question in loose]
 
@@ -355,14 +397,13 @@ class Questions:
 
     def _tie_to_open_wait(self, question: Question) -> None:
         """A question may come after the wait of another step for its answer."""
-        for run in self._root.inside():
-            for waiter in run.state.waiters:
-                own = run.path == question.path and waiter.item.id == question.cause
-                awaits_person = waiter.question is None and issubclass(waiter.event_type, HumanResponseEvent)
-                if awaits_person and not own and self._fits_elsewhere(question, waiter):
-                    question.waiter, waiter.question, question.run = waiter, question, run
-                    self._root.state.questions.remove(question)
-                    return
+        for run, waiter in self._root.waits():
+            own = run.path == question.path and waiter.item.id == question.cause
+            awaits_person = waiter.question is None and issubclass(waiter.event_type, HumanResponseEvent)
+            if awaits_person and not own and self._fits_elsewhere(question, waiter):
+                question.waiter, waiter.question, question.run = waiter, question, run
+                self._root.state.questions.remove(question)
+                return
 
 
 def _without_state(run: Run, question: Question, waiter: Waiter) -> Question:

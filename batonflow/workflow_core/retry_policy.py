@@ -26,7 +26,7 @@ from tenacity.wait import wait_base
 from typing_extensions import override
 
 from batonflow.user_warnings import warn_user
-from batonflow.workflow_core.retrying import RetryPolicy, next_delay
+from batonflow.workflow_core.step import RetryPolicy, next_delay
 from batonflow.workflow_core.types import RetryInfo
 
 __all__ = [

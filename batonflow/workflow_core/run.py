@@ -1,66 +1,24 @@
-"""The place of a run in its tree and in memory: child runs, leaving memory while it waits, and coming back."""
+"""A run as its callers and its neighbours see it: the tree, sending and streaming, leaving memory and coming back."""
 
+import asyncio
 import concurrent.futures
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from threading import get_ident
+from typing import Any, TypeVar
 
 from batonflow.workflow_core.engine.broker import Broker
+from batonflow.workflow_core.engine.ports import Ownership, Recorder, dump_run, load_run
 from batonflow.workflow_core.engine.runner import Runner
-from batonflow.workflow_core.engine.state import Causes, RunState, Waiter, WorkItem
+from batonflow.workflow_core.engine.state import RETURNED, Causes, RunState, Waiter, WorkItem, is_address
 from batonflow.workflow_core.errors import RunInterruptedError, WorkflowRuntimeError
-from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.served_input import mark_input
-from batonflow.workflow_core.stream import StreamReader
+from batonflow.workflow_core.stream import Origin, StreamReader
 
-__all__ = ["AttachedRuns", "OpenQuestions", "Run"]
-
-
-class AttachedRuns(Protocol):
-    """The runs of the attached workflows of one run, and the way to the run around it."""
-
-    @property
-    def parent(self) -> Any: ...
-    @property
-    def children(self) -> Sequence[Any]: ...
-    @property
-    def finished(self) -> Sequence[Any]: ...
-    @property
-    def saved(self) -> Sequence[dict[str, Any]]: ...
-    @property
-    def counts(self) -> dict[str, int]: ...
-    def outlives(self) -> bool: ...
-    def keep_for_snapshot(self) -> None: ...
-    def cancel(self) -> None: ...
-    def ended(self) -> None: ...
-    def active(self) -> bool: ...
-    def expecting(self) -> bool: ...
-    def wake_around(self) -> None: ...
-    def offer(self, event: Event, causes: Causes) -> bool: ...
-    def forward(self, event: Event, ts: float, step: str, path: str, cause: int) -> None: ...
-    def attempt_over(self, item: WorkItem) -> None: ...
-    def restart(self) -> None: ...
-    def adopt(self, name: str, workflow: Any) -> None: ...
-    def description_of(self, run: Any) -> dict[str, Any] | None: ...
-    def check_target(self, event: Event, target: str) -> None: ...
-    def send_to(self, event: Event, target: str, causes: Causes) -> None: ...
-    def name_of(self, workflow: object) -> str | None: ...
-    def unfold(self) -> None: ...
-    def streamed(self, event: Event) -> bool: ...
-    def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None: ...
-
-
-class OpenQuestions(Protocol):
-    """The questions to people of a tree of runs."""
-
-    def opened(self, run: Any, waiter: Waiter, asked: Event | None) -> None: ...
-    def answered_by(self, event: Event) -> int | None: ...
-    def attempt_failed(self, run: Any, item: WorkItem) -> None: ...
-    def person_answered(self, run: Any, event: Event) -> None: ...
-    def falls_asleep(self) -> None: ...
-    def wakes_up(self) -> None: ...
+__all__ = ["Run"]
 
 
 SECONDS_TO_LOOK = 1.0
@@ -97,9 +55,43 @@ class Run(Runner):
         for child in self.family.children if self.family is not None else ():
             yield from child.run.inside()
 
+    def waits(self) -> "Iterator[tuple[Any, Waiter]]":
+        """Yield the waits of this run and of all runs inside it, each with its run."""
+        for run in self.inside():
+            for waiter in run.state.waiters:
+                yield run, waiter
+
     def at(self, path: str) -> Any:
         """Return the run at a path of the tree below this one, None when it is not here."""
         return next((run for run in self.inside() if run.path == path), None)
+
+    def unfold(self) -> None:
+        """Make the child runs of a restored run that never begins, to be looked at."""
+        for child in self.family.unfold() if self.family is not None else ():
+            child.unfold()
+
+    def came_back(self) -> None:
+        """Tell the tree that this run was taken up: its questions can be answered, and held events may be for it."""
+        root = self.root
+        root.questions.is_back(self)
+        root.look_at_late()
+
+    @property
+    def is_active(self) -> bool:
+        """Tell whether the run still does something by itself."""
+        return self.state.busy > 0 or not self.idle
+
+    def child_over(self, child: Any) -> None:
+        """Note the end of a child run; a failed child that an event started fails this run too."""
+        ended = child.run
+        self.state.count_child(child.name, ended.state)
+        error = ended.ending.error
+        cancelled = self.ending.done or isinstance(ended.ending.event, WorkflowCancelledEvent)
+        if child.by_event and error is not None and not cancelled:
+            self.ending.fail(ended.path, error)
+        elif not any(other.by_event for other in self.family.children):
+            self.ending.children_ended()
+        self.settle()
 
     def wants(self, event: Event) -> bool:
         """Tell whether a step of this run waits for the event."""
@@ -111,6 +103,19 @@ class Run(Runner):
             return True
         return self.family is not None and any(child.run.reaches(event) for child in self.family.children)
 
+    def take_from_inside(self, event: Event, causes: Causes) -> bool:
+        """Take an event that no step of a child run took; tell whether a step here takes it or waits for it."""
+        accepted = self.state.table.route(type(event)).accepted
+        if not accepted and not self.wants(event):
+            return False
+        if not (accepted and self.ending.over):
+            self.send(event, None, None, causes)
+        return True
+
+    def next_due(self) -> float | None:
+        """Return when the first wait of the tree is over by itself, in wall-clock seconds."""
+        return min((waiter.due for _, waiter in self.waits() if waiter.due is not None), default=None)
+
     def awaits_people(self) -> bool:
         """Tell whether the run, or every run that its steps await, only waits for events from outside."""
         children = self.family.children if self.family is not None else ()
@@ -120,7 +125,206 @@ class Run(Runner):
         callers = {child.call[0] for child in children if child.call is not None}
         return self.state.busy == len(callers) > 0 and all(child.run.awaits_people() for child in children)
 
-    # --- callers -----------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def send_from(self, event: Event, target: str | None, item: WorkItem | None, *, inside: bool) -> None:
+        """Send an event from a step or from outside.
+
+        Args:
+            event: The event.
+            target: Name of a single step, or ``child.step`` of an attached workflow.
+            item: The delivery whose step sends; its result waits for the event.
+            inside: Whether a step sends, also a step whose delivery is over.
+
+        Raises:
+            WorkflowRuntimeError: No such step, the step does not accept the event, or the run is over.
+        """
+        if get_ident() != self.thread_id:
+            self.on_loop(lambda: self.send_from(event, target, item, inside=inside))
+            return
+        if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WorkflowRuntimeError(f"send_event() takes an Event, got {type(event).__name__}")
+        if self.ending.over:
+            if inside:
+                return  # a step that was cancelled, on its way out
+            raise WorkflowRuntimeError(
+                f"Run {self.state.run_id} of {self.workflow.__batonflow__.workflow_name} is over, it takes no more "
+                f"events; {type(event).__name__} was not delivered. Start a new run"
+            )
+        family = self.family if target is not None and "." in target else None
+        if family is not None and target is not None:
+            family.check_target(event, target)
+        elif target is not None:
+            self.workflow.__batonflow__.check_target(event, target)
+        if item is not None:
+            progress = item.progress or item.done()
+            numbers = progress if progress.once_calls is None else progress.here()
+            numbers.sends += 1
+            if numbers.sends <= numbers.skip_sends:
+                return
+            if item.segment is not None:
+                item.segment.sends.append((numbers.named(numbers.sends), event, target))
+        if family is not None and target is not None:
+            sent = item.segment.sends[-1][0] if item is not None and item.segment is not None else RETURNED
+            family.send_to(event, target, item.as_cause(sent) if item is not None else ())
+        elif item is not None or self.is_away:
+            self.send(event, target, item)
+        else:
+            self.when_taken(event, partial(self.send, event, target, None))
+
+    def answer(self, event: Event, target: str) -> None:
+        """Send the answer to a question of this run, which may be out of memory with its tree.
+
+        Args:
+            event: The answer.
+            target: The address of the wait.
+        """
+        if self.root.is_away or self.is_replaced:
+            self.root.send_to(event, self.path, target)
+        else:
+            self.send(event, target, None)
+
+    def show(self, event: Event, item: WorkItem, context: Any) -> None:
+        """Show an event of a step to the readers of the stream.
+
+        Args:
+            event: The event.
+            item: The delivery of the step.
+            context: Its context; the call of another thread looks there again, as the step may be over by then.
+        """
+        if self.ending.over:
+            return
+        if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WorkflowRuntimeError(f"write_event_to_stream() takes an Event, got {type(event).__name__}")
+        if get_ident() != self.thread_id:
+            self.on_loop(lambda: context.write_event_to_stream(event))
+            return
+        progress = item.progress or item.done()
+        numbers = progress if progress.once_calls is None else progress.here()
+        numbers.streamed = number = numbers.streamed + 1
+        family = self.family
+        if number <= numbers.skip_streamed or (family is not None and family.streamed(event)):
+            return
+        if item.segment is not None:
+            item.segment.streamed.append((numbers.named(number), event, self.root.stream.seq, self.now()))
+        if family is not None:
+            self.publish(event, item.spec.name, item.id)
+            return
+        if item.origin is None:
+            item.origin = (item.spec.name, self.path, item.id)
+        self.stream.publish(event, self.now(), item.origin)
+
+    def forward(self, event: Event, ts: float, origin: Origin) -> None:
+        """Show an event of this run in the streams of the runs around it."""
+        if isinstance(event, StopEvent):
+            return
+        family = self.family.parent
+        while family is not None:
+            if not family.run.ending.done:
+                family.own_streamed.add(id(event))
+                family.run.stream.publish(event, ts, origin)
+            family = family.parent
+
+    # --- callers ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_released(self) -> bool:
+        """Tell whether the tree of the run left memory and waits in its store."""
+        return self.root.is_asleep
+
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether nothing goes on in the run and it waits for an event from outside."""
+        return not self.ending.over and (self.is_asleep or self.awaits_people())
+
+    @property
+    def is_live(self) -> bool:
+        """Tell whether the run goes on in this process, or is kept out of memory by it."""
+        return not (self.ending.resolved or self.loop.is_closed())
+
+    def snapshot(
+        self, serializer: Any, *, cell: Any = None, include_state: bool = True, children_with: Any = None
+    ) -> dict[str, Any]:
+        """Return a snapshot of the run, from any thread.
+
+        Args:
+            serializer: Writes events and values; the serializer of the workflow for None.
+            cell: Key-value state to write in place of that of the run.
+            include_state: Whether the key-value state is part of it.
+            children_with: Writes the child runs; each by its own serializer by default.
+
+        Raises:
+            ValueError: Something cannot be written; the message names it.
+        """
+        return self.on_loop(
+            lambda: dump_run(
+                self.state,
+                cell or self.cell,
+                serializer or self.workflow.__batonflow__.serializer,
+                run=self,
+                include_state=include_state,
+                children_with=children_with,
+            )
+        )
+
+    def copy_unfinished(self, workflow: Any, given: Any) -> Any:
+        """Return the work that the run has left as a loaded snapshot, None when it has finished.
+
+        Args:
+            workflow: The workflow that goes on with it.
+            given: Serializer of the context; that of the workflow for None.
+        """
+        if not self.state.running:
+            return None
+        serializer = given or workflow.__batonflow__.serializer
+        payload = dump_run(self.state, self.cell, serializer, run=self, include_state=False, children_with=given)
+        loaded = load_run(workflow, payload, serializer)
+        loaded.state.cancelled = False
+        return loaded
+
+    async def stop(self, timeout: float, *, keep: bool = False) -> bool:
+        """Cancel the run and wait until its steps have ended.
+
+        Args:
+            timeout: Seconds to wait for the steps.
+            keep: Stop it only in this process, with the tree that it belongs to; the store keeps it.
+
+        Returns:
+            False without an effect, when it should be kept and no store has it.
+        """
+        if keep:
+            root = self.root
+            keeper = root.workflow.__batonflow__.keeper
+            if keeper is not None:
+                await root.wait_on_its_loop(root.given_up(keeper, timeout), timeout)
+            return keeper is not None
+        if self.is_replaced:
+            return True  # a step that is dropped while its run leaves memory must not end the run that goes on later
+        self.on_loop(self.ending.cancel)
+        await self.wait_on_its_loop(self._ended_within(timeout, "cancelled"), timeout)
+        return True
+
+    async def given_up(self, keeper: Any, timeout: float) -> None:
+        """Leave the run to its store, and wait until its steps have ended."""
+        await keeper.give_up(self)
+        await self._ended_within(timeout, "interrupted")
+
+    async def _ended_within(self, timeout: float, ended_as: str) -> None:
+        try:
+            await asyncio.wait_for(self.ending.wait(), timeout)
+        except TimeoutError:
+            self.ending.warn(f"some steps did not end within {timeout} seconds after the run was {ended_as}")
+
+    async def wait_on_its_loop(self, work: Coroutine[Any, Any, None], seconds: float) -> None:
+        """Wait for work on the loop of the run, which need not be the loop that runs here."""
+        loop = self.loop
+        if asyncio.get_running_loop() is loop:
+            await work
+        elif loop.is_running():
+            # Not longer than it takes there: the loop may come to its end meanwhile.
+            await asyncio.wait([asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))], timeout=seconds + 1)
+        else:
+            work.close()  # nothing goes on there
 
     def reader(self, after: int = -1, *, internal: bool = False, stored: bool = False) -> StreamReader:
         """Make a reader of the run's stream.
@@ -186,6 +390,84 @@ class Run(Runner):
         self.idle = False
         if self._questions is not None:
             self._questions.wakes_up()
+
+    def record_with(self, drive: Ownership, recorder: Recorder) -> None:
+        """Record the run from here on."""
+        self.drive, self.recorder = drive, recorder
+        recorder.watch(self.cell)
+
+    def open(self, event: Event | None, causes: Causes, *, then: Event | None = None) -> None:
+        """Begin, as the store has the run now, and deliver the events that came before.
+
+        Args:
+            event: The run starts with it; a restored run goes on without one.
+            causes: Of the event.
+            then: Another event to send when the run goes on.
+        """
+        held, self.early = self.early or [], None
+        if self.ending.done:  # cancelled before it began
+            self.record_end()
+        else:
+            self.workflow.__batonflow__.turns.launch(self, event, None, causes)
+            for sent, target, path in held:
+                if path or is_address(target):
+                    self.send_to(sent, path, target)
+                else:
+                    self.when_taken(sent, partial(self.send, sent, target, None))
+        if then is not None:
+            self.send(then, None, None)
+
+    def record_end(self) -> None:
+        """Record that the run ended while the store did not hear it, unless the run goes on elsewhere."""
+        event = self.ending.event
+        if self.recorder is not None and event is not None and not isinstance(self.ending.error, RunInterruptedError):
+            self.recorder.ended(event, self.stream.seq)
+
+    def take_result(self, event: StopEvent, seq: int) -> None:
+        """Take the result of a run that was over before.
+
+        Args:
+            event: It ended the run.
+            seq: The place of the event in the stream.
+        """
+        self.silence()
+        self.early = None
+        self.stream.begins = self.stream.seq = seq
+        self.publish(event, "", 0)
+        self.ending.restore(event)
+
+    def begin_release(self) -> bool:
+        """Hold events from here on, so that the run can leave memory; False when something goes on or is coming."""
+        # An answer may have come that no step has been given yet.
+        coming = bool(self._late) or any(inner.undelivered() for inner in self.inside())
+        if not self.awaits_people() or coming or self.ending.over:
+            return False
+        self.early = []  # from here on it takes no part in anything
+        self.waiting.disarm()
+        return True
+
+    def end_release(self, left: Callable[[], None] | None, *, goes_on: bool) -> None:
+        """Leave memory, or go on, and deliver the events that came meanwhile.
+
+        Args:
+            left: Called when the store has taken the run; None when something came for it.
+            goes_on: Tells whether a run that was not taken still belongs to this process.
+        """
+        held, self.early = self.early or [], None
+        if isinstance(self.ending.error, RunInterruptedError):
+            return
+        if left is not None:
+            left()
+            self.sleep()
+        if self.ending.done and left is not None:  # cancelled meanwhile, or out of time
+            self.rouse()  # it is recorded as soon as the run is back
+        elif self.ending.done:
+            self.record_end()
+        else:
+            if left is None and goes_on:
+                self.waiting.rearm()
+            for event, target, path in held:
+                (self.at(path) or self).send(event, target, None)
 
     def sleep(self) -> None:
         """Leave memory: the store has everything. Waiting steps are dropped, and begin again after ``wake``."""
@@ -271,11 +553,6 @@ class Run(Runner):
             return taker is not None and taker.reaches(event)
 
         self._when(ready, lambda: (self.at(path) or self).send(event, target, None))
-
-    @property
-    def has_late(self) -> bool:
-        """Tell whether an event waits for a step that is not restored yet."""
-        return bool(self._late)
 
     def look_at_late(self) -> None:
         """Deliver held events that a restored step or child run now takes."""

@@ -1,18 +1,21 @@
 """The assembly of runs: new ones, and runs that a context or a snapshot carries on."""
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from batonflow.clock import current_source
-from batonflow.workflow_core.child_runs import Family
+from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.context.state_store import StateCell
 from batonflow.workflow_core.engine.ports import load_run, stepwise_run
 from batonflow.workflow_core.engine.state import RunState, WorkItem
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.options import AnyWorkflow
-from batonflow.workflow_core.questions import Questions
-from batonflow.workflow_core.run import AttachedRuns, OpenQuestions, Run
+from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.served_input import input_is_served, mark_input
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.child_runs import Family
+    from batonflow.workflow_core.questions import Questions
 
 __all__ = ["WorkflowRun", "new_run"]
 
@@ -26,17 +29,13 @@ class WorkflowRun(Run):
         """Make the context of an attempt."""
         return Context.for_step(self, item)
 
-    def make_child_runs(self, parent: AttachedRuns | None) -> Family:
+    def make_child_runs(self, parent: "Family | None") -> "Family":
         """Make the place of this run in the tree."""
-        return Family(self, cast("Family | None", parent))
+        return parts.child_runs.Family(self, parent, _inner_run)
 
-    def make_questions(self) -> OpenQuestions:
+    def make_questions(self) -> "Questions":
         """Make the questions of the tree."""
-        return Questions(self)
-
-    def make_inner(self, workflow: AnyWorkflow, **options: Any) -> Run:
-        """Make a run of an attached workflow, which has not begun."""
-        return _inner_run(workflow, **options)
+        return parts.questions.Questions(self)
 
 
 def new_run(workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None, *, stepwise: bool = False) -> Run:
@@ -77,15 +76,17 @@ def new_run(workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None,
 
 def _inner_run(
     workflow: AnyWorkflow,
+    parent: "Family",
+    own_name: str,
     *,
-    path: str,
-    parent: Family,
     payload: dict[str, Any] | None = None,
     ctx: Context[Any] | None = None,
 ) -> Run:
     """Make a run inside another one: new, perhaps with the state of a context, or from a snapshot."""
     options = workflow.__batonflow__
-    run_id = f"{parent.run.state.run_id}/{path.rpartition('/')[2]}"
+    around = parent.run
+    path = f"{around.path}/{own_name}" if around.path else own_name
+    run_id = f"{around.state.run_id}/{own_name}"
     if payload is not None:
         loaded: Any = load_run(workflow, payload, parent.saved_with or options.serializer)
         state, cell, children = loaded.state, loaded.cell, loaded.children
@@ -95,7 +96,7 @@ def _inner_run(
         state, children = RunState(run_id, options.steps.table), cast("dict[str, Any]", {})
     run = WorkflowRun(workflow, state, cell, path=path, parent=parent)
     # An event from elsewhere may have started it, or the run around it was taken up.
-    state.served = parent.run.state.served
+    state.served = around.state.served
     mark_input(run.variables, served=state.served)
     if run.family is not None and children:
         run.family.restore(children["counts"], children["runs"])
@@ -103,7 +104,7 @@ def _inner_run(
         ctx.bind(run)
         run.handler_context = ctx
     options.last_state = state
-    recorder = parent.run.recorder
+    recorder = around.recorder
     if recorder is not None:
         run.recorder = recorder.for_child(path, options.serializer)
         run.recorder.watch(run.cell)

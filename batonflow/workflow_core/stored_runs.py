@@ -3,19 +3,21 @@
 from collections.abc import Collection, Mapping
 from copy import copy
 from os import PathLike
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from batonflow.workflow_core.amounts import check_whole
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.engine.ports import Keeper, RunStoreLike, open_keeper
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.handler import WorkflowHandler
-from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.options import Options, checked
 from batonflow.workflow_core.runs import new_run
 from batonflow.workflow_core.turns import Turns
+from batonflow.workflow_core.types import check_whole
 from batonflow.workflow_core.validation.validate import check_once
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.inputs import InputRequest
 
 __all__ = ["StoredRuns", "check_context", "check_run_id"]
 
@@ -127,7 +129,7 @@ class StoredRuns:
         """
         return _keeper_for(self, "forget_sleeping").forget_sleeping(self)
 
-    async def open_inputs(self, run_id: str) -> list[InputRequest]:
+    async def open_inputs(self, run_id: str) -> "list[InputRequest]":
         """The questions to people that stand open in a run that the store has, whether a process drives it or not.
 
         ``request.respond()`` answers one of a run that goes on in this process. For any other make the event with

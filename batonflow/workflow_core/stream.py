@@ -126,6 +126,21 @@ class StreamLog:
         if self._sleepers:
             self._wake()
 
+    def go_on_at(self, seq: int) -> int | None:
+        """Number events of a run that was taken up from here on.
+
+        Args:
+            seq: The first number that no other process has given out.
+
+        Returns:
+            The last number that the readers in this process know; None when nothing was streamed in this process.
+        """
+        known_to, self.seq = self.seq - 1, max(self.seq, seq)
+        if self.events:
+            return known_to
+        self.begins = self.seq
+        return None
+
     def reserve(self, reserved: int, *, mark: int) -> None:
         """Numbers below ``reserved`` may be shown; from ``mark`` on there should be more."""
         self.reserved, self.mark = reserved, mark

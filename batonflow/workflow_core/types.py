@@ -1,16 +1,32 @@
-"""Type variables of the public API, the failures of a step so far, and the names of classes in payloads."""
+"""Type variables of the public API, the failures of a step so far, names of classes in payloads, and amounts."""
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from importlib import import_module
+from typing import Any, TypeGuard, TypeVar
 
 from batonflow.values.exceptions import UnreconstructedException, dump_exception, load_exception, traceback_of
 from batonflow.values.names import loaded_class, named_class, names_of, payload_name, qualified_name
 
 __all__ = [
-    "RetryInfo", "RunResultT", "StopEventT", "UnreconstructedException", "dump_exception", "is_context_class",
-    "load_exception", "loaded_class", "named_class", "names_of", "payload_name", "qualified_name", "traceback_of",
-]  # fmt: skip
+    "RetryInfo",
+    "RunResultT",
+    "StopEventT",
+    "UnreconstructedException",
+    "check_whole",
+    "dump_exception",
+    "is_context_class",
+    "is_seconds",
+    "is_whole",
+    "load_exception",
+    "loaded_class",
+    "named_class",
+    "names_of",
+    "payload_name",
+    "qualified_name",
+    "traceback_of",
+]
+
 
 StopEventT = TypeVar("StopEventT")
 """The class of a workflow's StopEvent."""
@@ -45,3 +61,34 @@ def is_context_class(cls: object) -> bool:
     return isinstance(cls, type) and any(
         one.__name__ == "Context" and one.__module__.startswith(home) for one in cls.__mro__
     )
+
+
+def is_seconds(value: object) -> TypeGuard[float]:
+    """Tell whether a value is a number of seconds, 0 or more."""
+    number: Any = value
+    if isinstance(value, int | float):
+        return not isinstance(value, bool) and value >= 0
+    # Numbers of other libraries are numbers, too; this is rarely reached.
+    return isinstance(number, import_module("numbers").Real) and bool(number >= 0)
+
+
+def is_whole(value: object, least: int = 0) -> TypeGuard[int]:
+    """Tell whether a value is a whole number, and not less than the least."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def check_whole(value: object, what: str, least: int = 0) -> None:
+    """Refuse a value that is not a whole number of at least ``least``.
+
+    Args:
+        value: The value.
+        what: Its name and what it should be, for the message.
+        least: The least that it may be.
+
+    Raises:
+        TypeError: It is not a whole number.
+        ValueError: It is too small.
+    """
+    if not is_whole(value, least):
+        wrong = ValueError if isinstance(value, int) and not isinstance(value, bool) else TypeError
+        raise wrong(f"{what}, not {value!r}")

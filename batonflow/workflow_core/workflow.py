@@ -1,7 +1,7 @@
 """Workflow: the class that users subclass. It gathers the steps, checks them, and starts runs."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from os import PathLike
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -11,8 +11,7 @@ from pydantic import BaseModel, ValidationError
 from batonflow.bridge import run_on_background_loop
 from batonflow.instrumentation.logs import logger_named
 from batonflow.values.serializers import BaseSerializer
-from batonflow.workflow_core.child_runs import Family
-from batonflow.workflow_core.class_steps import ClassSteps, steps_of
+from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.engine.ports import RunStoreLike, open_keeper, workflow_svg
 from batonflow.workflow_core.engine.state import RunState, current_item
@@ -23,12 +22,11 @@ from batonflow.workflow_core.errors import (
 )
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.handler import WorkflowHandler
-from batonflow.workflow_core.inputs import say_when_asked
 from batonflow.workflow_core.options import NotInitialized, Options, ParentStop, Upcaster, option, shown
 from batonflow.workflow_core.plugins import BasicRuntime
 from batonflow.workflow_core.problems import close_to_fields, in_words_with_hints
 from batonflow.workflow_core.resource import ResourceManager
-from batonflow.workflow_core.routing import StepTable
+from batonflow.workflow_core.routing import ClassSteps, StepTable, steps_of
 from batonflow.workflow_core.runs import new_run
 from batonflow.workflow_core.step import WorkflowGraphCheck
 from batonflow.workflow_core.stored_runs import StoredRuns, check_context, check_run_id
@@ -405,7 +403,7 @@ class Workflow(StoredRuns):
             >>> print(workflow.run_sync(topic="tides"))
         """
         return run_on_background_loop(
-            lambda: self.run(*args, **kwargs), beside=say_when_asked, loop=_loop_of_parent(self)
+            lambda: self.run(*args, **kwargs), beside=_say_when_asked, loop=_loop_of_parent(self)
         )
 
     def _repr_html_(self) -> str:
@@ -437,6 +435,10 @@ def _start_event(workflow: Workflow, given: StartEvent | None, kwargs: dict[str,
     return event
 
 
+def _say_when_asked(handler: WorkflowHandler) -> Coroutine[Any, Any, None]:
+    return parts.inputs.say_when_asked(handler)
+
+
 def _loop_of_parent(workflow: Workflow) -> asyncio.AbstractEventLoop | None:
     """The event loop of the run that a synchronous step starts an attached workflow in."""
     parent = _parent_of(workflow)
@@ -451,7 +453,7 @@ def _loop_of_parent(workflow: Workflow) -> asyncio.AbstractEventLoop | None:
     return run.loop
 
 
-def _parent_of(workflow: Workflow) -> "tuple[Family, str, Any] | None":
+def _parent_of(workflow: Workflow) -> tuple[Any, str, Any] | None:
     """Return the run with the step that calls ``run()``, when the workflow is attached to it."""
     item = current_item.get()
     if item is None or item.run is None or item.run.family is None:

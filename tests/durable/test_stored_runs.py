@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from pydantic import BaseModel
 
+from batonflow.durable import opening
 from batonflow.durable.store_protocol import StoredCommit
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.durable.stores.sqlite import SQLiteStore
@@ -22,7 +23,6 @@ from batonflow.workflow_core import (
     StopEvent,
     Workflow,
     catch_error,
-    durable,
     step,
 )
 from batonflow.workflow_core.errors import (
@@ -400,7 +400,7 @@ class TestTakingUp:
         await handler.started()
         await handler.interrupt()
         with monkeypatch.context() as patched:
-            patched.setattr(durable, "restore", _fails)
+            patched.setattr(opening, "restore", _fails)
             with pytest.raises(RuntimeError, match="no way"):
                 await flow.resume("r")
         assert (await kept.info("r")).owner is None

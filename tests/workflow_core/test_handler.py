@@ -21,7 +21,7 @@ from batonflow.workflow_core import (
     WorkflowRuntimeError,
     step,
 )
-from batonflow.workflow_core.compat.handler import EarlierHandler
+from batonflow.workflow_core.earlier import EarlierHandler
 from batonflow.workflow_core.events import WorkflowFailedEvent
 from tests.contract import contract
 from tests.workflow_core.flows import names, resume, saved, streamed, until

@@ -12,7 +12,7 @@ from batonflow.tools import AsyncBaseTool, ToolOutput
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.context.once import begun_earlier
 from batonflow.workflow_core.errors import UnknownOutcomeError
-from batonflow.workflow_core.telling import in_words
+from batonflow.workflow_core.state_data import in_words
 
 __all__ = ["is_begun", "is_recorded", "make_writable", "record_outcome"]
 

@@ -34,9 +34,22 @@ _HOMES = {
     "StateStore": "batonflow.workflow_core.context.state_store",
 }
 
+_PARTS = {
+    "child_runs": "batonflow.workflow_core.child_runs",
+    "collecting": "batonflow.workflow_core.context.collecting",
+    "inputs": "batonflow.workflow_core.inputs",
+    "once": "batonflow.workflow_core.context.once",
+    "questions": "batonflow.workflow_core.questions",
+    "state_lock": "batonflow.workflow_core.context.state_lock",
+}
+"""Parts of a run that most runs do not need."""
+
 
 def __getattr__(name: str) -> Any:
     # Parts of the engine lie between the modules of this package, so each is loaded at its first use.
+    if name in _PARTS:
+        part = globals()[name] = import_module(_PARTS[name])
+        return part
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

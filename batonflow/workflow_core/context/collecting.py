@@ -1,23 +1,89 @@
-"""``ctx.collect_events``: puts events aside until a set is full, once for each delivery."""
+"""The requests of a step to its run: collecting events, waiting for one, and the failures so far."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from threading import get_ident
 from typing import Any, cast
 
-from batonflow.workflow_core.engine.state import Buffer, Number, WorkItem
+from batonflow.workflow_core.engine.state import Buffer, Number, WorkItem, current_item
+from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.run import Run
+from batonflow.workflow_core.types import RetryInfo, is_seconds
 
-__all__ = ["collect"]
+__all__ = ["collect", "current_context", "retry_info", "wait_for"]
 
 _FEW = 1000
 """Up to this many expected types lists are compared whole; beyond it, by length and that many samples."""
 
 
-def collect(item: WorkItem, event: Event, expected: list[type[Event]], buffer_id: str) -> list[Event] | None:
+def current_context() -> Any:
+    """Return the context of the step that is running here.
+
+    Raises:
+        WorkflowRuntimeError: No step is running here.
+    """
+    item = current_item.get()
+    if item is None or item.run is None:
+        raise WorkflowRuntimeError("get_step_context() may only be called from within a running step")
+    return item.run.context_for(item)
+
+
+def retry_info(run: Run, item: WorkItem) -> RetryInfo:
+    """Return the earlier failures of a delivery; zeros on the first attempt."""
+    failures = item.failures
+    if failures is None:
+        return RetryInfo()
+    elapsed = max(0.0, run.source.now() - failures.first_attempt_at)
+    failed_at = failures.last_failed_at
+    last = None if failed_at is None else datetime.fromtimestamp(failed_at, UTC)
+    return RetryInfo(failures.count, elapsed, failures.last_error, last)
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+
+def wait_for(
+    run: Run,
+    item: WorkItem,
+    event_type: Any,
+    waiter_event: Any,
+    waiter_id: str | None,
+    requirements: Any,
+    timeout: Any,
+) -> Awaitable[Event]:
+    """Suspend a step until an event arrives; see ``Context.wait_for_event``.
+
+    Raises:
+        TypeError: An argument is not what it has to be; the text names it.
+    """
+    kind: Any = event_type
+    required: dict[str, Any] = requirements or {}
+    wrong: tuple[str, object] | None = None
+    if not (isinstance(event_type, type) and issubclass(event_type, Event)):
+        wrong = "event_type= takes the class of the event to wait for", cast("object", event_type)
+    elif waiter_event is not None and not isinstance(waiter_event, Event):
+        wrong = "waiter_event= takes the event that asks for the answer", waiter_event
+    elif requirements is not None and not isinstance(requirements, Mapping):
+        wrong = "requirements= takes a dict of attributes and their values", requirements
+    elif timeout is not None and not is_seconds(timeout):
+        wrong = "timeout= takes seconds, 0 or more, or None", timeout
+    if wrong is not None:
+        raise TypeError(f"wait_for_event(): {wrong[0]}, got {wrong[1]!r}")
+    return run.waiting.wait(item, kind, waiter_event, waiter_id, required, timeout)
+
+
+# --- collecting -------------------------------------------------------------------------------------------------------
+
+
+def collect(run: Run, item: WorkItem, event: Event, expected: list[type[Event]], buffer_id: str) -> list[Event] | None:
     """Put an event aside until one of each expected type is there; the same again on a repeated attempt.
 
     A full set leaves the buffer at once and stays with the delivery until it ends, so a retry finds it again.
     """
+    if get_ident() != run.thread_id:
+        return run.on_loop(lambda: collect(run, item, event, expected, buffer_id))
     numbers = item.done().here()
     number = numbers.collects
     numbers.collects += 1

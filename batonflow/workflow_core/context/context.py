@@ -4,10 +4,7 @@ Before a run it stages state; from the handler it looks into the run; inside a s
 streams.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from datetime import UTC, datetime
-from functools import partial
-from threading import get_ident
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Generic, TypeVar, cast
 from weakref import ref
 
@@ -15,14 +12,12 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar as DefaultTypeVar
 
 from batonflow.values.serializers import BaseSerializer
-from batonflow.workflow_core.amounts import is_seconds
-from batonflow.workflow_core.compat.context import EarlierContext
-from batonflow.workflow_core.context.collecting import collect
-from batonflow.workflow_core.context.once import run_effect, run_once
+from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
+from batonflow.workflow_core.earlier import EarlierContext
 from batonflow.workflow_core.engine.ports import dump_run, load_run
-from batonflow.workflow_core.engine.state import RETURNED, RunState, WorkItem, current_item
-from batonflow.workflow_core.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError
+from batonflow.workflow_core.engine.state import RunState, WorkItem
+from batonflow.workflow_core.errors import ContextStateError, WorkflowCancelledByUser
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
@@ -68,7 +63,6 @@ class Context(EarlierContext, Generic[StateT]):
         self._restored: RunState | None = None
         self._children: dict[str, Any] = {}
         self._store: Any = None
-        self._origin: tuple[str, str, int] | None = None
         if previous_context is None:
             self._cell = StateCell(workflow.__batonflow__.steps.state_type)
         else:
@@ -84,7 +78,6 @@ class Context(EarlierContext, Generic[StateT]):
         context._cell = run.cell
         context._store = None
         context._workflow = None
-        context._origin = None
         return context
 
     @classmethod
@@ -105,10 +98,7 @@ class Context(EarlierContext, Generic[StateT]):
         Raises:
             WorkflowRuntimeError: No step is running here.
         """
-        item = current_item.get()
-        if item is None or item.run is None:
-            raise WorkflowRuntimeError("get_step_context() may only be called from within a running step")
-        return item.run.context_for(item)
+        return parts.collecting.current_context()
 
     # --- faces --------------------------------------------------------------------------------------------------------
 
@@ -155,15 +145,8 @@ class Context(EarlierContext, Generic[StateT]):
         """Return the start of a new run: a restored state if there is one, and the staged key-value state."""
         run = self.run
         if run is not None and self._workflow is not None:
-            if run.state.running:
-                serializer = self._serializer or self._workflow.__batonflow__.serializer
-                payload = dump_run(
-                    run.state, self._cell, serializer, run=run, include_state=False, children_with=self._serializer
-                )
-                loaded = load_run(self._workflow, payload, serializer)
-                loaded.state.cancelled = False
-                return loaded.state, self._cell, loaded.children
-            return None, self._cell, {}
+            loaded = run.copy_unfinished(self._workflow, self._serializer)
+            return (None, self._cell, {}) if loaded is None else (loaded.state, self._cell, loaded.children)
         if self._restored is None or not self._restored.running:
             return None, self._cell, {}
         self._restored.cancelled = False  # it goes on
@@ -251,10 +234,7 @@ class Context(EarlierContext, Generic[StateT]):
         item = self._item
         if item is not None and item.run is not run:
             item = None  # sent by a task that outlived its step: no result waits for it
-        if get_ident() == run.thread_id:
-            _send(run, message, step, item, inside=self._item is not None)
-        else:
-            run.on_loop(lambda: _send(run, message, step, item, inside=self._item is not None))
+        run.send_from(message, step, item, inside=self._item is not None)
 
     def write_event_to_stream(self, ev: Event | None) -> None:
         """Show an event to the readers of the stream; None is ignored.
@@ -272,26 +252,8 @@ class Context(EarlierContext, Generic[StateT]):
         run, item = self._run_ref(), self._item
         if run is None or item is None:
             run, item = self._in_step("write_event_to_stream")
-        if ev is None or run.ending.over:
-            return
-        if not isinstance(ev, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise WorkflowRuntimeError(f"write_event_to_stream() takes an Event, got {type(ev).__name__}")
-        if get_ident() != run.thread_id:
-            run.on_loop(lambda: self.write_event_to_stream(ev))
-            return
-        progress = item.progress or item.done()
-        numbers = progress if progress.once_calls is None else progress.here()
-        numbers.streamed = number = numbers.streamed + 1
-        if number <= numbers.skip_streamed or (run.family is not None and run.family.streamed(ev)):
-            return
-        if item.segment is not None:
-            item.segment.streamed.append((numbers.named(number), ev, run.root.stream.seq, run.now()))
-        if run.family is not None:
-            run.publish(ev, item.spec.name, item.id)
-            return
-        if self._origin is None:
-            self._origin = (item.spec.name, run.path, item.id)
-        run.stream.publish(ev, run.now(), self._origin)
+        if ev is not None:
+            run.show(ev, item, self)
 
     def collect_events(
         self, ev: Event, expected: list[type[Event]], buffer_id: str | None = None
@@ -316,9 +278,7 @@ class Context(EarlierContext, Generic[StateT]):
             ...     return None
         """
         run, item = self._in_step("collect_events")
-        if get_ident() == run.thread_id:
-            return collect(item, ev, expected, buffer_id or "default")
-        return run.on_loop(lambda: collect(item, ev, expected, buffer_id or "default"))
+        return parts.collecting.collect(run, item, ev, expected, buffer_id or "default")
 
     async def wait_for_event(
         self,
@@ -346,8 +306,7 @@ class Context(EarlierContext, Generic[StateT]):
             >>> answer = await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent(prefix="Sure?"))
         """
         run, item = self._in_step("wait_for_event")
-        _check_wait(event_type, waiter_event, requirements, timeout)
-        found = await run.waiting.wait(item, event_type, waiter_event, waiter_id, requirements or {}, timeout)
+        found = await parts.collecting.wait_for(run, item, event_type, waiter_event, waiter_id, requirements, timeout)
         return cast("EventT", found)
 
     async def once(self, key: str, fn: Callable[..., T | Awaitable[T]], *args: Any) -> T:
@@ -369,7 +328,7 @@ class Context(EarlierContext, Generic[StateT]):
             >>> receipt = await ctx.once("charge", shop.charge, order.id)
         """
         run, item = self._in_step("once")
-        return cast("T", await run_once(run, item, key, fn, args))
+        return cast("T", await parts.once.run_once(run, item, key, fn, args))
 
     async def effect(
         self, key: str, fn: Callable[..., T | Awaitable[T]], *args: Any, about: Any = None, repeat: bool = False
@@ -395,18 +354,12 @@ class Context(EarlierContext, Generic[StateT]):
             >>> await ctx.effect("send", mail.send, letter, about={"to": letter.to})
         """
         run, item = self._in_step("effect")
-        return cast("T", await run_effect(run, item, key, fn, args, about=about, repeat=repeat))
+        return cast("T", await parts.once.run_effect(run, item, key, fn, args, about=about, repeat=repeat))
 
     def retry_info(self) -> RetryInfo:
         """Return the earlier failures of this delivery; zeros on the first attempt."""
         run, item = self._in_step("retry_info")
-        failures = item.failures
-        if failures is None:
-            return RetryInfo()
-        elapsed = max(0.0, run.source.now() - failures.first_attempt_at)
-        failed_at = failures.last_failed_at
-        last = None if failed_at is None else datetime.fromtimestamp(failed_at, UTC)
-        return RetryInfo(failures.count, elapsed, failures.last_error, last)
+        return parts.collecting.retry_info(run, item)
 
     # --- the handler's side -------------------------------------------------------------------------------------------
 
@@ -441,15 +394,11 @@ class Context(EarlierContext, Generic[StateT]):
         if self._item is not None:
             raise ContextStateError(f"to_dict is {_FROM_HANDLER}, not from inside a step")
         run = self._run_ref()
-        workflow = run.workflow if run is not None else cast("AnyWorkflow", self._workflow)
-        own = workflow.__batonflow__.serializer
         given = serializer or self._serializer
         if run is not None:
-            return run.on_loop(
-                lambda: dump_run(
-                    run.state, self._cell, given or own, run=run, include_state=include_state, children_with=given
-                )
-            )
+            return run.snapshot(given, cell=self._cell, include_state=include_state, children_with=given)
+        workflow = cast("AnyWorkflow", self._workflow)
+        own = workflow.__batonflow__.serializer
         state = self._restored or RunState("", workflow.__batonflow__.steps.table)
         payload = dump_run(state, self._cell, given or own, include_state=include_state)
         if self._children:
@@ -471,57 +420,6 @@ def _no_run() -> None:
     return None
 
 
-def _send(run: Run, event: Event, target: str | None, item: WorkItem | None, *, inside: bool) -> None:
-    if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise WorkflowRuntimeError(f"send_event() takes an Event, got {type(event).__name__}")
-    if run.ending.over:
-        if inside:
-            return  # a step that was cancelled, on its way out
-        raise WorkflowRuntimeError(
-            f"Run {run.state.run_id} of {run.workflow.__batonflow__.workflow_name} is over, it takes no more events; "
-            f"{type(event).__name__} was not delivered. Start a new run"
-        )
-    family = run.family if target is not None and "." in target else None
-    if family is not None and target is not None:
-        family.check_target(event, target)
-    elif target is not None:
-        run.workflow.__batonflow__.check_target(event, target)
-    if item is not None:
-        progress = item.progress or item.done()
-        numbers = progress if progress.once_calls is None else progress.here()
-        numbers.sends += 1
-        if numbers.sends <= numbers.skip_sends:
-            return
-        if item.segment is not None:
-            item.segment.sends.append((numbers.named(numbers.sends), event, target))
-    if family is not None and target is not None:
-        sent = item.segment.sends[-1][0] if item is not None and item.segment is not None else RETURNED
-        family.send_to(event, target, item.as_cause(sent) if item is not None else ())
-    elif item is not None or run.is_away:
-        run.send(event, target, item)
-    else:
-        run.when_taken(event, partial(run.send, event, target, None))
-
-
 async def _events_of(run: Run) -> AsyncIterator[Event]:
     async for item in run.reader(internal=True):
         yield item.event
-
-
-def _check_wait(event_type: object, waiter_event: object, requirements: object, timeout: object) -> None:
-    """Refuse arguments that no step can wait with.
-
-    Raises:
-        TypeError: An argument is not what it has to be; the text names it.
-    """
-    wrong: tuple[str, object] | None = None
-    if not (isinstance(event_type, type) and issubclass(event_type, Event)):
-        wrong = "event_type= takes the class of the event to wait for", cast("object", event_type)
-    elif waiter_event is not None and not isinstance(waiter_event, Event):
-        wrong = "waiter_event= takes the event that asks for the answer", waiter_event
-    elif requirements is not None and not isinstance(requirements, Mapping):
-        wrong = "requirements= takes a dict of attributes and their values", requirements
-    elif timeout is not None and not is_seconds(timeout):
-        wrong = "timeout= takes seconds, 0 or more, or None", timeout
-    if wrong is not None:
-        raise TypeError(f"wait_for_event(): {wrong[0]}, got {wrong[1]!r}")

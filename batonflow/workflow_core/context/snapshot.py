@@ -18,7 +18,6 @@ from batonflow.values.serializers import BaseSerializer, JsonSerializer, moved_c
 from batonflow.workflow_core.answer_fields import answer_fields
 from batonflow.workflow_core.child_runs import call_as_data
 from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
-from batonflow.workflow_core.context.state_paths import DELETED, write_into
 from batonflow.workflow_core.context.state_store import StateCell, lacks_default
 from batonflow.workflow_core.context.underway import deliveries_as_data, outcomes_as_data, read_outcome, with_outcomes
 from batonflow.workflow_core.engine.state import (
@@ -43,8 +42,7 @@ from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StopEv
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
 from batonflow.workflow_core.run import Run
-from batonflow.workflow_core.state_data import as_declared, dump_state, load_state
-from batonflow.workflow_core.telling import written
+from batonflow.workflow_core.state_data import DELETED, as_declared, dump_state, load_state, write_into, written
 
 __all__ = ["LoadedRun", "dump_run", "load_run"]
 

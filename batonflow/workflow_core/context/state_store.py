@@ -13,23 +13,26 @@ from pydantic import BaseModel
 from batonflow import values as forms_of_values
 from batonflow.user_warnings import warn_user
 from batonflow.values.serializers import BaseSerializer, is_plain
-from batonflow.workflow_core.context.state_lock import StateLock
-from batonflow.workflow_core.context.state_paths import (
+from batonflow.workflow_core import context as parts
+from batonflow.workflow_core.engine.ports import Recorder
+from batonflow.workflow_core.engine.state import WorkItem
+from batonflow.workflow_core.errors import ContextSerdeError, ContextStateError, StateOutsideContextWarning
+from batonflow.workflow_core.events import DictLikeModel
+from batonflow.workflow_core.routing import StepSpec
+from batonflow.workflow_core.state_data import (
     DELETED,
     MISSING,
+    DictState,
+    UnserializableKeyWarning,
     check_path,
+    dump_state,
+    load_state,
     no_path,
     read_part,
     segments_of,
     write_into,
     write_part,
 )
-from batonflow.workflow_core.engine.ports import Recorder
-from batonflow.workflow_core.engine.state import WorkItem
-from batonflow.workflow_core.errors import ContextSerdeError, ContextStateError, StateOutsideContextWarning
-from batonflow.workflow_core.events import DictLikeModel
-from batonflow.workflow_core.routing import StepSpec
-from batonflow.workflow_core.state_data import DictState, UnserializableKeyWarning, dump_state, load_state
 
 __all__ = [
     "IMMUTABLE",
@@ -42,6 +45,9 @@ __all__ = [
     "new_state",
 ]
 
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.context.state_lock import StateLock
 
 StateT = TypeVar("StateT", bound=BaseModel)
 T = TypeVar("T")
@@ -126,7 +132,7 @@ class StateCell:
         lock = self.edit_lock
         if lock is None:
             with _making_lock:
-                lock = self.edit_lock = self.edit_lock or StateLock()
+                lock = self.edit_lock = self.edit_lock or parts.state_lock.StateLock()
         return lock
 
     @property

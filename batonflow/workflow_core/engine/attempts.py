@@ -1,20 +1,33 @@
-"""One attempt of a step: the call of its function, and the record of its outcome."""
+"""Attempts of steps: the call of the function, its waits and time limits, and the record of the outcome."""
 
+import asyncio
 from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
 from batonflow.threads import call_in_thread
-from batonflow.workflow_core.engine.commands import Answered, Command, Finish, GaveUp, Recovered
+from batonflow.values.names import qualified_name
 from batonflow.workflow_core.engine.ports import LiveRun, Recorder
-from batonflow.workflow_core.engine.state import RETURNED, Causes, WorkItem
-from batonflow.workflow_core.engine.ticks import StepFailed, StepReturned
+from batonflow.workflow_core.engine.state import RETURNED, Causes, Numbers, OnceCall, Waiter, WorkItem
+from batonflow.workflow_core.engine.ticks import (
+    Answered,
+    Command,
+    Finish,
+    GaveUp,
+    Recovered,
+    StepFailed,
+    StepReturned,
+    WaitAnswered,
+    WaitClosed,
+    WaitOpened,
+)
 from batonflow.workflow_core.errors import StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
 
-__all__ = ["call_step", "events_and_context", "record_outcome", "record_wait", "verdict", "was_returned"]
+__all__ = ["Waiting", "call_step", "events_and_context", "record_outcome", "record_wait", "verdict", "was_returned"]
+
 
 # --- calling --------------------------------------------------------------------------------------------------------
 
@@ -148,3 +161,191 @@ def was_returned(causes: Causes) -> bool:
     """Tell whether an event was the result of a step, whose record says already that no step took it."""
     number = causes[0][1]
     return not isinstance(number, tuple) and number <= RETURNED
+
+
+class StepTimer:
+    """The time limit of one attempt; stands still while the step waits for an event."""
+
+    __slots__ = ("deadline", "fired", "handle", "left", "task")
+
+    def __init__(self, seconds: float, task: "asyncio.Task[Any]") -> None:
+        self.left = seconds
+        self.task = task
+        self.deadline = 0.0
+        self.fired = False
+        self.handle: asyncio.TimerHandle | None = None
+
+    def go(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.deadline = loop.time() + self.left
+        self.handle = loop.call_at(self.deadline, self._fire)
+
+    def pause(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self.handle is not None:
+            self.left = max(0.0, self.deadline - loop.time())
+            self.cancel()
+
+    def cancel(self) -> None:
+        if self.handle is not None:
+            self.handle.cancel()
+            self.handle = None
+
+    def _fire(self) -> None:
+        self.fired = True
+        self.task.cancel()
+
+
+class Waiting:
+    """Waits of steps for events, and the time limits of attempts.
+
+    Args:
+        run: The run they belong to.
+    """
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: LiveRun) -> None:
+        self._run = run
+
+    async def wait(
+        self,
+        item: WorkItem,
+        event_type: type[Event],
+        waiter_event: Event | None,
+        waiter_id: str | None,
+        requirements: dict[str, Any],
+        timeout: float | None,
+    ) -> Event:
+        """Suspend a step until an event of ``event_type`` meets the requirements; its worker is free meanwhile."""
+        run = self._run
+        progress = item.done()
+        numbers = progress.here()
+        numbers.waits += 1
+        key = waiter_id or _place(numbers, event_type)
+        if key not in progress.answers:
+            waiter = self._restored(item, key)
+            asked_before = waiter is not None
+            if waiter is None:
+                run.state.waiter_seq += 1
+                waiter = Waiter(waiter_id, key, event_type, requirements, item, timeout and run.now() + timeout)
+                waiter.timer = self._timer(waiter)
+            else:
+                waiter.requirements, waiter.unknown_requirements = requirements, False
+            answered = self._suspend(item, waiter, waiter_event, asked_before=asked_before)
+            try:
+                await answered
+            except asyncio.CancelledError:
+                if not run.ending.over and waiter.futures == [answered]:  # other branches may share the wait
+                    run.start_all(WaitClosed(waiter))
+                raise
+            finally:
+                if waiter.timer is not None and waiter.futures in ([], [answered]):
+                    waiter.timer.cancel()
+                if answered in waiter.futures:  # else the attempt is over, and this a branch that it left behind
+                    waiter.futures.remove(answered)
+                    self._back(item)
+        answer = progress.answers[key]
+        if answer is None:
+            raise TimeoutError(f"Step {item.spec.name} waited for {event_type.__name__} longer than its timeout")
+        return answer
+
+    def _suspend(
+        self, item: WorkItem, waiter: Waiter, question: Event | None, *, asked_before: bool
+    ) -> "asyncio.Future[None]":
+        """Give the worker back, ask the question, and return the future of the answer."""
+        run = self._run
+        asks = None if asked_before else question
+        if not item.away:  # first of all, as the record says which place in the stream the question takes
+            run.stream.note(run.now(), "not_running", item.spec.name, item.worker, type(item.event), None)
+        if run.recorder is not None:
+            if asks is not None and item.segment is not None:
+                item.segment.streamed.append((0, asks, run.root.stream.seq, run.now()))
+            # Another record begins, for other branches of the step and for the rest of it.
+            run.recorder.suspend(item, "waiting", (waiter, question))
+        if not item.away:
+            item.away = True
+            if isinstance(item.timer, StepTimer):
+                item.timer.pause(run.loop)
+            if run.observer is not None:
+                run.observer.step_ended(run, item, None, None)
+        answered: asyncio.Future[None] = run.loop.create_future()
+        waiter.futures.append(answered)
+        run.start_all(WaitOpened(waiter))
+        if asks is not None:
+            run.publish(asks, item.spec.name, item.id)
+        run.root.questions.opened(run, waiter, question)
+        run.root.look_at_late()
+        run.settle()
+        return answered
+
+    def _back(self, item: WorkItem) -> None:
+        """Let a step run again after a wait."""
+        run = self._run
+        if not item.away or run.ending.over or run.is_past(item):
+            return
+        item.away = False
+        if isinstance(item.timer, StepTimer):
+            item.timer.go(run.loop)
+        run.stream.note(run.now(), "running", item.spec.name, item.worker, type(item.event), None)
+        if run.observer is not None:
+            run.observer.step_started(run, item)
+
+    def _restored(self, item: WorkItem, key: str) -> Waiter | None:
+        """A wait that stood open in a snapshot, or was opened a moment ago under the same explicit id."""
+        return next((waiter for waiter in self._run.state.waiters.of(item) if waiter.key == key), None)
+
+    def abandon(self, item: WorkItem) -> None:
+        """End the branches of an attempt that still wait, as the attempt is over."""
+        for waiter in self._run.state.waiters.of(item):
+            if waiter.timer is not None:
+                waiter.timer.cancel()
+            left, waiter.futures = waiter.futures, []
+            for future in left:
+                future.cancel()
+
+    def resume(self, waiter: Waiter) -> None:
+        """Let the waiting step go on; the answer is kept with its delivery."""
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+        for future in waiter.futures:
+            if not future.done():
+                future.set_result(None)
+
+    def _timer(self, waiter: Waiter) -> asyncio.TimerHandle | None:
+        if waiter.due is None:
+            return None
+        return self._run.loop.call_later(max(0.0, waiter.due - self._run.now()), self._expired, waiter)
+
+    def _expired(self, waiter: Waiter) -> None:
+        self._run.feed(WaitAnswered(waiter, None))
+
+    def rearm(self) -> None:
+        """Set the timers of restored waits anew."""
+        for waiter in self._run.state.waiters:
+            waiter.timer = self._timer(waiter)
+
+    def disarm(self) -> None:
+        """Cancel the timers of waits."""
+        for waiter in self._run.state.waiters:
+            if waiter.timer is not None:
+                waiter.timer.cancel()
+
+    def start_step_timer(self, item: WorkItem, task: "asyncio.Task[Any]") -> None:
+        """Begin to count the time of an attempt."""
+        item.timer = timer = StepTimer(item.spec.timeout or 0.0, task)
+        timer.go(self._run.loop)
+
+    def stop_step_timer(self, item: WorkItem) -> None:
+        """Stop the timer of an attempt."""
+        if item.timer is not None:
+            item.timer.cancel()
+            item.timer = None
+
+    def timed_out(self, item: WorkItem) -> bool:
+        """Tell whether the own timer of an attempt cancelled it."""
+        return isinstance(item.timer, StepTimer) and item.timer.fired
+
+
+def _place(numbers: Numbers, event_type: type[Event]) -> str:
+    """Name a wait without an id by its place in the delivery."""
+    name = qualified_name(event_type)
+    return f"{numbers.waits}:{name}@{numbers.key}" if isinstance(numbers, OnceCall) else f"{numbers.waits}:{name}"

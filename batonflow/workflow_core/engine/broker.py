@@ -9,23 +9,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import cast
 
-from batonflow.workflow_core.engine.commands import (
-    Answered,
-    Command,
-    Enqueued,
-    Finish,
-    GaveUp,
-    Idle,
-    PersonAnswered,
-    Publish,
-    Recovered,
-    ResumeWait,
-    SetRetryTimer,
-    Stalled,
-    StartStep,
-    Unrouted,
-    Warn,
-)
 from batonflow.workflow_core.engine.state import (
     RETURNED,
     TO_STEPS,
@@ -40,16 +23,31 @@ from batonflow.workflow_core.engine.state import (
     is_address,
 )
 from batonflow.workflow_core.engine.ticks import (
+    Answered,
+    Command,
+    Enqueued,
     EventArrived,
+    Finish,
+    GaveUp,
+    Idle,
+    PersonAnswered,
+    Publish,
+    Recovered,
+    ResumeWait,
     RetryDue,
     RunEnded,
     RunIdle,
+    SetRetryTimer,
+    Stalled,
+    StartStep,
     StepFailed,
     StepReturned,
     Tick,
+    Unrouted,
     WaitAnswered,
     WaitClosed,
     WaitOpened,
+    Warn,
 )
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import (
@@ -59,8 +57,8 @@ from batonflow.workflow_core.events import (
     StopEvent,
     WorkflowFailedEvent,
 )
-from batonflow.workflow_core.retrying import next_delay
 from batonflow.workflow_core.routing import StepSpec
+from batonflow.workflow_core.step import next_delay
 
 __all__ = ["Broker"]
 

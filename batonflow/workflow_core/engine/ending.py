@@ -4,10 +4,9 @@ import asyncio
 from typing import Any
 
 from batonflow.instrumentation.logs import logger_named
-from batonflow.workflow_core.engine.commands import Finish
 from batonflow.workflow_core.engine.ports import LiveRun
 from batonflow.workflow_core.engine.state import Waiter, WorkItem, current_item
-from batonflow.workflow_core.engine.ticks import RunEnded
+from batonflow.workflow_core.engine.ticks import Finish, RunEnded
 from batonflow.workflow_core.errors import (
     RunInterruptedError,
     WorkflowCancelledByUser,
@@ -337,6 +336,11 @@ class Ending:
             self.error = _cancelled(event)
         self._run.stream.end()
         self._tell()
+
+    async def begun(self) -> None:
+        """Wait until the run has begun or was refused."""
+        if self._run.opening is not None:
+            await asyncio.wait({self._run.opening})
 
     async def wait(self) -> None:
         """Wait until the result is known and the steps' tasks have ended."""

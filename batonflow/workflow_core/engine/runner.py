@@ -23,25 +23,15 @@ from batonflow.clock import current_source
 from batonflow.instrumentation import get_dispatcher
 from batonflow.threads import name_callers_by
 from batonflow.values.names import qualified_name
-from batonflow.workflow_core.engine.attempts import call_step, record_outcome, record_wait, verdict, was_returned
-from batonflow.workflow_core.engine.broker import Broker
-from batonflow.workflow_core.engine.commands import (
-    Answered,
-    Command,
-    Enqueued,
-    Finish,
-    GaveUp,
-    Idle,
-    PersonAnswered,
-    Publish,
-    Recovered,
-    ResumeWait,
-    SetRetryTimer,
-    Stalled,
-    StartStep,
-    Unrouted,
-    Warn,
+from batonflow.workflow_core.engine.attempts import (
+    Waiting,
+    call_step,
+    record_outcome,
+    record_wait,
+    verdict,
+    was_returned,
 )
+from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.ending import Ending
 from batonflow.workflow_core.engine.ports import (
     Clock,
@@ -60,8 +50,29 @@ from batonflow.workflow_core.engine.state import (
     is_address,
     run_in_words,
 )
-from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
-from batonflow.workflow_core.engine.waiting import Waiting
+from batonflow.workflow_core.engine.ticks import (
+    Answered,
+    Command,
+    Enqueued,
+    EventArrived,
+    Finish,
+    GaveUp,
+    Idle,
+    PersonAnswered,
+    Publish,
+    Recovered,
+    ResumeWait,
+    RetryDue,
+    RunIdle,
+    SetRetryTimer,
+    Stalled,
+    StartStep,
+    StepFailed,
+    StepReturned,
+    Tick,
+    Unrouted,
+    Warn,
+)
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.options import AnyWorkflow
@@ -246,10 +257,10 @@ class Runner(LiveRun):
 
     def publish(self, event: Event, step: str, cause: int) -> None:
         """Put an event on the stream of this run and of the runs around it."""
-        ts = self.now()
-        self.stream.publish(event, ts, (step, self.path, cause))
+        ts, origin = self.now(), (step, self.path, cause)
+        self.stream.publish(event, ts, origin)
         if self.family is not None:
-            self.family.forward(event, ts, step, self.path, cause)
+            self.forward(event, ts, origin)
 
     def context_for(self, item: WorkItem) -> Any:
         """Return the context of the running attempt of ``item``; always the same object."""

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from batonflow.workflow_core.class_steps import steps_of
 from batonflow.workflow_core.engine.state import current_item
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.options import AnyWorkflow
-from batonflow.workflow_core.routing import StepSpec, StepTable
+from batonflow.workflow_core.routing import StepSpec, StepTable, steps_of
 
 __all__ = ["Member", "member_of"]
 

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import get_ident
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import given
@@ -10,11 +12,15 @@ from hypothesis import strategies as st
 
 from batonflow.workflow_core.context.collecting import collect
 from batonflow.workflow_core.engine.broker import Broker
-from batonflow.workflow_core.engine.commands import Command, Finish, ResumeWait, SetRetryTimer, StartStep
 from batonflow.workflow_core.engine.state import RunState, Waiter, WorkItem
 from batonflow.workflow_core.engine.ticks import (
+    Command,
     EventArrived,
+    Finish,
+    ResumeWait,
     RetryDue,
+    SetRetryTimer,
+    StartStep,
     StepFailed,
     StepReturned,
     Tick,
@@ -272,11 +278,12 @@ def test_collect_gives_the_oldest_of_each_type_in_the_order_asked_for(expected, 
     table = StepTable("Gather", {"gather": _step("gather", {"ev": A | B | C}, 1)})
     broker = Broker(state := RunState("run", table))
     state.running = True
+    run: Any = SimpleNamespace(thread_id=get_ident())
     held: list[Event] = []
     for cls in arrivals:
         event = cls()
         (start,) = broker.decide(EventArrived(event))
-        found = collect(start.item, event, expected, "default")
+        found = collect(run, start.item, event, expected, "default")
         if sum(type(other) is cls for other in held) < expected.count(cls):
             held.append(event)
         wanted: list[Event] | None = None

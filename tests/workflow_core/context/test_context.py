@@ -24,7 +24,7 @@ from batonflow.workflow_core import (
     catch_error,
     step,
 )
-from batonflow.workflow_core.compat.context import EarlierContext
+from batonflow.workflow_core.earlier import EarlierContext
 from batonflow.workflow_core.events import WorkflowFailedEvent
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed, wait_none
 from tests.contract import contract

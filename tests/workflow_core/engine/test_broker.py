@@ -9,9 +9,20 @@ from hypothesis import strategies as st
 from batonflow.workflow_core import Event, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.engine import broker as broker_module
 from batonflow.workflow_core.engine.broker import Broker
-from batonflow.workflow_core.engine.commands import Command, Enqueued, Finish, Idle, Stalled, StartStep, Unrouted
 from batonflow.workflow_core.engine.state import RunState, WorkItem
-from batonflow.workflow_core.engine.ticks import EventArrived, RunIdle, StepFailed, StepReturned
+from batonflow.workflow_core.engine.ticks import (
+    Command,
+    Enqueued,
+    EventArrived,
+    Finish,
+    Idle,
+    RunIdle,
+    Stalled,
+    StartStep,
+    StepFailed,
+    StepReturned,
+    Unrouted,
+)
 
 
 class A(Event):

@@ -1,0 +1,67 @@
+"""The runs of each store that go on in this process, by id."""
+
+from weakref import WeakKeyDictionary
+
+from batonflow.durable.codec import Codec
+from batonflow.durable.digests import digest_of_start
+from batonflow.durable.store_protocol import RunStore
+from batonflow.workflow_core.errors import RunInputMismatchError
+from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.run import Run
+
+__all__ = ["DIGESTS", "LIVE", "belongs_to", "forget", "known_run", "other_input", "runs_of"]
+
+
+LIVE: WeakKeyDictionary[RunStore, dict[str, Run]] = WeakKeyDictionary()
+"""The runs of each store that go on in this process, by id."""
+
+DIGESTS: WeakKeyDictionary[Run, str] = WeakKeyDictionary()
+"""Digests of the input of runs."""
+
+
+def forget(store: RunStore, run: Run) -> None:
+    """Let go of a run: another process has it, or no process."""
+    LIVE.get(store, {}).pop(run.state.run_id, None)
+
+
+def known_run(store: RunStore, workflow: AnyWorkflow, run_id: str, event: Event | None) -> Run | None:
+    """The run of this id that goes on in this process.
+
+    Raises:
+        RunInputMismatchError: It was started with other input, or belongs to another workflow.
+    """
+    run = LIVE.get(store, {}).get(run_id)
+    if run is None or not run.is_live:
+        return None
+    theirs, ours = run.workflow.__batonflow__.workflow_name, workflow.__batonflow__.workflow_name
+    if theirs != ours:
+        raise belongs_to(run_id, theirs, ours)
+    known = None if event is None else DIGESTS.get(run)
+    if event is not None and known is not None:
+        codec = Codec(workflow.__batonflow__.serializer)
+        if digest_of_start(codec, event) != known:
+            raise other_input(run_id)
+    return run
+
+
+def runs_of(store: RunStore, workflow: AnyWorkflow) -> list[Run]:
+    """The runs of a workflow that go on in this process, or are kept out of memory by it."""
+    runs = list(LIVE.get(store, {}).values())
+    return [run for run in runs if run.workflow is workflow and run.is_live]
+
+
+def belongs_to(run_id: str, theirs: str, ours: str) -> RunInputMismatchError:
+    """Return the error for the run of another workflow."""
+    return RunInputMismatchError(
+        f"Run {run_id!r} belongs to workflow {theirs}, not to {ours}: choose another run_id, or keep the workflow's "
+        f"name with workflow_name={theirs!r}"
+    )
+
+
+def other_input(run_id: str) -> RunInputMismatchError:
+    """Return the error for a run that was started with other input."""
+    return RunInputMismatchError(
+        f"Run {run_id!r} was started with other input: use the same input to go on with it, or another run_id to start "
+        "a new run"
+    )

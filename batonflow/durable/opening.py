@@ -1,0 +1,281 @@
+"""The opening of stored runs: the way of a run from its store to its first step."""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+from batonflow.durable.at_rest import folded, repeat_questions, restore, run_of
+from batonflow.durable.cancels import end_cancelled
+from batonflow.durable.codec import Codec
+from batonflow.durable.connection import Desk, desk_of
+from batonflow.durable.digests import digest_of, digest_of_start
+from batonflow.durable.gaps import last_reset, note_reset
+from batonflow.durable.lease import STREAM_BLOCK, Drive
+from batonflow.durable.live_runs import DIGESTS, LIVE, belongs_to, forget, other_input
+from batonflow.durable.recorder import Recorder
+from batonflow.durable.state_edits import edited_state
+from batonflow.durable.store_protocol import Busy, Claimed, Created, Ended, NewRun, RunInfo, RunStore
+from batonflow.durable.traces import ABANDONED, trace_in
+from batonflow.values.serializers import read_json
+from batonflow.workflow_core.context.state_store import named_values
+from batonflow.workflow_core.engine.state import Cause, PastRecord, RunState
+from batonflow.workflow_core.errors import ReplayIncompatible, RunInUseError, StoreError
+from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.run import Run
+from batonflow.workflow_core.served_input import input_is_served
+
+__all__ = ["Opening"]
+
+
+_NOT_FORKED = {
+    "exists": "There is a run {run_id!r} already: choose another new_id",
+    "unknown": "The store has no run {source!r} with a commit {at}",
+    "compacted": "Commit {at} of run {source!r} is not kept any more, only later ones: its records were compacted",
+}
+
+
+class Opening:
+    """A run on its way from the store to its first step.
+
+    Args:
+        workflow: The workflow.
+        store: Where the run is kept.
+        run: The run, which collects what is sent to it meanwhile.
+    """
+
+    def __init__(self, workflow: AnyWorkflow, store: RunStore, run: Run) -> None:
+        self._workflow, self._options = workflow, workflow.__batonflow__
+        self._store = store
+        self._run = run
+        self._codec = Codec(workflow.__batonflow__.serializer)
+        self._desk: Desk = desk_of(store)
+        self._event: Event | None = None
+        self._claimed: Claimed | Created | None = None
+        self._is_new = False
+        self._digest = ""
+        self._causes: Any = ()
+        self._first = b""
+        self._drive: Drive | None = None
+        run.early = []
+        LIVE.setdefault(store, {})[run.state.run_id] = run
+
+    def start(self, work: Any) -> None:
+        """Do the work in a task that lives as long as it needs."""
+        self._run.opening = asyncio.get_running_loop().create_task(self._safely(work), name="batonflow-open-run")
+
+    async def _safely(self, work: Any) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - nobody awaits the task, so whatever it is, the handler has to tell
+            self._forget()
+            await self._let_go()
+            self._run.ending.refuse(error)
+        finally:
+            self._run.opening = None
+
+    async def _let_go(self) -> None:
+        """Release the claim; a fork that could not begin is deleted."""
+        if self._drive is not None:
+            self._drive.lost = True
+            self._drive.close()
+        if self._claimed is None:
+            return
+        store, run_id = self._store, self._run.state.run_id
+        with suppress(StoreError):
+            if self._is_new:
+                await store.delete(run_id, force=True)
+            else:
+                await store.release(run_id, store.owner, self._claimed.epoch)
+
+    def _forget(self) -> None:
+        forget(self._store, self._run)
+
+    def give_up(self) -> None:
+        """The run cannot begin, and its id is free again."""
+        self._forget()
+        self._options.runtime.discard(self._run)
+
+    def _record_from(self, number: int) -> tuple[Drive, Recorder]:
+        """Record the run from now on."""
+        drive = self._drive = Drive(self._desk, self._run, self._options, self._forget)
+        recorder = drive.recorder = self._recorder(drive, number)
+        self._run.record_with(drive, recorder)
+        recorder.watch_attributes(self._workflow)
+        return drive, recorder
+
+    def _recorder(self, drive: Drive, number: int) -> Recorder:
+        return Recorder(drive, self._codec, first=number, keep_streamed=self._options.store_streamed)
+
+    def prepare(self, event: Event | None) -> None:
+        """Make the first record."""
+        run = self._run
+        drive, recorder = self._record_from(1)
+        if event is None:
+            # A snapshot that was made without a store: its parts get names, so that records can refer to them.
+            _name_parts(run.state)
+            payload = run.snapshot(self._options.serializer)
+            recorder.restored(payload)
+            self._digest = digest_of(payload)
+        else:
+            staged = named_values(run.cell)
+            self._event = event
+            self._causes = recorder.started(event, None, (), {"served": True} if run.state.served else None, staged)
+            self._digest = digest_of_start(self._codec, event)
+        DIGESTS[run] = self._digest
+        [self._first] = drive.collected()
+
+    # --- outcomes -----------------------------------------------------------------------------------------------------
+
+    async def create(self) -> None:
+        """Create the run, or go on with the one of its id."""
+        run_id = self._run.state.run_id
+        new = NewRun(
+            run_id=run_id,
+            workflow=self._options.workflow_name,
+            version=self._options.version,
+            digest=self._digest,
+            first=self._first,
+            stream_seq=STREAM_BLOCK,
+        )
+        found = await self._store.create(new, self._store.owner, self._store.lease_seconds)
+        if not isinstance(found, Created):
+            if found.info.workflow != self._options.workflow_name:
+                raise belongs_to(run_id, found.info.workflow, self._options.workflow_name)
+            if found.info.digest != self._digest:
+                raise other_input(run_id)
+            self._event = None  # it was taken when the run began
+            await self.carry_on()
+            return
+        self._claimed = found
+        assert self._drive is not None
+        self._drive.attach(found.epoch, 1, STREAM_BLOCK)
+        self._run.open(self._event, self._causes)
+
+    async def carry_on(self) -> None:
+        """Go on with a run that exists."""
+        run_id = self._run.state.run_id
+        await self._check_workflow(run_id)
+        found = await self._store.claim(run_id, self._store.owner, self._store.lease_seconds)
+        if isinstance(found, Claimed):
+            await self.take_up(found)
+        elif isinstance(found, Busy):
+            raise RunInUseError(run_id, found.owner, found.since)
+        elif isinstance(found, Ended):
+            await self._give_result(found.info)
+        else:
+            raise StoreError(f"The store has no run {run_id!r}: start it with run(run_id=...)")
+
+    async def _check_workflow(self, run_id: str) -> None:
+        """Refuse the run of another workflow before anything is done with it."""
+        info = await self._store.info(run_id)
+        if info is not None and info.workflow != self._options.workflow_name:
+            raise belongs_to(run_id, info.workflow, self._options.workflow_name)
+
+    async def fork(self, source: str, at: int, state: Mapping[str, Any], event: Event | None) -> None:
+        """Branch off from another run, with changes."""
+        run_id = self._run.state.run_id
+        await self._check_workflow(source)
+        # Written together with the fork, so that a refused change or a crash leaves no fork without it.
+        by_client = input_is_served()  # the client chooses changes and event
+        edits = await self._edits(source, at, state, by_client) if state or by_client else []
+        outcome = await self._store.fork(source, at, run_id, edits)
+        if outcome != "forked":
+            raise StoreError(_NOT_FORKED[outcome].format(source=source, at=at, run_id=run_id))
+        claimed = await self._store.claim(run_id, self._store.owner, self._store.lease_seconds)
+        if not isinstance(claimed, Claimed):
+            raise StoreError(f"Run {run_id!r} was taken by somebody else as soon as it was there")
+        self._is_new = True
+        self._event = event
+        await self.take_up(claimed)
+
+    async def _edits(self, source: str, at: int, state: Mapping[str, Any], by_client: bool) -> list[bytes]:
+        """Return the changes of a fork as commits; empty when there is no run to fork."""
+        workflow = self._workflow
+        loaded = await self._store.load(source, at)
+        fold = None if loaded is None else folded(workflow, loaded)
+        if fold is None or fold.root.ended is not None:
+            return []
+        restored = run_of(workflow, self._run.state.run_id, fold)
+        drive = Drive(self._desk, restored, self._options, lambda: None)
+        recorder = self._recorder(drive, fold.last_record + 1)
+        recorder.edited(edited_state(restored.cell.state, state)[1], **({"served": True} if by_client else {}))
+        return drive.collected()
+
+    async def take_up(self, claimed: Claimed) -> None:
+        """Restore a run that was claimed, and let it go on."""
+        run = self._run
+        self._claimed = claimed
+        loaded = await self._store.load(claimed.run_id)
+        if loaded is None:
+            raise StoreError(f"Run {claimed.run_id!r} was deleted while it was taken up")
+        try:
+            fold = folded(self._workflow, loaded)
+            if fold.root.ended is None:
+                restore(run, fold)
+        except StoreError:  # above all, the code does not fit
+            if not await end_cancelled(self._store, claimed, loaded, self._codec):
+                raise
+            if (info := await self._store.info(claimed.run_id)) is not None:
+                await self._give_result(info)
+            return
+        if fold.root.ended is not None:
+            source, at = loaded.info.forked_from or (claimed.run_id, claimed.seq)
+            raise StoreError(f"Run {source!r} is over at commit {at}: fork at an earlier one")
+        drive, _ = self._record_from(fold.last_record + 1)
+        snapshot_at = loaded.snapshot[0] if loaded.snapshot is not None else 0
+        known_to = run.stream.go_on_at(claimed.stream_seq)
+        drive.attach(claimed.epoch, claimed.seq, claimed.stream_seq, snapshot_at)
+        drive.earlier_trace = trace_in(loaded.commits)
+        if claimed.abandoned and drive.earlier_trace is not None:
+            drive.earlier_trace = {**drive.earlier_trace, ABANDONED: loaded.commits[-1].at}
+        if not self._desk.has_left(claimed):  # else no other process had it meanwhile, and the stream is complete
+            lost_after = max(fold.last_streamed, last_reset(loaded.commits)) if known_to is None else known_to
+            drive.reset = note_reset(run, lost_after + 1)
+        if known_to is None:
+            repeat_questions(run, loaded, {item.key for item in loaded.inbox})
+        DIGESTS[run] = loaded.info.digest
+        run.open(None, (), then=self._event)
+        for item in loaded.inbox:
+            self._desk.deliver(drive, item)
+
+    async def _give_result(self, info: RunInfo) -> None:
+        """Give the recorded result and state of a run that is over."""
+        try:
+            loaded = await self._store.load(info.run_id)
+            if loaded is not None:
+                restore(self._run, folded(self._workflow, loaded))
+        except (ReplayIncompatible, StoreError) as error:
+            self._run.ending.warn(f"its result is known, and its state cannot be had: {error}")
+        record = read_json(info.result or b"null")
+        self._forget()
+        self._drive = None  # nothing that was prepared for a new run is written
+        self._run.take_result(self._codec.read(record["event"]), record.get("seq", 0))
+
+
+def _name_parts(state: RunState) -> None:
+    """Give the parts of a snapshot names for records, as no record of this store made them."""
+    numbers = count(1)
+    past = PastRecord(0)
+
+    def name() -> Cause:
+        return past, next(numbers)
+
+    for item in state.items.values():
+        item.causes = tuple(name() for _ in item.inputs or (item.event,))
+    for step in state.steps.values():
+        for key, queues in step.joins.items():
+            step.join_causes[key] = [deque(name() for _ in queue) for queue in queues]
+        for buffer in step.buffers.values():
+            for cls, held in buffer.have.items():
+                buffer.keys[cls] = deque([0, next(numbers)] for _ in held)
+    for stream in state.streams.values():
+        stream.key = -stream.id
+        for step_name, members in stream.collected.items():
+            stream.collected_causes[step_name] = [name() for _ in members]
+    for tick in state.restored_deliveries:
+        if hasattr(tick, "causes"):
+            tick.causes = (name(),)
