@@ -210,9 +210,10 @@ class Run(Runner):
         if family is not None:
             self.publish(event, item.spec.name, item.id)
             return
-        if item.origin is None:
-            item.origin = (item.spec.name, self.path, item.id)
-        self.stream.publish(event, self.now(), item.origin)
+        origin = (item.spec.name, self.path, item.id)
+        if item.segment is None:  # without a record and child runs, the context publishes all further events
+            item.writer = self.stream.publish, self.now, origin, self.thread_id
+        self.stream.publish(event, self.now(), origin)
 
     def forward(self, event: Event, ts: float, origin: Origin) -> None:
         """Show an event of this run in the streams of the runs around it."""

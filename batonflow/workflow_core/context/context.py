@@ -5,6 +5,7 @@ streams.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from threading import get_ident
 from typing import Any, Generic, TypeVar, cast
 from weakref import ref
 
@@ -252,8 +253,17 @@ class Context(EarlierContext, Generic[StateT]):
         run, item = self._run_ref(), self._item
         if run is None or item is None:
             run, item = self._in_step("write_event_to_stream")
-        if ev is not None:
+        if ev is None or run.ending.over:
+            return
+        writer = item.writer
+        if writer is None or writer[3] != get_ident() or not isinstance(ev, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
             run.show(ev, item, self)
+            return
+        progress = item.progress or item.done()  # by far the most common case, without another call
+        numbers = progress if progress.once_calls is None else progress.here()
+        numbers.streamed = number = numbers.streamed + 1
+        if number > numbers.skip_streamed:
+            writer[0](ev, writer[1](), writer[2])
 
     def collect_events(
         self, ev: Event, expected: list[type[Event]], buffer_id: str | None = None

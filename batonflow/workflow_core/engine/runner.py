@@ -278,6 +278,8 @@ class Runner(LiveRun):
             if getattr(value, "__batonflow_workflow__", False):
                 family = self.family = self.family or self.make_child_runs(None)
                 family.adopt(name, value)
+                for item in self.state.items.values():
+                    item.writer = None  # a child run may have streamed an event that a step streams again
         return found
 
     # --- steps --------------------------------------------------------------------------------------------------------

@@ -233,8 +233,8 @@ class WorkItem:
 
     __slots__ = (
         "after", "answered", "at_end", "away", "causes", "context", "due", "event", "failures", "id", "inputs",
-        "open_waits", "origin", "progress", "recoveries", "released_stream", "run", "segment", "spec", "started_at",
-        "step", "stream", "suspended", "task", "timer", "undelivered", "worker",
+        "open_waits", "progress", "recoveries", "released_stream", "run", "segment", "spec", "started_at",
+        "step", "stream", "suspended", "task", "timer", "undelivered", "worker", "writer",
     )  # fmt: skip
 
     def __init__(
@@ -267,8 +267,8 @@ class WorkItem:
         # The run and the context of the attempt that goes on, so that code far below the step finds its way back.
         self.run: Any = None
         self.context: Any = None
-        # Its place in the stream: step, path and delivery, one object for all that the step streams.
-        self.origin: tuple[str, str, int] | None = None
+        # The short way to the stream, see ``Run.show``: publish, clock, the one origin of its events, and the thread.
+        self.writer: tuple[Any, Any, tuple[str, str, int], int] | None = None
         # Checks for the end of the attempt.
         self.at_end: list[partial[None]] | None = None
         # The runner's side of it: the task that drives the attempt, and the timer of its timeout or of its retry.
