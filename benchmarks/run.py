@@ -195,7 +195,7 @@ def growth(problems: list[str], repeats: int) -> list[str]:
 def weights(problems: list[str]) -> list[str]:
     """Modules and memory of a process that ran one workflow, and of one that ran an agent, as Markdown."""
     lines = ["| process | modules | peak MiB |", "|---|---:|---:|"]
-    for name, most_modules, most_mib in (("workflow", 345, 42.0), ("agent", 435, None)):
+    for name, most_modules, most_mib in (("workflow", 330, 42.0), ("agent", 410, None)):
         command = [sys.executable, "-B", str(HERE / "weight.py"), name]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
