@@ -5,13 +5,15 @@ with the module of today, so that there is one copy of each module under both na
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from importlib.util import find_spec
+from types import CodeType, ModuleType
+from typing import cast
 
-__all__ = ["HOMES", "install", "present_name"]
+__all__ = ["HOMES", "install", "module_at", "present_name"]
 
 HOMES = {
     "agents.calling": "agents.tool_calls",
@@ -119,7 +121,6 @@ HOMES = {
     "workflow_core.journal.sqlite_threads": "durable.stores.sqlite_threads",
     "workflow_core.journal.sqlite_upkeep": "durable.stores.sqlite_upkeep",
     "workflow_core.journal.store": "durable.store_protocol",
-    "workflow_core.journal.stores": "durable.stores.opening",
     "workflow_core.lazy": "lazy",
     "workflow_core.new_runs": "workflow_core.runs",
     "workflow_core.observers": "tracing.observer",
@@ -163,6 +164,18 @@ def present_name(name: str) -> str | None:
     return None
 
 
+def _below_present_parents() -> Iterator[tuple[str, str]]:
+    """Yield the paths that ``from old.package import old_module`` asks for: Python looks below the present package."""
+    for old, home in HOMES.items():
+        parent, _, last = old.rpartition(".")
+        present = present_name(_ROOT + parent)
+        if present is not None and (path := f"{present.removeprefix(_ROOT)}.{last}") != home:
+            yield path, home
+
+
+HOMES.update(list(_below_present_parents()))
+
+
 class _Finder(MetaPathFinder, Loader):
     """Answers imports of old paths."""
 
@@ -172,7 +185,19 @@ class _Finder(MetaPathFinder, Loader):
         path: Sequence[str] | None = None,  # noqa: ARG002 - as importlib calls it
         target: ModuleType | None = None,  # noqa: ARG002 - as importlib calls it
     ) -> ModuleSpec | None:
-        return None if present_name(fullname) is None else ModuleSpec(fullname, self)
+        name = present_name(fullname)
+        present = None if name is None else find_spec(name)
+        if present is None:
+            return None
+        spec = ModuleSpec(fullname, self, origin=present.origin)
+        spec.submodule_search_locations = present.submodule_search_locations
+        return spec
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Return the code that ``python -m`` runs for an old path."""
+        name = present_name(fullname)
+        spec = None if name is None else find_spec(name)
+        return None if spec is None else cast("InspectLoader", spec.loader).get_code(spec.name)
 
     def create_module(self, spec: ModuleSpec) -> None:  # noqa: ARG002 - Python makes one, to be replaced below
         return None
@@ -182,6 +207,22 @@ class _Finder(MetaPathFinder, Loader):
         assert name is not None
         # Python takes the module that stands here after the call as the result of the import.
         sys.modules[module.__name__] = import_module(name)
+
+
+def module_at(package: str, name: str) -> ModuleType:
+    """Return the module at an old path, for the ``__getattr__`` of a package that held it.
+
+    Args:
+        package: The full name of the package.
+        name: The attribute that the package lacks.
+
+    Raises:
+        AttributeError: The package never held such a module.
+    """
+    path = f"{package}.{name}"
+    if present_name(path) is None:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    return import_module(path)
 
 
 _finder = _Finder()

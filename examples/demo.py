@@ -76,8 +76,8 @@ async def decide(handler: AgentHandler, request: ApprovalRequired) -> None:
     for name, value in request.arguments.items():
         print(f"  {name}: {value}")
     if request.problem:
-        print(f"That could not be: {request.problem}")
-    if not sys.stdin.isatty():
+        print(f"The answer cannot be used: {request.problem}")
+    if sys.stdin is None or not sys.stdin.isatty():
         print("There is no terminal to ask at: approved.")
         handler.approve(request.id)
         return

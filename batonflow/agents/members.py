@@ -359,4 +359,4 @@ def warn_of_misspelt(names: Iterable[str], kind: str) -> None:
         for meant in get_close_matches(name, _OPTIONS_OF_RUNS, n=1, cutoff=0.75):
             # A name that only goes on behind an option's is one of the program's own.
             if name != meant and not name.startswith(f"{meant}_"):
-                warn_user(f"run({name}=...) is no option of a run and changes nothing: is {meant} meant?")
+                warn_user(f"run() ignores unknown option {name!r}. Did you mean {meant!r}?")

@@ -26,7 +26,7 @@ class Segment:
 
     Attributes:
         id: Names it in the whole tree of workflows, over restarts.
-        kind: ``"segment"``, or another word of ``journal.records``.
+        kind: ``"segment"``, or another kind of record.
         path: Which workflow of the tree; empty for the run itself, ``order_station#2`` for a child.
         step: The step.
         item: Number of the delivery within its workflow run.

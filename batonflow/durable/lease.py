@@ -1,4 +1,4 @@
-"""The journal of one run that this process drives: records become commits, which a desk takes to the store."""
+"""The journal of one run that this process drives: a connection writes its records to the store as commits."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -6,6 +6,7 @@ Adapters, and the SDKs of their vendors, are loaded at first use.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from batonflow._moved import module_at
 from batonflow.llms.base import LLM, CustomLLM
 from batonflow.llms.blocks import (
     AudioBlock,
@@ -209,7 +210,7 @@ def __getattr__(name: str) -> Any:
         raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=f"{__name__}.{name}")
     home = name if name in _MODULES else _LAZY.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return module_at(__name__, name)
     module = import_module(f"{__name__}.{home}")
     found = module if name in _MODULES else getattr(module, name)
     globals()[name] = found

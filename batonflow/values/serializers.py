@@ -188,7 +188,7 @@ class JsonSerializer:
         """The value of a JSON text.
 
         Raises:
-            ValueError: The text is no JSON, or names a class that may not be used.
+            ValueError: The text is not JSON, or names a class that may not be used.
         """
         read = read_json(value)
         # Wrapped values are marked by these keys; without them nothing needs to be looked at.
@@ -538,7 +538,7 @@ def read_json(text: str | bytes) -> Any:
     """Read JSON of ``as_json``, which may be nested more deeply than pydantic reads.
 
     Raises:
-        ValueError: It is no JSON.
+        ValueError: It is not JSON.
     """
     try:
         return from_json(text)

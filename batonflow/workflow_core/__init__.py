@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from batonflow._moved import module_at
 from batonflow.values.serializers import JsonSerializer
 from batonflow.workflow_core.collect import All, Cardinality, Collect, Take
 from batonflow.workflow_core.context.context import Context
@@ -143,4 +144,4 @@ def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
         value = globals()[name] = getattr(import_module(f"batonflow.{_HOME_OF[name]}"), name)
         return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return module_at(__name__, name)

@@ -26,7 +26,7 @@ def check_context(ctx: Any) -> None:
     """Refuse a value that cannot be the context of a run.
 
     Raises:
-        TypeError: It is no Context.
+        TypeError: It is not a Context.
     """
     if ctx is not None and not isinstance(ctx, Context):
         raise TypeError(f"ctx is a Context, such as Context(workflow), not {ctx!r}")

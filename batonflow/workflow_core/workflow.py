@@ -324,7 +324,7 @@ class Workflow(StoredRuns):
             kwargs: Fields of the start event; and ``run_id``, ``stepwise``.
 
         Raises:
-            TypeError: ``ctx`` is no Context, or ``run_id`` no text.
+            TypeError: ``ctx`` is not a Context, or ``run_id`` is not text.
             ValueError: ``run_id`` is empty, or ``start_event`` is not what the workflow starts with.
             WorkflowRuntimeError: The start event cannot be built, or no event loop is running (use ``run_sync``); or
                 an attached workflow was given an id of its own.

@@ -33,7 +33,7 @@ POLL_SECONDS = (0.02, 0.1)
 """Seconds between looks for commits of other processes: after activity, and after a long silence."""
 MOST_READERS = 4
 
-_logger = logger_named(__name__)
+_logger = logger_named("batonflow.workflow_core.journal.sqlite_threads")
 
 
 @dataclass(slots=True)

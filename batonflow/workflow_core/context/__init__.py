@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from batonflow._moved import module_at
+
 if TYPE_CHECKING:
     from batonflow.values import BaseSerializer, JsonPickleSerializer, JsonSerializer, PickleSerializer
     from batonflow.workflow_core.context.context import Context
@@ -51,5 +53,5 @@ def __getattr__(name: str) -> Any:
         part = globals()[name] = import_module(_PARTS[name])
         return part
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return module_at(__name__, name)
     return getattr(import_module(_HOMES[name]), name)

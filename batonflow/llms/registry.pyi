@@ -1,0 +1,1 @@
+from batonflow.llms.settings import *

@@ -1,0 +1,1 @@
+from batonflow.instrumentation.redaction import *
