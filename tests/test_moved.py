@@ -18,7 +18,7 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 IN_CHILDREN = """
 import importlib, os, sys, types
-import batonflow.cli, batonflow.agents, batonflow.durable, batonflow.llms, batonflow.server, batonflow.workflow_core.runs
+import batonflow.cli, batonflow.agents, batonflow.durable, batonflow.llms, batonflow.server
 from batonflow._moved import HOMES
 failed = []
 for old, home in sorted(HOMES.items()):

@@ -9,7 +9,7 @@ import pytest
 from tests.house import comments, first_lines, modules, vague
 
 RULES = {
-    "write `is not a ...`": re.compile(r"(?<!here )\b(?:is|are|was) no (?!longer)[a-z]"),
+    "write `is not a ...`": re.compile(r"(?<!here )\b(?:is|are|was) no (?!longer)[A-Za-z`]"),
     "name the thing, or write None": re.compile(r"(?<![`\"'])\bnone\b(?![`\"'])"),
 }
 
@@ -22,11 +22,23 @@ def docstrings() -> Iterator[tuple[str, str]]:
                 yield f"{module.name}:{getattr(node, 'lineno', 1)}", text
 
 
+def _speaks(node: ast.AST) -> bool:
+    """True for a raised error, a warning, and a line to a log or a terminal."""
+    if isinstance(node, ast.Raise):
+        return True
+    match node:
+        case ast.Call(func=ast.Name(id="warn_user" | "complain" | "say")):
+            return True
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="logger" | "_logger" | "_log"))):
+            return True
+    return False
+
+
 def errors() -> Iterator[tuple[str, str]]:
-    """The texts of raised errors, with their places."""
+    """The texts of errors, warnings and lines of logs, with their places."""
     for module in modules().values():
         for node in ast.walk(module.tree):
-            for part in ast.walk(node) if isinstance(node, ast.Raise) else ():
+            for part in ast.walk(node) if _speaks(node) else ():
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):
                     yield f"{module.name}:{part.lineno}", part.value
 

@@ -57,7 +57,7 @@ def refuse_itself(agent: Any, tools: Any) -> None:
         for other in (tool.agent, *getattr(tool.agent, "agents", {}).values()):
             if other is agent:
                 raise ValueError(
-                    f"Agent {agent.name} would be its own tool, by {' -> '.join(way)}, and ask itself without end: "
+                    f"Agent {agent.name} would be its own tool, through {' -> '.join(way)}: "
                     "leave that tool out, or give it another agent"
                 )
             if id(other) not in seen:

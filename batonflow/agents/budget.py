@@ -476,7 +476,7 @@ def _price(limits: Sequence[_Limit], llm: Any, usage: Usage) -> float | None:
     found = price(usage, model, getattr(llm, "vendor", None)) if prices_available() else None
     if found is None:
         remedy = "use max_tokens instead" if prices_available() else "install batonflow[prices], or use max_tokens"
-        raise LLMConfigurationError(f"max_cost cannot be kept: nobody knows what {model} costs; {remedy}")
+        raise LLMConfigurationError(f"max_cost cannot be kept: there is no price for the model {model}; {remedy}")
     return found
 
 

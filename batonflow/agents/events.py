@@ -76,11 +76,11 @@ _MESSAGE_HAS = frozenset({"content", *ChatMessage.model_fields})
 
 def _as_message(name: str, given: Any) -> ChatMessage:
     if not isinstance(given, dict) or _MESSAGE_HAS.isdisjoint(cast("dict[Any, Any]", given)):
-        raise ValueError(f"{name} is no ChatMessage but {given!r}")
+        raise ValueError(f"{name} is not a ChatMessage but {given!r}")
     try:
         return ChatMessage.model_validate(given)
     except ValidationError as error:
-        raise ValueError(f"{name} is no ChatMessage: {in_words(error)}") from error
+        raise ValueError(f"{name} is not a ChatMessage: {in_words(error)}") from error
 
 
 HANDOFF_TOOL = "handoff"

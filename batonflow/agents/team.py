@@ -517,7 +517,7 @@ def _warn_of_strangers(agents: Mapping[str, BaseWorkflowAgent]) -> None:
         strangers = [name for name in agent.can_handoff_to or () if name not in agents]
         if strangers:
             warn_user(
-                f"Agent {agent.name} may hand over to {', '.join(strangers)}, which no agent of the team is called. "
+                f"Agent {agent.name} may hand over to {', '.join(strangers)}, but the team has no such agent. "
                 f"There are: {', '.join(agents)}"
             )
 

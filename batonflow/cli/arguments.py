@@ -107,7 +107,11 @@ def _of_objects(commands: _Commands) -> None:
     run = _added(commands, "run", "run a workflow or an agent, and print its result")
     _takes_object(run)
     run.add_argument(
-        "fields", nargs="*", metavar="key=value", help="fields of the start event; for an agent also the user's message"
+        "fields",
+        nargs="*",
+        default=[],
+        metavar="key=value",
+        help="fields of the start event; for an agent also the user's message",
     )
     run.add_argument(
         "--input", metavar="JSON", help="fields of the start event as a JSON object; - reads it from stdin"
@@ -124,7 +128,7 @@ def _of_objects(commands: _Commands) -> None:
     _takes_store(resume)
     _takes_json(resume)
 
-    fork = _added(commands, "fork", "start a run that shares another run's commits up to one, and continue it")
+    fork = _added(commands, "fork", "continue a copy of a run from one of its commits")
     _takes_object(fork)
     fork.add_argument("run", metavar="RUN", help="the id of the run to branch off from")
     fork.add_argument("--at", type=_positive, required=True, metavar="COMMIT", help="the last commit that both have")
@@ -143,7 +147,7 @@ def _of_objects(commands: _Commands) -> None:
     draw = _added(commands, "draw", "draw all paths of events through a workflow")
     _takes_object(draw)
     draw.add_argument(
-        "-o", "--output", metavar="FILE", help="a .html, .svg or .mermaid file; Mermaid text to stdout else"
+        "-o", "--output", metavar="FILE", help="a .html, .svg or .mermaid file; without it, Mermaid text goes to stdout"
     )
 
     check = _added(commands, "check", "check graph, tools, handoffs and output types, without calling a model")

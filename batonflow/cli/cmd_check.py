@@ -89,7 +89,7 @@ class _Checks:
         tools = list(getattr(agent, "tools", ()))
         problems = [f"{name}: {problem}" for tool in tools for problem in _tool_problems(tool)]
         names = f" ({', '.join(str(tool.metadata.get_name()) for tool in tools)})" if tools else ""
-        self._note(f"{name}: {len(tools)} tools{names}", problems)
+        self._note(f"{name}: {len(tools)} tool{'' if len(tools) == 1 else 's'}{names}", problems)
         self._output(agent, name)
 
     def _output(self, agent: Any, name: str) -> None:

@@ -52,7 +52,9 @@ def message_text(message: Any) -> str:
 
 def _input(value: Fields) -> str:
     messages = cast("Sequence[Any]", value.get("input") or ())
-    return f"{one_line(str(value.get('current_agent_name')))}: {len(messages)} messages"
+    return (
+        f"{one_line(str(value.get('current_agent_name')))}: {len(messages)} message{'' if len(messages) == 1 else 's'}"
+    )
 
 
 def _output(value: Fields) -> str:

@@ -70,7 +70,7 @@ class Opening:
     async def _safely(self, work: Any) -> None:
         try:
             await work
-        except Exception as error:  # noqa: BLE001 - nobody awaits the task, so whatever it is, the handler has to tell
+        except Exception as error:  # noqa: BLE001 - the task is not awaited, so the handler reports every error
             self._forget()
             await self._let_go()
             self._run.ending.refuse(error)
@@ -187,7 +187,7 @@ class Opening:
             raise StoreError(_NOT_FORKED[outcome].format(source=source, at=at, run_id=run_id))
         claimed = await self._store.claim(run_id, self._store.owner, self._store.lease_seconds)
         if not isinstance(claimed, Claimed):
-            raise StoreError(f"Run {run_id!r} was taken by somebody else as soon as it was there")
+            raise StoreError(f"Run {run_id!r} was claimed by another process as soon as it was written")
         self._is_new = True
         self._event = event
         await self.take_up(claimed)

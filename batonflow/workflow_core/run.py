@@ -525,7 +525,7 @@ class Run(Runner):
         Args:
             event: The event.
             deliver: Sends it.
-            ready: Tells whether who takes it is there, if that is somebody in particular.
+            ready: Tells whether the receiver is there, for input with one receiver.
         """
         self._when(ready or partial(self.reaches, event), deliver)
 

@@ -510,7 +510,7 @@ class _Parameters:
             )
         if not self.lists and not self.slots:
             raise WorkflowValidationError(
-                f"Step signature must have at least one parameter annotated as type Event: {self._name} has no such one"
+                f"Step signature must have at least one parameter annotated as type Event: {self._name} lacks it"
             )
         if len(self.slots) > 1:
             for slot in self.slots:

@@ -137,7 +137,7 @@ class TestAnAgentThatIsItsOwnTool:
 
     def test_is_refused_when_it_is_made_so(self) -> None:
         made = agent("x")
-        words = r"Agent press would be its own tool, by press, and ask itself without end: leave that tool out"
+        words = r"Agent press would be its own tool, through press: leave that tool out"
         with pytest.raises(ValueError, match=words):
             made.tools = [made.as_tool()]
         assert [tool.metadata.name for tool in made.tools] == ["publish"]  # type: ignore[union-attr]
@@ -146,13 +146,13 @@ class TestAnAgentThatIsItsOwnTool:
         first, second = agent("x", name="first"), agent("x", name="second")
         second.tools = [first.as_tool()]
         third = agent("x", name="third", tools=[second.as_tool()])
-        with pytest.raises(ValueError, match="Agent first would be its own tool, by third -> second -> first"):
+        with pytest.raises(ValueError, match="Agent first would be its own tool, through third -> second -> first"):
             first.tools = [third.as_tool()]
 
     def test_is_refused_through_a_team(self) -> None:
         member = agent("x", name="member")
         team = AgentWorkflow(agents=[member], root_agent="member", name="team")
-        with pytest.raises(ValueError, match="Agent member would be its own tool, by team"):
+        with pytest.raises(ValueError, match="Agent member would be its own tool, through team"):
             member.tools = [team.as_tool()]
 
     async def test_is_refused_before_the_first_call_when_the_list_was_changed(self) -> None:

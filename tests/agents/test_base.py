@@ -343,7 +343,7 @@ async def test_a_message_of_data_may_be_its_content_alone() -> None:
 
 
 async def test_a_message_of_data_says_something() -> None:
-    with pytest.raises(ValueError, match="user_msg is no ChatMessage but"):
+    with pytest.raises(ValueError, match="user_msg is not a ChatMessage but"):
         await FunctionAgent(llm=ScriptedLLM(["No."])).run({"a": 1})  # type: ignore[arg-type]
 
 

@@ -262,11 +262,11 @@ class TestWhatMeansNothing:
             ({"memory": 5}, "memory is a BaseMemory, as .*, not 5"),
             ({"user_msg": 5}, "user_msg is a text or a ChatMessage, not 5"),
             ({"user_msg": ["go"]}, "user_msg is a text or a ChatMessage, not"),
-            ({"user_msg": {"role": "nobody"}}, r"user_msg is no ChatMessage: role: "),
+            ({"user_msg": {"role": "nobody"}}, r"user_msg is not a ChatMessage: role: "),
             ({"chat_history": "go"}, "chat_history is a list of ChatMessage, not 'go'"),
             ({"chat_history": {"role": "user"}}, "chat_history is a list of ChatMessage, not"),
             ({"chat_history": ChatMessage("a")}, "chat_history is a list of ChatMessage, not"),
-            ({"chat_history": [ChatMessage("a"), 5]}, r"chat_history\[1\] is no ChatMessage but 5"),
+            ({"chat_history": [ChatMessage("a"), 5]}, r"chat_history\[1\] is not a ChatMessage but 5"),
         ],
     )
     def test_options_of_a_run(self, options: dict[str, Any], words: str) -> None:

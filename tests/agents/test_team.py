@@ -244,7 +244,7 @@ class TestOfOne:
 class TestMistakes:
     def test_handing_over_to_somebody_who_is_not_there(self) -> None:
         members = [agent("one", can_handoff_to=["two", "tow"]), agent("two")]
-        with pytest.warns(UserWarning, match="Agent one may hand over to tow, which no agent .* There are: one, two"):
+        with pytest.warns(UserWarning, match="Agent one may hand over to tow, but the team .* There are: one, two"):
             AgentWorkflow(agents=members, root_agent="one")
 
     @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ def test_a_team_that_is_sound(here: Cli) -> None:
     assert (code, errors) == (0, "")
     assert output == (
         "ok       graph of AgentWorkflow: 6 steps, from AgentWorkflowStartEvent to StopEvent\n"
-        "ok       agent researcher: 1 tools (search)\n"
-        "ok       agent writer: 1 tools (publish)\n"
+        "ok       agent researcher: 1 tool (search)\n"
+        "ok       agent writer: 1 tool (publish)\n"
         "ok       handoffs from researcher: researcher to writer; writer to researcher\n"
     )
 
@@ -29,7 +29,7 @@ def test_no_key_is_needed(here: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     code, output, _ = here("check", "real.py")
     assert code == 0
-    assert "ok       agent Agent: 1 tools (add)" in output
+    assert "ok       agent Agent: 1 tool (add)" in output
 
 
 BROKEN = """

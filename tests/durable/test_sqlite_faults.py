@@ -346,7 +346,7 @@ async def test_a_file_cut_short_is_told(store: SQLiteStore, path: Path):
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
     later = SQLiteStore(path)
-    with pytest.raises(StoreCorruptedError, match=r"runs\.db is no database, or a damaged one"):
+    with pytest.raises(StoreCorruptedError, match=r"runs\.db is damaged, or is not a SQLite database"):
         await later.load("a")
     await later.aclose()
 

@@ -92,7 +92,7 @@ async def unharmed(flow: Workflow) -> None:
 
 async def test_a_wrong_signature():
     with pytest.raises(
-        WorkflowValidationError, match=r"at least one parameter annotated as type Event: .*Bad.go has no such one"
+        WorkflowValidationError, match=r"at least one parameter annotated as type Event: .*Bad.go lacks it"
     ):
 
         class Bad(Workflow):

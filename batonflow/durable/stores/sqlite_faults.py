@@ -64,7 +64,7 @@ def _store_error(file: DatabaseFile, error: sqlite3.Error | OSError, waited: flo
         return StoreError(f"There is no space left for the database {path}: free some on its disk{bound}; then go on")
     if code in _CORRUPT:
         return StoreCorruptedError(
-            f"{path} is no database, or a damaged one ({error}): restore it from a backup, or choose another path"
+            f"{path} is damaged, or is not a SQLite database ({error}): restore a backup, or choose another path"
         )
     if code == sqlite3.SQLITE_CONSTRAINT:
         return StoreCorruptedError(f"{path} holds what it should not ({error}): restore it from a backup")

@@ -322,7 +322,7 @@ class Connection:
         if len({call.run for call in self._calls}) == 1:
             return list(self._calls)
         _log.warning(
-            "MCP server %r asks a question that belongs to one of %d calls in progress, or to none of them: declined",
+            "MCP server %r asks a question that may belong to any of %d calls in progress, or to another run: declined",
             self.label,
             len(self._calls),
         )

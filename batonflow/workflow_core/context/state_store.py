@@ -262,7 +262,7 @@ class InMemoryStateStore(Generic[StateT]):
             found = read_part(found, segment)
             if found is MISSING:
                 if default is MISSING:
-                    raise ValueError(f"Path {path!r} is not in the state: nothing at {segment!r}")
+                    raise ValueError(f"Path {path!r} is not in the state: {segment!r} is missing")
                 return default
         if recorded and not is_name and type(found) not in IMMUTABLE:
             self._note_read(path.partition(".")[0])

@@ -12,7 +12,7 @@ export const KEYS = [
   ["1 … 6", "Tabs"],
   ["+  −", "Zoom the timeline"],
   ["f", "Fork from the chosen moment"],
-  ["t", "Light, dark or as the system has it"],
+  ["t", "Switch between light, dark and the system's theme"],
   ["Esc", "Close, clear the search, drop the selection"],
   ["?", "This help"],
 ];

@@ -195,7 +195,7 @@ function json(schema, initial, id) {
     if (!element.value.trim()) return { value: undefined };
     const { value, problem } = parsed(element.value);
     if (problem) return { problem };
-    if (schema.type === "array" && !Array.isArray(value)) return { problem: "A list in brackets is expected: [ … ]" };
+    if (schema.type === "array" && !Array.isArray(value)) return { problem: "Enter a list in brackets: [ … ]" };
     if (schema.type === "object" && (typeof value !== "object" || Array.isArray(value))) {
       return { problem: "An object in braces is expected: { … }" };
     }

@@ -102,7 +102,7 @@ export class Timeline {
         this.window = null;
         this.draw();
       },
-      { class: "toggle", title: "Draw long stretches in which nothing runs short" },
+      { class: "toggle", title: "Shorten long stretches without activity" },
     );
     squeeze.setAttribute("aria-pressed", "true");
     this.agentsToggle = lanes;
