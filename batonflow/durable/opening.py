@@ -193,7 +193,7 @@ class Opening:
         await self.take_up(claimed)
 
     async def _edits(self, source: str, at: int, state: Mapping[str, Any], by_client: bool) -> list[bytes]:
-        """Return the changes of a fork as commits; empty when there is no run to fork."""
+        """Return the commits of a fork. The list is empty for a run that is not a fork."""
         workflow = self._workflow
         loaded = await self._store.load(source, at)
         fold = None if loaded is None else folded(workflow, loaded)

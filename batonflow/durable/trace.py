@@ -214,7 +214,7 @@ class _Teller:
         if len(text) <= self._largest:
             return value
         if isinstance(value, dict) and depth and len(cast("dict[str, Any]", value)) <= FIELDS:
-            # Most large values have one large field, and the other fields say what it is about.
+            # Most large values have one large field, and the other fields describe it.
             return {name: self._cut(part, depth - 1) for name, part in cast("dict[str, Any]", value).items()}
         return {"$large": len(text), "preview": text[: 4 * PREVIEW].decode(errors="ignore")[:PREVIEW]}
 

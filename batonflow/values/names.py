@@ -142,7 +142,7 @@ _SPECIAL: dict[str, Any] = {"None": None, "typing.Any": Any, "...": Ellipsis}
 def loaded_class(qualified_name: str) -> Any:
     """The object that ``module.QualName`` names among the modules already loaded, or None.
 
-    Nothing is imported but modules of batonflow, some of which are loaded when they are named.
+    Only modules of batonflow are imported; some of them are loaded at their first use.
     """
     module_name, _, rest = qualified_name.rpartition(".")
     if module_name.startswith("batonflow.") and "__" not in module_name and module_name not in sys.modules:

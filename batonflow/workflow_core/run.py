@@ -536,7 +536,7 @@ class Run(Runner):
             self._late.append((ready, deliver))
 
     def send_to(self, event: Event, path: str, target: str | None = None) -> None:
-        """Send an event to one workflow of the tree, of which this is the root, as soon as that is here.
+        """Send an event to one workflow below this root, as soon as that workflow runs here.
 
         Args:
             event: The event.
