@@ -283,7 +283,7 @@ async def test_a_database_of_another_program_is_left_alone(store: SQLiteStore, p
 
 async def test_a_file_that_is_no_database_is_left_alone(store: SQLiteStore, path: Path):
     path.write_text("My diary. " * 100)
-    with pytest.raises(StoreError, match="is no database"):
+    with pytest.raises(StoreError, match="is not a SQLite database"):
         await begin(store)
     assert path.read_text() == "My diary. " * 100
 

@@ -52,7 +52,7 @@ async def test_an_exported_run_offers_nothing_to_do(browser: Chromium, exported:
 
 async def test_scrubbing_shows_graph_state_and_list_of_that_instant(browser: Chromium, exported: Exported) -> None:
     async with browser.page(await exported(run_of(Counting, last=3))) as watched:
-        slider = watched.page.get_by_role("slider", name="Moment shown")
+        slider = watched.page.get_by_role("slider", name="Chosen moment")
         await slider.focus()
         await watched.presses("Home")
         await watched.lit(count="idle")
@@ -259,7 +259,7 @@ async def test_the_keyboard_alone_reaches_everything(browser: Chromium, exported
             reached.add(await watched.page.evaluate(
                 "(document.activeElement.getAttribute('aria-label') || document.activeElement.textContent).trim()"
             ))  # fmt: skip
-        assert {"Moment shown", "Fit", "Zoom in", "State", "Light or dark", "Keys"} <= reached
+        assert {"Chosen moment", "Fit", "Zoom in", "State", "Light or dark", "Keys"} <= reached
 
 
 async def test_light_and_dark_follow_the_system_until_one_is_chosen(browser: Chromium, exported: Exported) -> None:

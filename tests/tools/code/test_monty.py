@@ -35,6 +35,13 @@ async def session() -> AsyncIterator[Session]:
         yield one
 
 
+def kill_interpreters() -> None:
+    """Kill the processes of Monty, and no other process that a test has started."""
+    for child in children():
+        if b"monty" in Path(f"/proc/{child}/cmdline").read_bytes():
+            os.kill(child, signal.SIGKILL)
+
+
 class TestCheck:
     @pytest.mark.parametrize(
         ("code", "said"),
@@ -196,8 +203,7 @@ class TestOddities:
     async def test_a_dead_interpreter_costs_the_snippet(self, session: Session) -> None:
         await session.start("kept = 1")
         await session.start("kept = 2\nawait add(1)")
-        for worker in children():
-            os.kill(worker, signal.SIGKILL)
+        kill_interpreters()
         turn = await session.answer(replied(session))
         assert isinstance(turn, Failed)
         assert (turn.kind, turn.session_lost) == ("crash", False)
@@ -205,8 +211,7 @@ class TestOddities:
 
     async def test_an_interpreter_that_died_between_snippets_costs_the_variables(self, session: Session) -> None:
         await session.start("kept = 1")
-        for worker in children():
-            os.kill(worker, signal.SIGKILL)
+        kill_interpreters()
         turn = await session.start("kept")
         assert isinstance(turn, Failed)
         assert (turn.kind, turn.session_lost) == ("crash", True)
