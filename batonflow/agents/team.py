@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from pydantic import BaseModel
@@ -54,6 +55,7 @@ _TEAM_NAME = "Team"
 _TEAM_DESCRIPTION = "A team of agents that perform a task together"
 
 _DEFAULTS = BaseWorkflowAgent.model_fields
+_description = attrgetter("description")
 _OPTIONS = (
     "agents", "initial_state", "root_agent", "handoff_prompt", "handoff_output_prompt", "state_prompt", "output_cls",
     "structured_output_fn", "early_stopping_method", "max_handoffs", "budget", "handoff_carries", "name", "description",
@@ -381,8 +383,8 @@ class TeamOfMembers(Team):
         """Return the agent's handoff tool, made anew only when its texts have changed."""
         team = self.loop
         prompt, allowed = team.handoff_prompt.partial_text(), agent.can_handoff_to
-        described = [other.description for other in team.agents.values()]
-        key = [prompt, team.max_handoffs, None if allowed is None else list(allowed), *team.agents, *described]
+        described = map(_description, team.agents.values())
+        key = (prompt, team.max_handoffs, None if allowed is None else (*allowed,), *team.agents, *described)
         kept = self._handoffs.get(agent.name)
         if kept is None or kept[0] != key:
             made = None

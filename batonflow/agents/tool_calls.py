@@ -96,19 +96,22 @@ async def perform(invocation: ToolInvocation) -> ToolOutput:
 def _layers_around(invocation: ToolInvocation, run: Any) -> tuple[ToolLayer, ...]:
     """Return the layers that a call passes through, the outermost first; a layer without work is left out."""
     found: list[ToolLayer] = []
-    agent, policy = invocation.agent, getattr(invocation.tool, "policy", None)
-    limited = invocation.limits is not None
+    agent, policy = invocation.agent, invocation.policy
+    limited, shortened, counted, asked = invocation.limits is not None, agent.max_result_chars is not None, False, False
+    if policy is not None:
+        shortened = shortened or getattr(policy, "max_result_chars", None) is not None
+        counted = getattr(policy, "max_calls", None) is not None
+        asked = counted or getattr(policy, "requires_approval", False) is not False
     if limited:
         found.append(layers.keep_ledger)
-    if agent.max_result_chars is not None or getattr(policy, "max_result_chars", None) is not None:
+    if shortened:
         found.append(shorten_result)
     if agent.before_tool or agent.after_tool:
         found.append(layers.call_hooks)
     found += invocation.team.middleware
-    counted = getattr(policy, "max_calls", None) is not None
     if counted:
         found.append(layers.refuse_used_up)
-    if counted or getattr(policy, "requires_approval", False) is not False:
+    if asked:
         found.append(layers.ask_person)
     if counted:
         found.append(layers.count_call)

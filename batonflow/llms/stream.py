@@ -194,6 +194,13 @@ class BlockDone:
             raise ValueError(f"a block of an answer is {type(block).__name__}, not one of the content blocks")
 
 
+_KINDS_IN_FINISH: tuple[tuple[str, Any, str], ...] = (
+    ("reason", str, "text"),
+    *((name, (str, type(None)), "text") for name in ("model", "vendor", "request_id")),
+    *((name, dict, "a dict") for name in ("additional_kwargs", "message_kwargs")),
+)
+
+
 @dataclass(slots=True, kw_only=True)
 class Finish:
     """The terminal mark. A response without it is incomplete.
@@ -221,15 +228,10 @@ class Finish:
     kind: Literal["finish"] = "finish"
 
     def __post_init__(self) -> None:
-        value: Any
-        for name in ("reason", "model", "vendor", "request_id"):
+        for name, kind, expected in _KINDS_IN_FINISH:
             value = getattr(self, name)
-            if not isinstance(value, str) and (value is not None or name == "reason"):
-                raise ValueError(f"{name} of an answer is {type(value).__name__}, not text: {value!r:.100}")
-        for name in ("additional_kwargs", "message_kwargs"):
-            value = getattr(self, name)
-            if not isinstance(value, dict):
-                raise ValueError(f"{name} of an answer is {type(value).__name__}, not a dict: {value!r:.100}")
+            if not isinstance(value, kind):
+                raise ValueError(f"{name} of an answer is {type(value).__name__}, not {expected}: {value!r:.100}")
         if self.usage is not None and not isinstance(cast("Any", self.usage), Usage):
             self.usage = Usage.model_validate(self.usage)
 

@@ -85,16 +85,17 @@ class StepSpec:
     def _calling_plan(self) -> str:
         """The plan of the call: the event alone, context then event, or arguments by name.
 
-        ``method`` is what nearly all steps are: an asynchronous method that takes the context, then a single event.
+        Nearly all steps are asynchronous methods that take a single event, alone or after the context: ``event method``
+        and ``method``.
         """
         config = self.config
         if config.children or config.resources or len(config.slots) > 1 or not config.by_position:
             return "names"
+        is_usual = config.is_async and not config.is_free and config.collect is None
         if config.parameters == (config.event_name,):
-            return "event"
+            return "event method" if is_usual else "event"
         if config.parameters == (config.context_parameter, config.event_name):
-            usual = config.is_async and not config.is_free and config.collect is None
-            return "method" if usual else "context, event"
+            return "method" if is_usual else "context, event"
         return "names"
 
     @property

@@ -30,6 +30,7 @@ Note = tuple[int, float, str, str, int | str, Any, Any]
 """seq, ts, kind, step, worker, input, output; turned into an event only when read."""
 
 _NOTE_SIZE = 7
+_FULL = 2 * RING * _NOTE_SIZE
 
 NEVER = sys.maxsize
 """A number that no event has."""
@@ -150,12 +151,12 @@ class StreamLog:
 
     def note(self, ts: float, what: str, name: str, worker: int | str, received: Any, returned: Any) -> None:
         """Append something the engine says about itself: for a step's state, the types that came in and went out."""
-        notes = self._notes
-        notes += (self.seq, ts, what, name, worker, received, returned)
-        self.seq = seq = self.seq + 1
+        notes, seq = self._notes, self.seq
+        notes += (seq, ts, what, name, worker, received, returned)
+        self.seq = seq = seq + 1
         if seq >= self.mark:
             self.on_mark()
-        if len(notes) == 2 * RING * _NOTE_SIZE:
+        if len(notes) == _FULL:
             del notes[: RING * _NOTE_SIZE]
             self._dropped += RING
         if self._sleepers:

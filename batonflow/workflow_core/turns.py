@@ -36,7 +36,8 @@ class Turns:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._lock = threading.RLock()
-        self._active = 0
+        # An entry for each active run: lists grow and shrink in one piece, so runs without a limit take no lock.
+        self._active: list[None] = []
         self._pending: OrderedDict[Run, tuple[Event | None, str | None, Causes]] = OrderedDict()
         # On each event loop with runs that wait for their turn.
         self._watches: dict[asyncio.AbstractEventLoop, _Watch] = {}
@@ -44,7 +45,7 @@ class Turns:
     @property
     def active(self) -> int:
         """The number of active runs."""
-        return self._active
+        return len(self._active)
 
     @property
     def pending(self) -> int:
@@ -61,10 +62,14 @@ class Turns:
             causes: What the event depends on, when another workflow of the tree made it.
         """
         limit = self._options.num_concurrent_runs
+        if limit is None:
+            self._active.append(None)
+            run.begin(event, step, causes)
+            return
         with self._lock:
-            may_begin = limit is None or self._active < limit
+            may_begin = len(self._active) < limit
             if may_begin:
-                self._active += 1
+                self._active.append(None)
             else:
                 self._pending[run] = event, step, causes
                 self._watch(run.loop)
@@ -85,7 +90,7 @@ class Turns:
             awaited_in = {waiting.ending.awaited_in for waiting in self._pending}
             callers = {one for caller in awaited_in for one in _callers(caller)}
             held = [one for one in callers if one.workflow.__batonflow__.turns is self and one not in self._pending]
-            if len(held) < self._active:
+            if len(held) < len(self._active):
                 return
         name = type(run.workflow).__name__
         run.ending.warn(
@@ -98,14 +103,13 @@ class Turns:
         """Forget a run that is over, and let the next waiting runs begin."""
         self._options.runtime.discard(run)
         if self._options.num_concurrent_runs is None and not self._pending:
-            with self._lock:
-                self._active -= 1
+            self._active.pop()
             return
         with self._lock:
             if run in self._pending:
                 del self._pending[run]
             else:
-                self._active -= 1
+                self._active.pop()
         self._let_begin()
         with self._lock:
             if self._watches and not any(one.loop is run.loop for one in self._pending):
@@ -115,7 +119,7 @@ class Turns:
 
     def _has_room(self) -> bool:
         limit = self._options.num_concurrent_runs
-        return limit is None or self._active < limit
+        return limit is None or len(self._active) < limit
 
     def _let_begin(self) -> None:
         """Begin the waiting runs of this event loop, and wake the loops of runs before them."""
@@ -132,7 +136,7 @@ class Turns:
                     if self._wake(following.loop):
                         return
                     continue
-                self._active += 1
+                self._active.append(None)
                 event, step, causes = self._pending.pop(following)
             following.begin(event, step, causes)
 

@@ -153,8 +153,9 @@ class BasePromptTemplate(BaseModel, ABC):
 
     def partial_text(self) -> str:
         """Return the text with the known values, and with its other placeholders."""
-        known = self.known_values()
-        return fill(self.get_template(), known) if known else self.get_template()
+        if not self.kwargs and not self.function_mappings:
+            return self.get_template()
+        return fill(self.get_template(), self.known_values())
 
     @abstractmethod
     def format(self, llm: Any = None, **kwargs: Any) -> str:

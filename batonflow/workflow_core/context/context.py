@@ -197,12 +197,14 @@ class Context(EarlierContext, Generic[StateT]):
     @property
     def store(self) -> InMemoryStateStore[StateT]:
         """The run's key-value state; see ``InMemoryStateStore``."""
-        if self._store is None:
+        store = self._store
+        if store is None:
             if self._item is None:
-                self._store = InMemoryStateStore.on(self._cell, None, self._run_of_handler)
+                store = InMemoryStateStore.on(self._cell, None, self._run_of_handler)
             else:
-                self._store = InMemoryStateStore.on(self._cell, self._item, is_detached=self._run_ref is _no_run)
-        return self._store
+                store = InMemoryStateStore.on(self._cell, self._item, is_detached=self._run_ref is _no_run)
+            self._store = store
+        return store
 
     def _run_of_handler(self) -> Run | None:
         return self._run_ref()

@@ -204,7 +204,8 @@ class InMemoryStateStore(Generic[StateT]):
         store._item = item
         store._find_run = find_run
         store._is_detached = is_detached
-        store._thread = item.run.thread_id if item is not None and item.run is not None and not is_detached else 0
+        run = None if item is None or is_detached else item.run
+        store._thread = 0 if run is None else run.thread_id
         return store
 
     def detach(self) -> None:

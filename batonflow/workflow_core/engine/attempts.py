@@ -38,6 +38,8 @@ def call_step(run: LiveRun, item: WorkItem) -> Awaitable[Any]:
     plan = spec.plan
     if plan == "method":
         return spec.func(run.workflow, item.context or run.context_for(item), item.event)
+    if plan == "event method":
+        return spec.func(run.workflow, item.event)
     if plan == "names":
         return _call_by_names(run, item)
     subject = _members(item) if spec.has_collection else item.event

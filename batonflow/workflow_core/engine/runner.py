@@ -11,12 +11,12 @@ commands, and goes on with one of the steps that it started. Three rules keep th
 """
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context as ContextVars
 from contextvars import copy_context
 from functools import partial
+from threading import get_ident
 from typing import Any, TypeVar
 
 from batonflow.clock import current_source
@@ -117,7 +117,7 @@ class Runner(LiveRun):
         self.cell = cell
         self.path = path
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self.thread_id = threading.get_ident()
+        self.thread_id = get_ident()
         self.source = current_source()
         self.now: Clock = self.source.now
         self.broker = Broker(state)
@@ -405,13 +405,14 @@ class Runner(LiveRun):
             self.waiting.stop_step_timer(item)
         if item.open_waits:
             self.waiting.abandon(item)
-        result: object = None
+        result: Any = None
         error: BaseException | None = None
-        if isinstance(tick, StepReturned):
+        returns: type[Any] | None = None
+        if type(tick) is StepReturned:
             result = tick.result
-        else:
+            returns = type(result)
+        elif type(tick) is StepFailed:
             error = tick.error
-        returns = type(result) if error is None else None
         self.stream.note(tick.now, "not_running", spec.name, item.worker, type(item.event), returns)
         if self.observer is not None:
             self.observer.step_ended(self, item, result, error)
@@ -476,9 +477,10 @@ class Runner(LiveRun):
         for command in commands:
             if type(command) is StartStep:
                 started.append(command.item)
+            elif type(command) is Finish:
+                self._close_segment(tick, commands)  # before the record of the end
+                self.ending.finish(command)
             else:
-                if type(command) is Finish:
-                    self._close_segment(tick, commands)  # before the record of the end
                 self._act(command)
         if self.recorder is not None:
             # Only now, so that child runs started by its events are committed with it.
@@ -553,11 +555,9 @@ class Runner(LiveRun):
             case Stalled():
                 self.stream.note(self.now(), "stalled", "", "", "\n".join(command.waiting_on), None)
                 self.ending.stalled(command.waiting_on)
-            case SetRetryTimer():
-                self._set_retry_timer(command.item)
             case _:
-                assert isinstance(command, Finish)
-                self.ending.finish(command)
+                assert isinstance(command, SetRetryTimer)
+                self._set_retry_timer(command.item)
 
     def _offer(self, command: Unrouted) -> None:
         """Offer an event that no step here takes to the tree of workflows, else report it as unhandled."""
