@@ -99,7 +99,7 @@ def _layers_around(invocation: ToolInvocation, run: Any) -> tuple[ToolLayer, ...
     agent, policy = invocation.agent, invocation.policy
     limited, shortened, counted, asked = invocation.limits is not None, agent.max_result_chars is not None, False, False
     if policy is not None:
-        shortened = shortened or getattr(policy, "max_result_chars", None) is not None
+        shortened |= getattr(policy, "max_result_chars", None) is not None
         counted = getattr(policy, "max_calls", None) is not None
         asked = counted or getattr(policy, "requires_approval", False) is not False
     if limited:

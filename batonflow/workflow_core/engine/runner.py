@@ -405,14 +405,9 @@ class Runner(LiveRun):
             self.waiting.stop_step_timer(item)
         if item.open_waits:
             self.waiting.abandon(item)
-        result: Any = None
-        error: BaseException | None = None
-        returns: type[Any] | None = None
-        if type(tick) is StepReturned:
-            result = tick.result
-            returns = type(result)
-        elif type(tick) is StepFailed:
-            error = tick.error
+        result: object = tick.result if isinstance(tick, StepReturned) else None
+        error = tick.error if isinstance(tick, StepFailed) else None
+        returns = type(result) if error is None else None
         self.stream.note(tick.now, "not_running", spec.name, item.worker, type(item.event), returns)
         if self.observer is not None:
             self.observer.step_ended(self, item, result, error)

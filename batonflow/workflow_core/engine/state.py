@@ -154,7 +154,7 @@ class Progress(Numbers):
     Answers of waits and records of ``once`` stay with the delivery until it ends.
     """
 
-    __slots__ = ("_answers", "_begun", "_unreturned", "intents", "once", "once_calls")
+    __slots__ = ("_answers", "begun", "intents", "once", "once_calls", "unreturned")
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,8 +162,9 @@ class Progress(Numbers):
         self.once: dict[str, Any] | None = None
         # Effects with an unknown outcome, by key; an earlier owner of the run began them.
         self.intents: dict[str, Any] | None = None
-        self._begun: dict[str, Any] | None = None
-        self._unreturned: dict[str, Any] | None = None
+        # Recorded calls that go on in this process: intents, and results that are not returned yet.
+        self.begun: dict[str, Any] = {}
+        self.unreturned: dict[str, Any] = {}
         # None until the first call, so that steps without one do not look for it.
         self.once_calls: dict[str, OnceCall] | None = None
 
@@ -179,20 +180,6 @@ class Progress(Numbers):
         if self._answers is None:
             self._answers = {}
         return self._answers
-
-    @property
-    def begun(self) -> dict[str, Any]:
-        """The intents of recorded calls that go on in this process, by key."""
-        if self._begun is None:
-            self._begun = {}
-        return self._begun
-
-    @property
-    def unreturned(self) -> dict[str, Any]:
-        """The results of recorded calls that are not returned yet, by key."""
-        if self._unreturned is None:
-            self._unreturned = {}
-        return self._unreturned
 
     @property
     def has_called(self) -> bool:
