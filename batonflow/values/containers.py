@@ -1,7 +1,7 @@
 """Containers as data: classes of ``collections``, and subclasses of Python's containers.
 
-The items are written, and the attributes beside them. A class is made again without a call of its own code: by
-``__new__`` of the container that it derives from. Where that is not enough, as with ``__slots__``, it is refused.
+The items are written, with the attributes of the instance. Reading creates the instance with ``__new__`` of the builtin
+base and calls no code of the class. A class that needs more than that, such as one with ``__slots__``, is refused.
 """
 
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -34,7 +34,7 @@ _IMMUTABLE: tuple[Any, ...] = (tuple, frozenset)
 _TUPLE, _DEFAULTDICT, _DEQUE = cast("list[Any]", [tuple, defaultdict, deque])
 _kind: Callable[[Any], Any] = type
 _OWN_DICT = "itself"
-"""Stands for the attributes of a dict with attributes that are its items."""
+"""Marks a dict that is its own ``__dict__``: its attributes are its items."""
 
 BUILT_IN: dict[str, Any] = {
     **{f"builtins.{cls.__name__}": cls for cls in (str, int, float, bool, bytes, list, dict, tuple, set, frozenset)},
@@ -55,7 +55,7 @@ _FACTORIES: dict[str, Any] = {
 
 
 def write_at(key: Any, value: Any, write: Write) -> Any:
-    """Write a part of a value; an error names the place."""
+    """Write a part of a value; errors name the key of the part."""
     try:
         return write(value)
     except NotWritable as error:
@@ -63,13 +63,13 @@ def write_at(key: Any, value: Any, write: Write) -> Any:
 
 
 def items_in(value: Any) -> list[Any]:
-    """Return the items of a container as its builtin base holds them; a dict gives pairs."""
+    """Return the items as the builtin base holds them; pairs for a dict."""
     base: Any = next(base for base in _BASES if isinstance(value, base))
     return list(base.items(value)) if base in _DICTS else list(base.__iter__(value))
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """Return the attributes of a container beside its items."""
+    """Return the attributes that a container has in addition to its items."""
     held = getattr(value, "__dict__", None)
     if held is value or not isinstance(held, dict) or _shows_items(_kind(value)):
         return {}
@@ -78,13 +78,13 @@ def attributes_of(value: Any) -> dict[str, Any]:
 
 @cache
 def base_of(kind: Any) -> Any:
-    """The container of Python's that makes instances of a class, None where it cannot make them whole."""
+    """Return the builtin base whose ``__new__`` creates complete instances of a class, or None."""
     base: Any = next((base for base in _BASES if issubclass(kind, base)), None)
     if base is None or any(_has_slots(one) for one in kind.__mro__[: kind.__mro__.index(base)]):
         return None
     try:
         base.__new__(kind)
-    except TypeError:  # made by code in C
+    except TypeError:  # instances are created by code in C
         return None
     return base
 
@@ -94,15 +94,15 @@ def _has_slots(cls: type) -> bool:
 
 
 def _shows_items(kind: Any) -> bool:
-    """Tell whether a class shows its items as attributes, by a property."""
+    """Tell whether a property ``__dict__`` of the class returns its items."""
     return any(isinstance(vars(cast("type", one)).get("__dict__"), property) for one in kind.__mro__)
 
 
 def container_as_data(value: Any, write: Write) -> tuple[str, Any] | None:
-    """The name and the data of a container of a class of its own; None of another value.
+    """Return the class name and the data of a container; None for other values and for plain builtin containers.
 
     Raises:
-        NotWritable: The class cannot be made again from the items and attributes.
+        NotWritable: An instance cannot be created again from its items and attributes.
     """
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is struct_time:
@@ -144,11 +144,11 @@ def _written(value: Any, base: Any, write: Write) -> list[Any]:
 
 
 def in_order(values: Any, write: Write) -> list[Any]:
-    """The items of a set as data, in an order that their data tell: equal sets are equal data."""
+    """Return the items of a set as data in a fixed order, so that equal sets give equal data."""
     kinds = {_kind(one) for one in values}
     if kinds <= {str} or kinds <= {int}:
         return [write(one) for one in sorted(values)]
-    return sorted([write(one) for one in values], key=repr)  # < of the values may be that of subsets
+    return sorted([write(one) for one in values], key=repr)  # for sets in a set, ``<`` means subset and gives no order
 
 
 def _factory_name(value: "defaultdict[Any, Any]") -> str | None:
@@ -175,7 +175,7 @@ def _factory(name: Any, resolve: Resolve) -> Any:
 
 
 def container_of(cls: Any, data: Any, read: Read, resolve: Resolve) -> Any:
-    """The container of such a class that data stand for."""
+    """Create the container that data describe."""
     if isinstance(data, list):  # a named tuple
         return _TUPLE.__new__(cls, [read(one) for one in cast("list[Any]", data)])
     base, attributes = base_of(cls), data["attributes"]

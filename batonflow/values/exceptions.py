@@ -19,7 +19,7 @@ type_adapter = at_first_use("pydantic", "TypeAdapter")
 
 
 class UnreconstructedException(Exception):
-    """Stands for an exception of a type that could not be rebuilt from a payload.
+    """Replaces an exception that could not be restored from a payload.
 
     Args:
         message: The text of the original; also the ``str()`` of this one.
@@ -34,17 +34,17 @@ class UnreconstructedException(Exception):
 def dump_exception(error: BaseException, *, attributes: bool = True) -> dict[str, Any]:
     """Write an exception as data: the name of its class, its text, and the values of batonflow's own errors.
 
-    The arguments are there too, where the text alone does not make them, and the attributes; of a class with an
-    ``__init__`` of its own only where they are plain data of which the same error can be made without that.
+    Arguments and attributes are added when the text alone cannot restore the exception. A class that overrides
+    ``__init__`` gets them only if they are plain data that restore an equal exception without a call of ``__init__``.
 
     Args:
         error: The exception.
-        attributes: Whether those of the program's own classes are written, too.
+        attributes: Whether to write the attributes of classes outside batonflow.
     """
     if isinstance(error, UnreconstructedException):
         return {"exception_type": error.original_type, "exception_message": str(error)}
     cls = type(error)
-    # Half characters are escaped, so that the text can always be written.
+    # Lone surrogates are escaped, so that the text can always be encoded.
     message = str(error).encode(errors="backslashreplace").decode()
     told: dict[str, Any] = {"exception_type": qualified_name(cls), "exception_message": message}
     if kept := _kept_of(cls):
@@ -53,7 +53,7 @@ def dump_exception(error: BaseException, *, attributes: bool = True) -> dict[str
     elif attributes and (parts := _parts_of(error)) is not None:
         told |= parts
     elif not isinstance(cls.__init__, FunctionType):
-        # An OSError has its file names beside its arguments.
+        # An OSError keeps its file names outside of ``args``.
         arguments: Any = error.__reduce__()[1] if isinstance(error, OSError) else error.args
         if list(arguments) != [message] and is_plain(list(arguments)):
             told["exception_args"] = list(arguments)
@@ -61,14 +61,14 @@ def dump_exception(error: BaseException, *, attributes: bool = True) -> dict[str
 
 
 def _parts_of(error: BaseException) -> dict[str, Any] | None:
-    """The arguments and attributes of an error that its arguments alone do not make; None when they do not, either."""
+    """Return the arguments and attributes that restore an exception; None if they are not needed or not enough."""
     attributes = {name: value for name, value in vars(error).items() if _is_name(name)}
     if not attributes and not isinstance(type(error).__init__, FunctionType):
         return None
     parts: dict[str, Any] = {"exception_args": list(error.args), "exception_attributes": attributes}
     if not is_plain(parts):
         return None
-    with suppress(Exception):  # code of the class's own may raise anything
+    with suppress(Exception):  # code of the class may raise any exception
         again = _made_of(type(error), parts)
         if str(again) == str(error) and again.args == error.args:
             return parts
@@ -76,7 +76,7 @@ def _parts_of(error: BaseException) -> dict[str, Any] | None:
 
 
 def _made_of(cls: type[BaseException], parts: Mapping[str, Any]) -> Any:
-    """An error without a call of its ``__init__``, which may take something else than it hands on."""
+    """Create an exception without a call of ``__init__``, whose parameters may differ from ``args``."""
     arguments = parts["exception_args"]
     error = cls.__new__(cls, *arguments)
     error.args = tuple(arguments)
@@ -89,22 +89,22 @@ def _is_name(name: str) -> bool:
 
 
 def _kept_of(cls: type[BaseException]) -> Mapping[str, Any]:
-    """The attributes that are written down with errors of a class, and their types; empty for other classes."""
+    """Return the attributes, with their types, that are written for batonflow's own errors; empty for other classes."""
     kept: Mapping[str, Any] | None = getattr(cls, "__batonflow_kept__", None)
     return kept if kept is not None and cls.__module__.startswith("batonflow.") else {}
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback of an error for people; its end, when it is long."""
+    """Return the traceback as text; only its last part when it is long."""
     text = "".join(traceback.format_exception(error, limit=-_FRAMES))
     text = text.encode(errors="backslashreplace").decode()
     return text if len(text) <= _CHARACTERS else f"...\n{text[-_CHARACTERS:]}"
 
 
 def load_exception(value: Any) -> Any:
-    """The exception that such data describes, else the value itself.
+    """Return the exception that ``dump_exception`` wrote; other values are returned unchanged.
 
-    A class that is not an exception, is not loaded or makes nothing of its text gives an UnreconstructedException.
+    The result is an UnreconstructedException if the class is not loaded, is not an exception, or refuses the data.
     """
     if not isinstance(value, dict):
         return value
@@ -113,7 +113,7 @@ def load_exception(value: Any) -> Any:
         return payload
     name, message = str(payload["exception_type"]), str(payload.get("exception_message", ""))
     cls = loaded_class(name)
-    # Only a class that is an exception, already loaded and happy with its text is built: a payload calls nothing else.
+    # A payload may create exceptions of loaded classes, and call nothing else.
     if isinstance(cls, type) and issubclass(cls, Exception):
         try:
             error = _built(cls, message, payload)
@@ -132,7 +132,7 @@ def _built(cls: type[Exception], message: str, payload: Mapping[str, Any]) -> Ex
         return cls(*payload["exception_args"])
     if not kept or values is None:
         return cls(message)
-    # Without its __init__, which would make the text anew.
+    # ``__init__`` would compose the text again.
     error = cls.__new__(cls, message)
     for name, kind in kept.items():
         setattr(error, name, type_adapter(kind).validate_python(values.get(name)))

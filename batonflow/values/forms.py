@@ -1,4 +1,4 @@
-"""Forms of models: all that there is to know of a class before a model of it is written."""
+"""Forms of models: the facts about a class that writing its instances needs, found once."""
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -30,34 +30,34 @@ OwnCheck = Callable[..., bool]
 
 @dataclass(slots=True)
 class Form:
-    """The facts about a class of models that writing needs.
+    """The facts about a model class that writing its instances needs.
 
     Attributes:
         cls: The class.
         name: Its name in payloads.
-        problem: The reason why no model of it can be written with its name.
-        untyped: The fields whose types say nothing about their values; None without one.
-        has_data: Whether there may be dynamic data.
-        has_result: Whether it ends runs, with a result that is not a field.
-        dumps_itself: Whether it has its own way of writing all of itself.
-        is_root: Whether it is a single value without names.
-        is_whole: Whether it is as a memory is, changed in place by methods of its own, and pydantic's JSON says all.
-        free: Where values of any class may be: ``untyped``, dynamic data and a result.
-        private: The private attributes that are written.
-        computed: The fields that are made of others, where they must not be read again.
-        tried: Whether code of the program's own takes part, so that reading is tried each time.
-        tried_once: Whether it does so when a model is made, so that reading is tried the first time.
-        is_simple: Whether there is nothing in it but fields and what was added by name.
-        is_closed: Whether each of its models comes back, as those of batonflow without models inside do.
-        checks: Of each field that declares a type: its name and its plan.
-        open_checks: The same, without the fields of batonflow's own models that have no parts of other classes.
-        has_own_words: Whether a serializer of its own writes the fields.
-        columns: The same with what gets their values, and with ``untyped``.
-        names: Of all fields.
-        beside: The fields that are plain data in most models, and are written as they are then.
-        is_short: Whether pydantic writes all of it, but for ``untyped``.
-        scalars: Of each field its name and the scalar classes that stay as they are; None where that is not all.
-        serializer: Pydantic's own, but for the numbers for which JSON proper has no name: these stay numbers.
+        problem: The reason why instances cannot be written; None if they can.
+        untyped: The fields annotated with ``Any`` and the like; None without such fields.
+        has_data: Whether instances may hold dynamic data.
+        has_result: Whether it is a StopEvent, with a result that is not a field.
+        dumps_itself: Whether the class overrides ``model_dump`` or has a model serializer.
+        is_root: Whether it is a RootModel.
+        is_whole: Whether its methods change it in place, as in a memory, and pydantic's JSON holds all of it.
+        free: The places for values of any class: ``untyped``, dynamic data and the result.
+        private: The private attributes to write.
+        computed: The computed fields, which cannot be given when an instance is read.
+        tried: Whether validators or serializers of the program take part; reading is tried for each instance.
+        tried_once: Whether code of the program runs at creation; reading is tried for the first instance.
+        is_simple: Whether instances consist of declared fields and plain extra data.
+        is_closed: Whether every instance can be restored, as for batonflow's own models without models inside.
+        checks: Name, exact classes and check of each field with a declared type.
+        open_checks: The same, without fields of batonflow's own models that cannot hold other classes.
+        has_own_words: Whether a serializer of the class writes the fields.
+        columns: A getter and a plan for each field of ``open_checks`` and ``untyped``.
+        names: The names of all fields.
+        beside: The fields that hold plain data in most instances; plain data are written unchanged.
+        is_short: Whether pydantic writes everything except ``untyped``.
+        scalars: The name and the permitted scalar classes of each field; None if there is more than scalars.
+        serializer: The serializer of pydantic, which writes NaN and infinity as numbers.
     """
 
     cls: type[BaseModel]
@@ -101,20 +101,20 @@ class Form:
         return values.copy()
 
     def apart(self, model: BaseModel) -> list[str]:
-        """The fields with values that pydantic's JSON would not bring back."""
+        """Return the fields with values that cannot be restored from pydantic's JSON."""
         found: list[str] = []
         values: Mapping[str, Any] = model.__dict__
         for name, exact, check in self.checks:
-            value = values[name] if name in values else getattr(model, name, _ABSENT)  # made when it is asked for
+            value = values[name] if name in values else getattr(model, name, _ABSENT)  # may be lazy
             if type(value) not in exact and value is not _ABSENT and (check is None or not check(value)):
                 found.append(name)
         extra = model.__pydantic_extra__
-        if extra and not self.has_data and not is_plain(extra):  # beside the fields, where a class allows it
+        if extra and not self.has_data and not is_plain(extra):  # undeclared data, if the class allows them
             found += [name for name, value in extra.items() if not is_plain(value)]
         return found
 
     def comes_back(self, model: Any) -> bool:
-        """Tell whether a model inside another comes back from the JSON that pydantic writes of it."""
+        """Tell whether a nested model can be restored from pydantic's JSON."""
         if self.is_closed:
             return True
         extra = model.__pydantic_extra__
@@ -132,7 +132,7 @@ class Form:
         return self.is_simple or self._comes_back_whole(model)
 
     def all_come_back(self, models: list[Any]) -> bool:
-        """Tell whether that is known of all of some models, without a look at each; False says nothing."""
+        """Tell whether all models of a list can be restored; False means that each has to be checked."""
         return self.is_short and all(plan.fits_all(list(map(value_of, models))) for value_of, plan in self.columns)
 
     def _comes_back_whole(self, model: Any) -> bool:
@@ -153,7 +153,7 @@ class Form:
         return same
 
     def private_of(self, model: Any) -> dict[str, Any]:
-        """Return the private attributes that differ from a new model's."""
+        """Return the private attributes that differ from their defaults."""
         held: Any = model.__pydantic_private__
         if not isinstance(held, dict):
             return {}
@@ -168,20 +168,20 @@ class Form:
         return found
 
     def accept(self, name: str, value: Any) -> None:
-        """Refuse a value that the declaration of its field does not take, as it could not be read again.
+        """Refuse a value that validation of its field rejects or changes, because it could not be read again.
 
         Raises:
-            NotWritable: It does not take the value, or makes another one of it.
+            NotWritable: Validation rejects or changes the value.
         """
         declared = self.cls.model_fields.get(name)
-        if declared is None:  # data beside the fields: the class says nothing of it
+        if declared is None:  # undeclared data have no declaration to check
             return
         adapter = self.adapters.get(name)
         if adapter is None:
             adapter = self.adapters[name] = adapter_of(declared.annotation, declared.metadata, self.rules)
         try:
             same = alike(adapter.validate_python(value), value)
-        except Exception:  # noqa: BLE001 - validators of the program's own may raise anything
+        except Exception:  # noqa: BLE001 - validators of the program may raise any exception
             same = False
         if not same:
             kind = type(value).__name__
@@ -193,7 +193,7 @@ class Form:
 
 
 def _is_made_anew(value: Any, default: Any) -> bool:
-    """Tell whether a value is a tool of the model's own, such as a lock, of which each model has another one."""
+    """Tell whether each model creates its own object of this kind, such as a lock."""
     return type(value) is type(default) and type(value).__eq__ is object.__eq__ and not isinstance(value, type)
 
 
@@ -274,7 +274,7 @@ def _made(cls: type[BaseModel]) -> Form:
 
 
 def _writes_names(cls: type[BaseModel]) -> bool:
-    """Tell whether pydantic writes each field and no more, under its name, and scalars as they are."""
+    """Tell whether pydantic writes exactly the fields, under their names, and scalars unchanged."""
     found = cls.__pydantic_decorators__
     return not (
         found.field_serializers
@@ -287,7 +287,7 @@ def _writes_names(cls: type[BaseModel]) -> bool:
 
 
 def _of_own(check: Callable[[Any], bool]) -> Plan:
-    """The plan of a field that code of our own writes and reads."""
+    """Return the plan of a field with a serializer and validator of batonflow."""
 
     def column(values: list[Any]) -> bool:
         return all(check(value) for value in values if value)
@@ -303,7 +303,7 @@ def _check(name: str, plan: Plan) -> tuple[str, AbstractSet[type], Callable[[Any
 
 
 def _name(cls: type[BaseModel]) -> tuple[str, str | None]:
-    """The name of a class in payloads; or the reason why it has no name."""
+    """Return the name of a class in payloads, or an empty name and the reason."""
     try:
         return payload_name(cls), None
     except ValueError as error:
@@ -311,7 +311,7 @@ def _name(cls: type[BaseModel]) -> tuple[str, str | None]:
 
 
 def _lost_field(cls: type[BaseModel]) -> str | None:
-    """The reason why a class cannot be read again, where a field that must be given is never written."""
+    """Return the reason why a class cannot be read again: a required field that is excluded from the JSON."""
     for name, declared in cls.model_fields.items():
         if declared.exclude and declared.is_required():
             return (
@@ -322,19 +322,19 @@ def _lost_field(cls: type[BaseModel]) -> str | None:
 
 
 def _private_names(cls: type[BaseModel]) -> tuple[str, ...]:
-    """Return the private attributes that are data; memories and batonflow's own models have working attributes."""
+    """Return the private attributes that hold data; those of memories and of batonflow's own models do not."""
     if getattr(cls, "shared_in_drafts", False):
         return ()
     return tuple(name for name in cls.__private_attributes__ if not is_ours(_home_of(name, cls)))
 
 
 def _home_of(name: str, cls: type[BaseModel]) -> type:
-    """The class that declares a private attribute."""
+    """Return the class that declares a private attribute."""
     return next(base for base in reversed(cls.__mro__) if name in getattr(base, "__private_attributes__", ()))
 
 
 def _own_code(cls: type[BaseModel]) -> tuple[bool, set[str]]:
-    """Tell whether the program's own code writes or reads a class, and the fields that own serializers write."""
+    """Tell whether validators or serializers of the program take part, and return the fields with serializers."""
     found = cls.__pydantic_decorators__
     groups: list[dict[str, Any]] = [
         found.validators, found.field_validators, found.root_validators, found.field_serializers,
@@ -345,7 +345,7 @@ def _own_code(cls: type[BaseModel]) -> tuple[bool, set[str]]:
 
 
 def _always(cls: type[BaseModel]) -> set[str]:
-    """The fields that have the same serializer for JSON and for Python."""
+    """Return the fields that have the same serializer for JSON and for Python."""
     found = cls.__pydantic_decorators__.field_serializers.values()
     return {name for one in found if one.info.when_used == "always" for name in one.info.fields}
 
@@ -362,12 +362,12 @@ def _dumps_itself(cls: type[BaseModel]) -> bool:
     )
 
 
-# They write the same as pydantic, and dynamic data besides.
+# These write the same as pydantic, with dynamic data added.
 _KNOWN_DUMPS = ("DictLikeModel._dump", "StopEvent._dump", "LazyFields._dump_settled", "AgentStream._dump")
 
 
 def _starts_itself(cls: type[BaseModel]) -> bool:
-    """Tell whether the program's own code runs when a model is made."""
+    """Tell whether code of the program runs when an instance is created."""
     makers = (cls.__init__, cls.model_post_init)
     return not all(str(getattr(one, "__module__", "")).startswith(("pydantic", "batonflow.")) for one in makers)
 

@@ -1,4 +1,4 @@
-"""Names of classes in payloads, the marks beside them, and the one rule by which a payload may name a class."""
+"""Names and marks of classes in payloads, and the rule for classes that a payload may name."""
 
 import collections.abc
 import re
@@ -39,12 +39,12 @@ to_json_text = at_first_use("json", "dumps")
 
 
 def qualified_name(cls: type) -> str:
-    """``module.QualName`` of a class, as payloads and records have it; ``loaded_class`` finds it again."""
+    """Return ``module.QualName`` of a class, as in payloads and records; ``loaded_class`` finds the class."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def payload_name(cls: Any) -> str:
-    """The name of a class in a payload; that of a parametrised generic model names the arguments too.
+    """Return the name of a class in payloads; for a parametrised generic model it includes the arguments.
 
     Raises:
         ValueError: An argument has no name.
@@ -62,7 +62,7 @@ def payload_name(cls: Any) -> str:
 
 
 def names_of(cls: type) -> tuple[str, ...]:
-    """The names by which payloads may know a class."""
+    """Return the names that payloads may use for a class."""
     name = qualified_name(cls)
     if "[" in name:
         with suppress(ValueError):
@@ -90,14 +90,14 @@ def _argument_name(argument: Any) -> str:
 
 
 def named_class(name: str, find: Callable[[str], Any]) -> Any:
-    """The class of a :func:`payload_name`.
+    """Return the class for a :func:`payload_name`.
 
     Args:
         name: The name.
-        find: Finds a class that is not parametrised by its name.
+        find: Returns the class for a name without arguments.
 
     Raises:
-        ValueError: The name does not read as one.
+        ValueError: The name cannot be parsed.
     """
     parts = re.findall(r'"(?:[^"\\]|\\.)*"|[^\[\], ]+|[\[\]]', name)
     try:
@@ -129,7 +129,7 @@ def _named(parts: list[str], find: Callable[[str], Any]) -> tuple[Any, list[str]
 
 
 def _abstract(name: str) -> Any:
-    """Return a class of ``collections.abc``: an argument of a generic model of which no value is made."""
+    """Return a class of ``collections.abc``, which can only be an argument of a generic model."""
     module, _, rest = name.rpartition(".")
     return getattr(collections.abc, rest, None) if module == "collections.abc" and not rest.startswith("_") else None
 
@@ -140,9 +140,9 @@ _SPECIAL: dict[str, Any] = {"None": None, "typing.Any": Any, "...": Ellipsis}
 
 
 def loaded_class(qualified_name: str) -> Any:
-    """The object that ``module.QualName`` names among the modules already loaded, or None.
+    """Return the object with the name ``module.QualName`` from the loaded modules, or None.
 
-    Only modules of batonflow are imported; some of them are loaded at their first use.
+    Modules of batonflow are imported if they are not loaded yet; other modules are not.
     """
     module_name, _, rest = qualified_name.rpartition(".")
     if module_name.startswith("batonflow.") and "__" not in module_name and module_name not in sys.modules:
@@ -188,11 +188,11 @@ items_of: Any = getattr(dict, "items")  # noqa: B009 - its type is that of a dic
 
 
 class NotWritable(ValueError):
-    """A value has no form that can be read again.
+    """The error for a value that cannot be written and read again.
 
     Args:
-        problem: The value, and the remedy.
-        path: Keys, indexes and names of fields that lead to the value.
+        problem: The value and the remedy.
+        path: The keys, indexes and field names that lead to the value.
     """
 
     def __init__(self, problem: str, path: tuple[Any, ...] = ()) -> None:
@@ -201,7 +201,7 @@ class NotWritable(ValueError):
         self.path = path
 
     def inside(self, key: Any) -> "NotWritable":
-        """The same error, seen from the container that holds the value under ``key``."""
+        """Return the same error with ``key`` before its path."""
         return NotWritable(self.problem, (key, *self.path))
 
     def __str__(self) -> str:
@@ -210,12 +210,12 @@ class NotWritable(ValueError):
 
 
 def is_marked(data: dict[str, Any]) -> bool:
-    """Tell whether a dict is an object of a class, as the serializer writes it, or looks so."""
+    """Tell whether a dict has the marks with which the serializer writes an object."""
     return "qualified_name" in data and "value" in data and not _MARKS.isdisjoint(data)
 
 
 def is_plain(value: Any) -> bool:
-    """Tell whether a value is plain JSON data that mean themselves; apart from marks only exact types are looked at."""
+    """Tell whether a value consists of JSON's own types, without subclasses and without marks."""
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind in SCALARS:
         return True

@@ -1,4 +1,4 @@
-"""Pickle as a fallback for values that JSON cannot write. Reading can run code: only read your own snapshots."""
+"""A serializer that falls back to pickle. Reading can run code: read only snapshots of your own."""
 
 import base64
 import pickle
@@ -10,13 +10,13 @@ __all__ = ["PickleSerializer"]
 
 
 class PickleSerializer(JsonSerializer):
-    """JSON where it can be, pickle (base64) where it cannot."""
+    """Writes JSON where possible, and pickle in base64 otherwise."""
 
     def serialize(self, value: Any) -> str:
-        """The JSON text of a value, or its pickle in base64.
+        """Return the JSON text of a value, or its pickle in base64.
 
         Raises:
-            ValueError: It has neither.
+            ValueError: The value cannot be pickled either.
         """
         try:
             return super().serialize(value)
@@ -27,7 +27,7 @@ class PickleSerializer(JsonSerializer):
                 raise ValueError(f"neither JSON nor a pickle can be made of it: {error}") from error
 
     def deserialize(self, value: str) -> Any:
-        """The value of such a text.
+        """Return the value of a text.
 
         Raises:
             ValueError: It is neither JSON nor a pickle.

@@ -1,7 +1,7 @@
-"""Plans of types: which values of a declared type come back as they were from the JSON that pydantic writes of them.
+"""Plans of types: the values of a declared type that pydantic's JSON restores unchanged.
 
-JSON has six types. A value of another one, or of a subclass of the declared one, comes back only where the declaration
-alone says what it was. A plan answers that for one type, and is made once; what it refuses is written with marks.
+JSON has six types. A value of another type, or of a subclass of the declared type, is restored only if the declaration
+alone determines its type. A plan is created once for a type. Values that it refuses are written with marks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,26 +28,25 @@ type_adapter = at_first_use("pydantic", "TypeAdapter")
 
 Check = Callable[[Any], bool]
 
-# Exact classes as types that narrow to nothing, and the class of anything.
+# Aliases without type parameters: pyright would narrow ``list`` and ``dict`` to unknown types.
 _LIST: Any = list
 _DICT: Any = dict
 _kind: Callable[[Any], Any] = type
 
-# A look at so many values costs no more than a look at all of them together.
+# Checking up to this many values one by one is as fast as checking them as a set.
 _FEW = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """Which values of a type come back.
+    """The values of a type that JSON restores unchanged.
 
     Attributes:
-        exact: All values of exactly these classes do. Models that are found to be so are added.
-        check: Of the others, those for which this says so; None: not one.
-        closed: Whether its values have no parts of other classes, so that only code that breaks the declaration puts
-            something unfit there.
-        column: Looks at several values of one class at a time, as at the messages of a conversation; False says that
-            each is to be looked at.
+        exact: The classes whose direct instances are all restored; classes of models are added as they are found.
+        check: Tells whether another value is restored; None if no other value is.
+        closed: Whether values cannot hold parts of other classes, unless code breaks the declaration.
+        column: Checks several values of one class together, such as the messages of a conversation; False means that
+            each value has to be checked.
     """
 
     exact: AbstractSet[type]
@@ -56,11 +55,11 @@ class Plan:
     column: Callable[[list[Any]], bool] | None = None
 
     def fits(self, value: Any) -> bool:
-        """Tell whether a value comes back."""
+        """Tell whether a value is restored."""
         return type(value) in self.exact or (self.check is not None and self.check(value))
 
     def fits_all(self, values: Any) -> bool:
-        """Tell whether each of some values does."""
+        """Tell whether all of several values are restored."""
         exact, check = self.exact, self.check
         if len(values) > _FEW:
             others = set(map(_kind, values)) - exact
@@ -77,13 +76,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The configuration of a class that holds for all its fields.
+    """The configuration of a class that holds for all of its fields.
 
     Attributes:
-        form_of: The form of a class of models.
-        ours: Whether the class is one of batonflow, whose own serializers and validators are each other's reverse.
-        strict: Whether pydantic converts nothing for it, and so makes nothing but JSON's own types of JSON.
-        config: What else it says on how values are written and read.
+        form_of: Returns the form of a model class.
+        ours: Whether the class belongs to batonflow; its serializers and validators are inverse to each other.
+        strict: Whether validation is strict, so that only JSON's own types are restored.
+        config: Other options of the class for writing and reading values.
     """
 
     form_of: Callable[[type], Any]
@@ -102,7 +101,7 @@ _ALL = Plan(frozenset(), lambda _: True, closed=True)
 _JSON = Plan(SCALARS, is_plain)
 _TEXT = Plan(frozenset({str}), lambda value: isinstance(value, str), closed=True)
 
-# Their plans hold under all rules.
+# These plans are independent of the rules.
 _NATIVE: dict[Any, Plan] = {
     Any: _JSON,
     object: _JSON,
@@ -116,9 +115,9 @@ _NATIVE: dict[Any, Plan] = {
 
 
 def _minutes(value: datetime | time) -> bool:
-    """Tell whether pydantic writes all of it: the zone is an offset of whole minutes without a name."""
+    """Tell whether pydantic writes the value completely: the zone is an unnamed offset in whole minutes."""
     zone = value.tzinfo
-    if value.fold:  # which of two equal times it is
+    if value.fold:  # the second of two equal times
         return False
     if zone is None or zone is UTC:
         return True
@@ -136,7 +135,7 @@ def _is_text(value: Any) -> bool:
     return True
 
 
-# These are text in JSON, where nothing is said about how they are written.
+# These are text in JSON, unless the configuration changes how they are written.
 _TEXTUAL: dict[Any, Plan] = {
     bytes: Plan(frozenset(), _is_text, closed=True),
     datetime: Plan(frozenset(), lambda value: isinstance(value, datetime) and _minutes(value), closed=True),
@@ -151,12 +150,12 @@ _KEYS = (int, UUID)
 
 
 def plan_of(annotation: Any, metadata: Sequence[Any], rules: Rules) -> Plan:
-    """The plan of a type.
+    """Return the plan of a type.
 
     Args:
         annotation: The type.
-        metadata: What is said beside, as in ``Annotated``.
-        rules: Of the class that declares it.
+        metadata: The metadata of ``Annotated`` or of the field.
+        rules: The rules of the class that declares the field.
     """
     while True:
         if get_origin(annotation) is Annotated:
@@ -204,12 +203,12 @@ def _is_tag(one: Any) -> bool:
 
 
 def _is_tagged_union(annotation: Any) -> bool:
-    """Tell whether a text field selects one of several models, unless a subclass changes it."""
+    """Tell whether all members of a union are models, one of which a tag selects."""
     return all(isinstance(one, type) and issubclass(one, BaseModel) for one in get_args(annotation))
 
 
 def _has_functions(said: Any) -> bool:
-    """Tell whether something that is said on a type is code that makes one value of another."""
+    """Tell whether metadata contain code that converts values."""
     return hasattr(said, "func") or hasattr(said, "__get_pydantic_core_schema__") or hasattr(said, "serializer")
 
 
@@ -232,7 +231,7 @@ def _plan(annotation: Any, rules: Rules) -> Plan:
         return maker(arguments, rules)
     if isinstance(origin, type):
         if issubclass(origin, SecretStr | SecretBytes | Secret):
-            return _ALL  # written as stars, and read as stars, by its own declaration
+            return _ALL  # secrets are written and read as stars by design
         if issubclass(origin, BaseModel):
             return _of_model(origin, rules)
         if issubclass(origin, Enum) and not hasattr(origin, "__get_pydantic_core_schema__"):
@@ -248,7 +247,7 @@ def _of_union(annotation: Any, members: tuple[Any, ...], rules: Rules) -> Plan:
     if len(others) == 1:
         plan = plan_of(others[0], (), rules)
         return Plan(plan.exact | none, plan.check, plan.closed)
-    # A scalar goes to the member of exactly its type.
+    # A scalar is validated as the member of exactly its type.
     scalars = none.union(one for one in others if one in (str, int, float, bool))
     if not rules.ours:
         return Plan(scalars, _round_trip(annotation, (), rules))
@@ -271,19 +270,19 @@ def _of_model(cls: type[BaseModel], rules: Rules) -> Plan:
 
 
 def _of_models(models: frozenset[type], exact: set[type], checks: Sequence[Check], rules: Rules) -> Plan:
-    """The plan of one of several classes of models, or of other types.
+    """Return the plan of a union of model classes and other types.
 
     Args:
-        models: The classes.
-        exact: As for :class:`Plan`, of the other types.
-        checks: Of the other types.
-        rules: Of the class that declares the type.
+        models: The model classes.
+        exact: The exact classes of the other types, see :class:`Plan`.
+        checks: The checks of the other types.
+        rules: The rules of the class that declares the field.
     """
     forms: dict[type, Any] = {}
 
     def form_of(kind: Any) -> Any:
         form = forms.get(kind)
-        if form is None:  # not before there is a model: the class may hold models of its own class
+        if form is None:  # created at the first value, as a class may refer to itself
             form = forms[kind] = rules.form_of(kind)
             if form.is_closed:
                 exact.add(kind)
@@ -305,7 +304,7 @@ def _of_models(models: frozenset[type], exact: set[type], checks: Sequence[Check
 def _of_enum(cls: type[Enum], rules: Rules) -> Plan:
     values = {(_kind(member.value), member.value) for member in cls if type(member.value) in (str, int)}
     if len(values) < len(cls.__members__) or issubclass(cls, Flag) or rules.strict:
-        # Aliases are members too; a flag with several members or other values is written by name.
+        # Values do not determine members with aliases; flags and members with other values are written by name.
         return Plan(frozenset(), None)
     exact = frozenset({cls})
     return Plan(
@@ -316,7 +315,7 @@ def _of_enum(cls: type[Enum], rules: Rules) -> Plan:
 
 
 def _of_abstract(kind: Any, made: Callable[[tuple[Any, ...], Rules], Plan]) -> Callable[[tuple[Any, ...], Rules], Plan]:
-    """The plan of a type of which pydantic keeps the class of the value, as it does of sequences."""
+    """Return a maker of plans for abstract types such as ``Sequence``, where pydantic keeps the class of the value."""
 
     def kept(arguments: tuple[Any, ...], rules: Rules) -> Plan:
         plan = made(arguments, rules)
@@ -408,7 +407,7 @@ _MAKERS: dict[Any, Callable[[tuple[Any, ...], Rules], Plan]] = {
 
 
 def adapter_of(annotation: Any, said: Sequence[Any], rules: Rules) -> Any:
-    """Pydantic's way of validating and writing a type."""
+    """Return pydantic's adapter of a type."""
     kind: Any = Annotated[annotation, *said] if said else annotation
     config = ConfigDict(arbitrary_types_allowed=True, **cast("Any", {**rules.config, "strict": rules.strict}))
     try:
@@ -429,7 +428,7 @@ def _lazily(annotation: Any, said: Sequence[Any], rules: Rules) -> Callable[[], 
 
 
 def _round_trip(annotation: Any, said: Sequence[Any], rules: Rules) -> Check:
-    """Tries for each value whether it comes back."""
+    """Return a check that writes and reads each value, and compares the result."""
     adapter = _lazily(annotation, said, rules)
 
     def check(value: Any) -> bool:
@@ -437,7 +436,7 @@ def _round_trip(annotation: Any, said: Sequence[Any], rules: Rules) -> Check:
             made = adapter()
             data = made.dump_python(value, mode="json", warnings="error")
             back = made.validate_python(data)
-            # Values that own code writes and reads need not be comparable, for example exceptions.
+            # Values of batonflow's own types may lack a comparison, for example exceptions.
             return alike(back, value) or (bool(said) and made.dump_python(back, mode="json") == data)
         except Exception:  # noqa: BLE001 - code of the program's own
             return False
@@ -446,7 +445,7 @@ def _round_trip(annotation: Any, said: Sequence[Any], rules: Rules) -> Check:
 
 
 def _accepted(annotation: Any, said: Sequence[Any], rules: Rules) -> Check:
-    """Tell whether the declaration takes a value as it is."""
+    """Return a check that validation accepts a value unchanged."""
     adapter = _lazily(annotation, said, rules)
 
     def check(value: Any) -> bool:

@@ -1,9 +1,9 @@
 """Serializers: values as text in snapshots, and back.
 
-Names of classes in a payload resolve only to classes that are loaded already, or were registered: nothing is imported
-or called because a payload says so. And only what the serializer has marked itself is an object of a class again. Data
-that look so, as arguments of tools may that a model thinks up, stay data: plain dicts with the names of marks are
-written inside a mark of their own, and a model's mark says in which of its fields there are any.
+Names of classes in a payload resolve only to classes that are loaded or registered; a payload cannot import modules or
+call functions. Only data that the serializer has marked become objects of a class again. Data that merely look like
+marks, such as tool arguments made up by a model, stay data: a plain dict with the keys of a mark is written inside a
+mark of its own, and the mark of a model names the fields that contain marks.
 """
 
 import importlib
@@ -43,7 +43,7 @@ __all__ = [
     "as_json", "is_marked", "is_plain", "items_of", "read_json",
 ]  # fmt: skip
 
-# A look at so many values of a list costs no more than a look at all of them together.
+# Checking up to this many values one by one is as fast as checking them as a list.
 _FEW = 2
 
 _EARLIER_HOMES = {
@@ -65,11 +65,11 @@ class BaseSerializer(Protocol):
     """Writes a value as text and reads it back."""
 
     def serialize(self, value: Any) -> str:
-        """The text for a value; raises ValueError or TypeError when a value cannot be written."""
+        """Return the text of a value; raise ValueError or TypeError if it cannot be written."""
         ...
 
     def deserialize(self, value: str) -> Any:
-        """The value for a text."""
+        """Return the value of a text."""
         ...
 
 
@@ -77,17 +77,17 @@ class JsonSerializer:
     """Writes plain data, pydantic models and components (``class_name`` and ``to_dict``) as JSON.
 
     Args:
-        allowed_types: The classes, or their qualified names, that a payload may name. None: every class that is loaded.
+        allowed_types: The classes, or their qualified names, that a payload may name; None for all loaded classes.
 
     Example:
         >>> JsonSerializer().deserialize(JsonSerializer().serialize({"a": [1, 2]}))
         {'a': [1, 2]}
     """
 
-    # Whether a subclass takes values, also plain ones, into its own hands.
+    # Whether a subclass overrides the writing or reading of values, including plain ones.
     _writes_all: ClassVar[bool] = False
     _reads_all: ClassVar[bool] = False
-    # Whether the text is for other processes, too.
+    # Whether other processes read the text.
     _leaves: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -109,30 +109,30 @@ class JsonSerializer:
                     self._known[name] = entry
 
     def knowing(self, types: Iterable[type]) -> "JsonSerializer":
-        """Return the same serializer, which also finds ``types``, for example classes declared inside functions."""
+        """Return a copy that also finds ``types``, such as classes declared inside functions."""
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__)
         other._known = {**{name: cls for cls in types for name in names_of(cls)}, **self._known}
         return other
 
     def with_types(self, *classes: type) -> "JsonSerializer":
-        """The same serializer, which also takes payloads that name these classes."""
+        """Return a copy that also accepts payloads with these classes."""
         other = self.knowing(classes)
         if self._allowed is not None:
             other._allowed = {*self._allowed, *map(qualified_name, classes)}
         return other
 
     def for_records(self) -> "JsonSerializer":
-        """The same serializer, which refuses to name classes that only the code of this process could tell."""
+        """Return a copy that refuses to write classes that another process could not find."""
         other = self.knowing(())
         other._leaves = True
         return other
 
     def check_name(self, name: str) -> None:
-        """Refuse the name of a class that cannot be found by it.
+        """Refuse the name of a class that a reader could not find.
 
         Raises:
-            NotWritable: The class is declared inside a function, and the workflow does not say that it knows it.
+            NotWritable: The class is declared inside a function and is not registered.
         """
         if "<locals>" in name and self._leaves:
             for part in re.split(r"[\[\], ]+", name):
@@ -143,11 +143,11 @@ class JsonSerializer:
                     )
 
     def serialize_value(self, value: Any) -> Any:
-        """A value as data of JSON; subclasses that know more kinds of values override it.
+        """Return a value as JSON data. Subclasses override it to support more types.
 
         Args:
-            value: The value; those inside dicts and lists come here, too. Of models, fields that say their type are
-                written as pydantic writes them.
+            value: The value. It is also called for values inside dicts and lists, but not for fields of models with a
+                declared type, which pydantic writes.
 
         Raises:
             ValueError: Something in the value is neither plain data nor a model.
@@ -163,7 +163,7 @@ class JsonSerializer:
         """Read a value that ``serialize_value`` wrote.
 
         Args:
-            data: The data; those inside dicts and lists come here, too.
+            data: The data. It is also called for data inside dicts and lists.
 
         Raises:
             ValueError: The data name a class that may not be used.
@@ -171,7 +171,7 @@ class JsonSerializer:
         return JsonSerializer._decode(self, data)
 
     def serialize(self, value: Any) -> str:
-        """The JSON text of a value.
+        """Return the JSON text of a value.
 
         Raises:
             ValueError: Something in the value is neither plain data nor a model.
@@ -185,17 +185,17 @@ class JsonSerializer:
             raise ValueError("It contains itself, or is nested too deeply for JSON") from None
 
     def deserialize(self, value: str) -> Any:
-        """The value of a JSON text.
+        """Return the value of a JSON text.
 
         Raises:
             ValueError: The text is not JSON, or names a class that may not be used.
         """
         read = read_json(value)
-        # Wrapped values are marked by these keys; without them nothing needs to be looked at.
+        # All marks have such keys; a text without them holds plain data.
         return self._read(read) if self._reads_all or '"__is_' in value else read
 
     def encode(self, value: Any) -> Any:
-        """A value as data of JSON in which everything that is not plain is marked with its class.
+        """Return a value as JSON data in which all values other than plain data are marked with their class.
 
         Raises:
             ValueError: Something in the value is neither plain data nor a model.
@@ -210,7 +210,7 @@ class JsonSerializer:
         form = _values.form_of(kind)
         if form is not None:
             return self._encode_model(value, form)
-        if isinstance(value, dict) and _values.is_ours(kind):  # made for others to look at, and a plain dict for them
+        if isinstance(value, dict) and _values.is_ours(kind):  # batonflow's own subclasses count as plain dicts
             return self._encode_dict({**cast("dict[Any, Any]", value)})
         if not isinstance(value, Enum | dict | list) and hasattr(value, "class_name") and hasattr(value, "to_dict"):
             self.check_name(name := qualified_name(kind))
@@ -219,7 +219,7 @@ class JsonSerializer:
         if marked is not None:
             self.check_name(marked["qualified_name"])
             return marked
-        if isinstance(value, str | int | float):  # kinds of plain values
+        if isinstance(value, str | int | float):  # subclasses of scalars
             return from_json(to_json(cast("Any", value), inf_nan_mode="constants"))
         raise NotWritable(f"{qualified_name(kind)} cannot be written as JSON")
 
@@ -240,7 +240,7 @@ class JsonSerializer:
         found: list[Any] = []
         if len(value) > _FEW and not self._writes_all and len(set(map(type, value))) == 1:
             form = _values.form_of(cast("Any", type(value[0])))
-            # Conversations are lists of hundreds of messages.
+            # Fast path for conversations with hundreds of messages.
             if form is not None and form.all_come_back(value):
                 self.check_name(form.name)
                 short = self._encode_short
@@ -253,9 +253,9 @@ class JsonSerializer:
         return found
 
     def digest_of_whole(self, value: Any) -> int | None:
-        """Return the version of a memory within this process; None for other values.
+        """Return a hash of a memory that identifies its version within this process; None for other values.
 
-        They may be conversations of thousands of messages: no data are made of them.
+        A memory may hold thousands of messages, so it is not converted to data.
 
         Raises:
             ValueError: Something in it is neither plain data nor a model.
@@ -265,7 +265,7 @@ class JsonSerializer:
             return None
         try:
             return hash(form.serializer.to_json(value, fallback=self.encode))
-        except PydanticSerializationError:  # a text in it, perhaps
+        except PydanticSerializationError:  # for example a text with a lone surrogate
             return hash(as_json(self.encode(value)))
 
     def _encode_model(self, model: Any, form: "Form", *, tried: bool = False) -> dict[str, Any]:
@@ -273,8 +273,8 @@ class JsonSerializer:
 
         Args:
             model: The model.
-            form: Of its class.
-            tried: Whether it is known that the model can be read again.
+            form: The form of its class.
+            tried: Whether it was checked that the model can be read again.
         """
         if form.problem is not None:
             raise NotWritable(form.problem)
@@ -285,7 +285,7 @@ class JsonSerializer:
         marked: dict[str, Any] = {IS_PYDANTIC: True, "value": None, "qualified_name": form.name}
         apart = form.apart(model)
         if form.has_data and model.__pydantic_extra__ and not form.names.isdisjoint(model.__pydantic_extra__):
-            # Dynamic data have the names of fields; pydantic would write one of them.
+            # Dynamic data with the name of a field: pydantic would write only one of the two.
             apart += [name for name in model.__pydantic_extra__ if name in form.names and name not in apart]
         if form.is_short and not apart and (short := self._encode_short(model, form)) is not None:
             return short
@@ -294,7 +294,7 @@ class JsonSerializer:
             return {**marked, "value": self._written(model.root), MARKED: True}
 
         def encode(value: Any) -> Any:
-            marked[MARKED] = True  # the field is unknown
+            marked[MARKED] = True  # the fallback does not know the name of the field
             return self._written(value)
 
         dumped = self._dumped(model, form, apart, encode)
@@ -307,7 +307,7 @@ class JsonSerializer:
         return marked
 
     def _encode_short(self, model: Any, form: "Form") -> dict[str, Any] | None:
-        """Write a model with fields that come back as they are; None where more is needed."""
+        """Write a model without marked fields; return None if it needs marks."""
         beside: dict[str, Any] = {}
         for name in form.beside or ():
             beside[name] = value = getattr(model, name)
@@ -321,24 +321,24 @@ class JsonSerializer:
         return {IS_PYDANTIC: True, "value": dumped, "qualified_name": form.name}
 
     def _dumped(self, model: Any, form: "Form", apart: list[str], encode: Callable[[Any], Any]) -> Any:
-        """Pydantic's data of a model, without the fields that are written otherwise."""
+        """Return pydantic's data of a model, without the fields that are written separately."""
         exclude = form.untyped
         extra = model.__pydantic_extra__ if form.has_data and not form.has_own_words else None
         if apart or form.computed or extra:
             exclude = {*(exclude or ()), *apart, *form.computed, *(extra or ())}
         if form.has_result and not is_plain(model.result):
             model = model.model_copy()
-            model._result = None  # written beside
+            model._result = None  # written separately
         dump = model.model_dump
         if not form.dumps_itself:
-            # Without the way there, as a conversation is hundreds of models; and exact in numbers.
+            # Faster than ``model_dump``, and exact for NaN and infinity.
             dump = partial(form.serializer.to_python, model)
         try:
             return dump(mode="json", exclude=exclude, fallback=encode)
         except NotWritable as error:
             raise error.inside(form.cls.__name__) from error
         except (UnicodeEncodeError, PydanticSerializationError) as error:
-            # A serializer of the class's own puts the name of the error into one of another kind.
+            # A serializer of the class may have replaced the error by one of another class.
             if "UnicodeEncodeError" not in f"{type(error).__name__} {error}":
                 raise NotWritable(str(error), (form.cls.__name__,)) from error
             return self._as_data(dump(mode="python", exclude=exclude), encode)
@@ -375,7 +375,7 @@ class JsonSerializer:
         return within
 
     def _encode_named(self, values: dict[str, Any], cls: type) -> dict[str, Any]:
-        """Values by names that are not marks."""
+        """Write values under names that are data."""
         name, found = "", dict[str, Any]()
         try:
             for name, value in values.items():
@@ -385,10 +385,10 @@ class JsonSerializer:
         return found
 
     def _try_reading(self, model: Any, form: "Form", marked: dict[str, Any]) -> None:
-        """Refuse a model of which the program's own code makes another one when it is read.
+        """Refuse a model that code of the program changes when it is read.
 
         Raises:
-            NotWritable: It does, or it raises.
+            NotWritable: The model is changed, or reading it fails.
         """
         try:
             back = self.knowing([form.cls])._decode(read_json(as_json(marked)))
@@ -408,7 +408,7 @@ class JsonSerializer:
         form.tried_once = False
 
     def _as_data(self, value: Any, encode: Callable[[Any], Any]) -> Any:
-        """A part of a dumped model as data of JSON."""
+        """Return a part of a dumped model as JSON data."""
         if type(value) is str:
             return value
         if isinstance(value, dict):
@@ -436,7 +436,7 @@ class JsonSerializer:
                 found = cast("dict[str, Any]", inner)
         return {key: self._read(inner) for key, inner in found.items()}
 
-    # The writer of inner values, which a subclass may override.
+    # Writes and reads inner values; a subclass may replace them.
     _written = encode
     _read = _decode
 
@@ -457,16 +457,16 @@ class JsonSerializer:
         return model
 
     def _decode_named(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Values by names that are not marks."""
+        """Read values under names that are data."""
         return {name: self._read(value) for name, value in values.items()}
 
     def _decode_fields(self, cls: type[BaseModel], fields: dict[str, Any], within: Any) -> None:
-        if within is None:  # earlier payloads, and payloads of LlamaIndex, do not name the fields with marks
+        if within is None:  # payloads of earlier versions and of LlamaIndex do not name the fields with marks
             form = _values.form_of(cls)
             within = form.free if form is not None else ()
         for name in within:
             value = fields.get(name)
-            if name == "_data" and isinstance(value, dict):  # its names are not marks
+            if name == "_data" and isinstance(value, dict):  # its keys are data, not marks
                 fields[name] = self._decode_named(cast("dict[str, Any]", value))
             elif name in fields:
                 fields[name] = self._read(value)
@@ -487,13 +487,13 @@ class JsonSerializer:
             raise ValueError(f"Refusing to import disallowed type {name}; add it to allowed_types")
         cls = loaded_class(name)
         ours = moved_class(name)
-        # Where LlamaIndex is loaded too, the payload still means the class here.
+        # Use the class of batonflow even if LlamaIndex is loaded.
         if ours is not None and not (isinstance(cls, type) and issubclass(cls, ours)):
             cls = ours
         return cls
 
     def _argument(self, name: str) -> Any:
-        """A generic model, or an argument of one."""
+        """Return the class of a generic model or of one of its arguments."""
         return _values.built_in(name) or self._resolve(name, _is_named)
 
 
@@ -510,7 +510,7 @@ def _is_component(cls: Any) -> bool:
 
 
 def moved_class(name: str) -> Any:
-    """The class that stands here in the place of one of the library for which a payload was written, or None."""
+    """Return the class that replaces a class of LlamaIndex, or None."""
     for home, package in _EARLIER_HOMES.items():
         if name.startswith(home):
             same_place = loaded_class(f"batonflow.{package}.{name.removeprefix(home)}")
@@ -519,14 +519,14 @@ def moved_class(name: str) -> Any:
 
 
 def as_json(data: Any, *, inf_nan_mode: Literal["constants", "null"] = "constants") -> bytes:
-    """Data of JSON as text; halves of characters, as in names of files, for which UTF-8 has no form, with backslashes.
+    """Return JSON data as text. Lone surrogates, as in some file names, are written with backslashes.
 
     Args:
         data: The data.
-        inf_nan_mode: What becomes of the numbers that JSON has no name for.
+        inf_nan_mode: The form of NaN and infinity.
 
     Raises:
-        PydanticSerializationError: They are nested too deeply, or are not data of JSON.
+        PydanticSerializationError: The data are nested too deeply, or are not JSON data.
     """
     try:
         return to_json(data, inf_nan_mode=inf_nan_mode)
@@ -535,21 +535,21 @@ def as_json(data: Any, *, inf_nan_mode: Literal["constants", "null"] = "constant
 
 
 def read_json(text: str | bytes) -> Any:
-    """Read JSON of ``as_json``, which may be nested more deeply than pydantic reads.
+    """Read JSON of ``as_json``, also if it is nested more deeply than pydantic reads.
 
     Raises:
-        ValueError: It is not JSON.
+        ValueError: The text is not JSON.
     """
     try:
         return from_json(text)
     except ValueError as error:
         if "recursion limit" not in str(error):
             raise
-        return importlib.import_module("json").loads(text)  # hardly ever needed
+        return importlib.import_module("json").loads(text)  # rarely needed
 
 
 def _with_whole_characters(data: Any) -> Any:
-    """Data of JSON, with backslashes in texts and names where half a character stands."""
+    """Return JSON data with backslashes in place of lone surrogates."""
     if type(data) is str:
         return data if data.isascii() else data.encode(errors="backslashreplace").decode()
     if isinstance(data, dict):

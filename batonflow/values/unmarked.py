@@ -1,6 +1,6 @@
 """Values of types that JSON lacks, as data marked with their type: datetimes, sets, bytes, enums, dataclasses.
 
-Types of the standard library are rebuilt here; enums, dataclasses and named tuples are those that the reader finds.
+Types of the standard library are known here. Enums, dataclasses and named tuples are looked up by name when read.
 """
 
 import base64
@@ -49,11 +49,11 @@ def built_in(name: str) -> type | None:
 
 
 def value_as_data(value: Any, write: Write) -> dict[str, Any] | None:
-    """Return a value with the mark of its type, or None for a type that is not known here.
+    """Return a value as data with the mark of its type; None for other types.
 
     Args:
         value: The value.
-        write: Makes data of what it holds.
+        write: Writes the values that it holds.
     """
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     known = _WRITERS.get(kind)
@@ -61,7 +61,7 @@ def value_as_data(value: Any, write: Write) -> dict[str, Any] | None:
         name, as_data = known
         return _marked(name, as_data(value, write))
     if isinstance(value, Enum):
-        # A combination of flags is not a member and has no name of its own.
+        # A combination of flags is not a member and has no name.
         member = value.name if value.name in kind.__members__ else value.value
         return _marked(qualified_name(kind), member)
     if kind in _PATHS:
@@ -76,23 +76,23 @@ def value_as_data(value: Any, write: Write) -> dict[str, Any] | None:
 
 
 def dict_as_data(value: Any, write: Write) -> dict[str, Any]:
-    """A dict with keys that are not text, as pairs."""
+    """Return a dict with keys other than texts as pairs."""
     return _marked(_DICT, [[write(key), write_at(key, held, write)] for key, held in items_of(value)])
 
 
 def has_mark(cls: Any) -> bool:
-    """Tell whether data may name a class as that of a value."""
+    """Tell whether marked data may name a class."""
     return issubclass(cls, Enum) or is_dataclass(cls) or (cls not in _WRITERS and base_of(cls) is not None)
 
 
 def value_of(name: str, data: Any, read: Read, resolve: Callable[[str], type]) -> Any:
-    """The value that data with a mark stand for.
+    """Return the value for data that :func:`value_as_data` wrote.
 
     Args:
-        name: Of its type.
-        data: As :func:`value_as_data` made them.
-        read: Makes values of what they hold.
-        resolve: Finds a class by its name.
+        name: The name of its type.
+        data: The data.
+        read: Reads the values inside the data.
+        resolve: Returns the class for a name.
 
     Raises:
         ValueError: The data are not of that type, or the type cannot be found.
@@ -124,16 +124,16 @@ def _items(values: Any, write: Write) -> list[Any]:
 
 
 def _clock(value: datetime | time, _: Write) -> Any:
-    """The time on the clock; its zone beside it, where that has a name, and which of two equal times it is."""
+    """Return a time as data: local time, name of the zone if it has one, and ``fold``."""
     zone = zone_of(value.tzinfo)
     if zone is not None:
-        # The name of a zone says more than today's offset.
+        # The name of a zone determines more than the offset of this time.
         return [value.replace(tzinfo=None).isoformat(), zone, value.fold]
     return [value.isoformat(), None, value.fold] if value.fold else value.isoformat()
 
 
 def zone_of(zone: tzinfo | None) -> Any:
-    """Return the key of a zone, or its offset and given name; None where the offset is enough."""
+    """Return the key of a zone, or offset and name; None if the offset alone is enough."""
     if type(zone) is timezone:
         offset, name = zone.utcoffset(None), zone.tzname(None)
         return None if name == timezone(offset).tzname(None) else [_delta(offset), name]
@@ -149,7 +149,7 @@ def _read_clock(cls: Any, data: Any) -> Any:
         return cls.fromisoformat(data)
     text, zone, *fold = cast("list[Any]", data)
     value = cls.fromisoformat(text)
-    if not fold:  # earlier records have the offset in the text
+    if not fold:  # records of earlier versions have the offset in the text
         return value.astimezone(zone_info(zone))
     if isinstance(zone, list):
         offset, name = cast("list[Any]", zone)
@@ -209,8 +209,8 @@ def _has_fields(cls: Any) -> bool:
 
 @cache
 def _leaves_out(cls: Any) -> bool:
-    """Tell whether a field is not to be written, as ``Field(exclude=True)`` says; the others would not be the whole."""
-    with suppress(Exception):  # hints may name missing classes
+    """Tell whether a field is excluded from writing, so that the dataclass could not be restored."""
+    with suppress(Exception):  # annotations may name missing classes
         hints = get_type_hints(cls, include_extras=True)
         said = [one for hint in hints.values() for one in getattr(hint, "__metadata__", ())]
         return any(
@@ -220,14 +220,14 @@ def _leaves_out(cls: Any) -> bool:
 
 
 def _state_of(value: Any) -> dict[str, Any]:
-    """Return all attributes of an instance of a dataclass: its fields, and others that were set."""
+    """Return all attributes of an instance: its fields and other attributes that were set."""
     found = {field.name: getattr(value, field.name) for field in fields(value) if hasattr(value, field.name)}
     held: dict[str, Any] = getattr(value, "__dict__", {})
     return found | {name: one for name, one in held.items() if not name.startswith("__")}
 
 
 def _built(cls: Any, state: dict[str, Any]) -> Any:
-    """An instance with such attributes, as it was: ``__post_init__`` has run already."""
+    """Create an instance with these attributes, without a call of ``__init__`` or ``__post_init__``."""
     made = cls.__new__(cls)
     for field in fields(cls):
         if field.name in state:
@@ -249,13 +249,13 @@ def _built(cls: Any, state: dict[str, Any]) -> Any:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Tell whether two values are equal and of the same types, in all their parts.
+    """Tell whether two values are equal and all of their parts have the same types.
 
-    ``1``, ``1.0``, ``True`` and ``Decimal(1)`` are equal and not alike.
+    ``1``, ``1.0``, ``True`` and ``Decimal(1)`` are equal, but not alike.
     """
     try:
         return _alike(one, other)
-    except Exception:  # noqa: BLE001 - == of values may raise anything
+    except Exception:  # noqa: BLE001 - == of values may raise any exception
         return False
 
 
@@ -270,7 +270,7 @@ def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, _CONTAINERS) and not _same_beside(one, other):
         return False
     if isinstance(one, dict):
-        # Keys by hash first; a key may be equal to one of another type.
+        # A lookup by hash may find an equal key of another type.
         keys: dict[Any, Any] = {key: key for key in other}
         return len(one) == len(other) and all(  # pyright: ignore[reportUnknownArgumentType]
             key in keys and _alike(key, keys[key]) and _alike(held, other[key]) for key, held in items_of(one)
@@ -297,7 +297,7 @@ _CONTAINERS = (*_PYTHONS, deque)
 
 
 def _same_beside(one: Any, other: Any) -> bool:
-    """Tell whether two containers of one class are the same apart from their items."""
+    """Tell whether two containers of one class are alike apart from their items."""
     if type(one) in _PYTHONS:
         return True
     if isinstance(one, deque) and one.maxlen != other.maxlen:
@@ -318,7 +318,7 @@ def _same_model(one: BaseModel, other: BaseModel) -> bool:
 
 
 def _private_of(model: BaseModel) -> dict[str, Any]:
-    """Values of private attributes that can be compared."""
+    """Return the values of private attributes that define a comparison."""
     held: Any = model.__pydantic_private__
     if not isinstance(held, dict):
         return {}
