@@ -1,7 +1,7 @@
-"""Import paths of modules that have moved: each old path leads to the module at its present home.
+"""Import paths of modules that have moved: each old path leads to the module at its present path.
 
-Programs, pickles and records name modules by their paths. A finder in front of Python's own answers for the old ones
-with the module of today, so that there is one copy of each module under both names.
+Programs, pickles and records name modules by path. A finder before Python's own returns the present module for an old
+path, so both names lead to the same module object.
 """
 
 import sys
@@ -165,7 +165,7 @@ def present_name(name: str) -> str | None:
 
 
 def _below_present_parents() -> Iterator[tuple[str, str]]:
-    """Yield the paths that ``from old.package import old_module`` asks for: Python looks below the present package."""
+    """Yield the paths below present packages that ``from old.package import old_module`` looks up."""
     for old, home in HOMES.items():
         parent, _, last = old.rpartition(".")
         present = present_name(_ROOT + parent)
@@ -177,7 +177,7 @@ HOMES.update(list(_below_present_parents()))
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Answers imports of old paths."""
+    """Finds the modules of old paths."""
 
     def find_spec(
         self,
@@ -205,7 +205,7 @@ class _Finder(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         name = present_name(module.__name__)
         assert name is not None
-        # Python takes the module that stands here after the call as the result of the import.
+        # Python returns the module that it finds in ``sys.modules`` after the call.
         sys.modules[module.__name__] = import_module(name)
 
 
@@ -229,6 +229,6 @@ _finder = _Finder()
 
 
 def install() -> None:
-    """Let old paths be imported; once, however often it is called."""
+    """Install the finder; later calls have no effect."""
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)

@@ -1,9 +1,8 @@
 """The bridge from synchronous to asynchronous code: event loops in threads of their own.
 
-It works in scripts, in notebooks and under a running loop alike, because the loop of the caller is never asked to wait
-for itself. Each call gets an idle loop, or a new one, so a step that blocks its loop holds up no other call. Past a
-number of calls at a time, those of one depth of nesting share loops, so an inner call never waits for a loop that waits
-for it.
+It works in scripts, in notebooks and under a running loop, because the caller's loop never waits for itself. Each call
+gets an idle loop or a new one, so a step that blocks its loop does not delay other calls. With very many concurrent
+calls, only calls of equal nesting depth share a loop, so an inner call never waits for a loop that waits for it.
 """
 
 import asyncio
@@ -40,10 +39,10 @@ _ENDED = "The background event loop of run_sync() has ended"
 
 
 class BackgroundLoop:
-    """An event loop in a thread of its own, which ends with the process.
+    """An event loop in a thread that ends with the process.
 
     Args:
-        depth: How many synchronous calls are around those that run here.
+        depth: The nesting depth of the synchronous calls that run here.
     """
 
     def __init__(self, depth: int) -> None:
@@ -51,17 +50,17 @@ class BackgroundLoop:
         self.loop = asyncio.new_event_loop()
         self._lock = threading.RLock()  # the collector may close a forgotten generator here
         self._awaited: set[concurrent.futures.Future[Any]] = set()
-        # Calls that were given this loop and have not ended.
+        # The number of running calls on this loop.
         self.calls = 0
-        # A daemon: a program that has ended its work must not be kept alive by an idle loop.
+        # A daemon, so that an idle loop does not keep the process alive.
         self.thread = threading.Thread(target=self._run, name=f"batonflow-sync-{depth}", daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
         try:
             while not self.loop.is_closed():
-                # sys.exit() in a task, and loop.stop(), end the loop's turn. Other calls depend on it, so it goes on:
-                # the exit itself reaches its caller through the task.
+                # sys.exit() in a task and loop.stop() end run_forever(). Other calls need the loop, so it runs again;
+                # the caller of the task gets the SystemExit.
                 with contextlib.suppress(SystemExit, KeyboardInterrupt):
                     self.loop.run_forever()
         finally:
@@ -72,7 +71,7 @@ class BackgroundLoop:
                     future.set_exception(RuntimeError(_ENDED))
 
     def submit(self, work: Coroutine[Any, Any, Any]) -> "concurrent.futures.Future[Any]":
-        """Run a coroutine here; its future also ends when the loop does."""
+        """Run a coroutine here; its future ends at the latest with the loop."""
 
         async def deeper() -> Any:
             _depth.set(self.depth + 1)
@@ -99,7 +98,7 @@ class _Loops:
         self.forget()
 
     def forget(self) -> None:
-        """Begin without loops, as a forked process does."""
+        """Forget all loops, after a fork."""
         self._lock = threading.RLock()  # the collector may close a forgotten generator here
         self._by_depth: dict[int, list[BackgroundLoop]] = {}
 
@@ -108,9 +107,11 @@ class _Loops:
             return iter([one for loops in self._by_depth.values() for one in loops])
 
     def take(self, *, for_call: bool) -> BackgroundLoop:
-        """Return a loop for a synchronous call that is made here: an idle one, a new one, or the least busy one."""
+        """Return a loop for a synchronous call from this thread: an idle, a new, or the least busy loop."""
         here = threading.current_thread()
-        around = next((one.depth + 1 for one in self if one.thread is here), 0)  # without the caller's variables
+        around = next(
+            (one.depth + 1 for one in self if one.thread is here), 0
+        )  # without the context variables of the caller
         depth = max(_depth.get(), around)
         with self._lock:
             loops = self._by_depth.setdefault(depth, [])
@@ -125,7 +126,7 @@ class _Loops:
             return found
 
     def give_back(self, background: BackgroundLoop) -> None:
-        """A call that was given a loop has ended."""
+        """Note that a call on a loop has ended."""
         with self._lock:
             background.calls -= 1
 
@@ -136,7 +137,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def background_loop() -> BackgroundLoop:
-    """Return a loop for synchronous calls that belong together, for example the steps of one iterator."""
+    """Return a loop for several synchronous calls, for example the steps of one iterator."""
     return _loops.take(for_call=False)
 
 
@@ -150,7 +151,7 @@ async def _outcome(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None
     try:
         return await awaitable, None
     except (KeyboardInterrupt, SystemExit) as error:
-        # It is for the caller, and would end the turn of the background loop if it went on from here.
+        # The exit is for the caller; here it would end the background loop's run_forever().
         return None, error
 
 
@@ -161,10 +162,10 @@ def wait_for_outcome(coroutine: Coroutine[Any, Any, Any], background: Background
 
     Args:
         coroutine: The coroutine.
-        background: The loop to use; one for a call that is made here by default.
+        background: The loop to use; by default a loop for a call from this thread.
 
     Raises:
-        RuntimeError: This is the thread of that loop, which would wait for itself; or the loop has ended.
+        RuntimeError: This thread runs the loop, which would wait for itself, or the loop has ended.
     """
     if background is None:
         background = taken = _loops.take(for_call=True)
@@ -188,7 +189,7 @@ def _waited_for(coroutine: Coroutine[Any, Any, Any], background: BackgroundLoop)
     try:
         result, error = future.result()
     except BaseException:
-        # Ctrl-C arrives here while the work goes on over there.
+        # Ctrl-C interrupts this thread while the work goes on in the other one.
         if not future.done():
             future.cancel()
             concurrent.futures.wait([future], timeout=5)
@@ -206,8 +207,8 @@ def run_on_background_loop(
     """Call ``start`` on a background loop, await its outcome, and return the result to this thread.
 
     Args:
-        start: Returns an awaitable; one with ``interrupt`` is stopped by it when this thread is interrupted.
-        beside: Given that awaitable, returns a companion that runs beside it when it takes long, until it is over.
+        start: Returns an awaitable. Its method ``interrupt``, if any, is called when this thread is interrupted.
+        beside: Returns a companion for the awaitable, which runs concurrently if the work takes long.
         loop: Another running loop to use, for a workflow that belongs to a run there.
 
     Raises:
@@ -255,13 +256,13 @@ def run_on_background_loop(
 def _submitted(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> "concurrent.futures.Future[Any]":
     try:
         return asyncio.run_coroutine_threadsafe(work, loop)
-    except RuntimeError as error:  # it was closed
+    except RuntimeError as error:  # the loop was closed
         work.close()
         raise RuntimeError(_GONE) from error
 
 
 def _result_of(future: "concurrent.futures.Future[Any]", loop: asyncio.AbstractEventLoop) -> Any:
-    """Wait for a future of the program's own loop, which may end without notice."""
+    """Wait for a future of a loop of the program, which may end at any time."""
     while True:
         concurrent.futures.wait([future], SECONDS_TO_LOOK)
         if future.done():
@@ -275,5 +276,5 @@ def _cancel(loop: asyncio.AbstractEventLoop, running: list[Any], future: "concur
     if interrupt is None:
         future.cancel()
         return
-    with contextlib.suppress(TimeoutError):  # a step that blocks the loop must not hold the interrupt up for long
+    with contextlib.suppress(TimeoutError):  # a step that blocks the loop must not delay the interrupt for long
         asyncio.run_coroutine_threadsafe(interrupt(), loop).result(timeout=SECONDS_TO_CANCEL)

@@ -1,7 +1,7 @@
-"""One source of time, ids and randomness, so that a run can be repeated exactly.
+"""The source of time, ids and randomness of a run, so that a run can be repeated exactly.
 
-Nothing else in the engine reads a clock, makes an id or rolls dice. A run takes its source once, when it starts, from
-:func:`current_source`; tests put another one there with :func:`use_source` (see ``batonflow.testing``).
+The engine has no other clock, ids or random numbers. A run takes its source from :func:`current_source` when it
+starts. Tests replace the source with :func:`use_source` (see ``batonflow.testing``).
 """
 
 import os
@@ -17,12 +17,12 @@ from typing_extensions import override
 __all__ = ["SeededSource", "Source", "current_source", "use_source"]
 
 _ALPHABET = string.ascii_letters + string.digits
-# Any byte -> a letter or digit; a lookup is an order of magnitude cheaper than a choice for each character.
+# Maps each byte to a letter or digit: ten times faster than ``choice`` for each character.
 _LETTERS = bytes(_ALPHABET[byte % len(_ALPHABET)].encode()[0] for byte in range(256))
 
 
 class Source:
-    """Time, ids and randomness of the operating system.
+    """The time, ids and randomness of the operating system.
 
     Example:
         >>> from batonflow.clock import current_source
@@ -40,15 +40,15 @@ class Source:
     """Seconds of work; tells how long a task has kept the event loop to itself."""
 
     def monotonic(self) -> float:
-        """Seconds that never run backwards; means nothing in another process."""
+        """Return seconds that never run backwards; they are not comparable between processes."""
         return time.monotonic()
 
     def random(self) -> float:
-        """A number in [0, 1)."""
+        """Return a number in [0, 1)."""
         return random.random()  # noqa: S311 - jitter, not secrets
 
     def token(self, length: int = 10) -> str:
-        """``length`` unguessable letters and digits, for ids that leave the process."""
+        """Return ``length`` unguessable letters and digits, for ids that leave the process."""
         return os.urandom(length).translate(_LETTERS).decode()
 
 
@@ -76,7 +76,7 @@ _source: ContextVar[Source] = ContextVar("batonflow_source", default=_SYSTEM)
 
 
 def current_source() -> Source:
-    """The source that runs started here and now will use."""
+    """Return the source for runs that start here."""
     return _source.get()
 
 

@@ -1,4 +1,4 @@
-"""Functions whose module is loaded at the first call, and hints for packages that are not installed."""
+"""Functions with lazily imported modules, and hints for packages that are not installed."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -8,11 +8,11 @@ __all__ = ["at_first_use", "how_to_install"]
 
 
 def at_first_use(module: str, name: str) -> Callable[..., Any]:
-    """A stand-in for a function or class of a module that is not loaded yet.
+    """Return a function that imports a module at its first call and calls a function or class of it.
 
     Args:
-        module: The module, by its full name.
-        name: What to call in it.
+        module: The full name of the module.
+        name: The name of the function or class.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -22,10 +22,10 @@ def at_first_use(module: str, name: str) -> Callable[..., Any]:
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs an extra of this package, as it is installed here.
+    """Return the command that installs an extra of this package into the present installation.
 
     Args:
-        extra: Its name.
+        extra: The name of the extra.
 
     Example:
         >>> how_to_install("otel")
@@ -39,5 +39,5 @@ def how_to_install(extra: str) -> str:
     folder = import_module("urllib.parse").unquote(str(told.get("url", "")).removeprefix("file://"))
     if "dir_info" not in told or not folder.startswith("/"):
         return f"pip install 'batonflow[{extra}]'"
-    # No index need have the package, and one that has it would bring another version.
+    # An index may lack the package, or hold another version than the installed one.
     return f"pip install {'-e ' if told['dir_info'].get('editable') else ''}'{folder}[{extra}]'"

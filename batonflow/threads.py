@@ -1,11 +1,11 @@
 """Threads for the synchronous code of steps, tools, memories and models.
 
-Each call gets a thread at once: an idle one, or a new one. The number of calls is bounded where they are made, by
-``num_workers`` per step and run, so a call never waits here for another one and its time counts from its start. The
-default pool of an event loop, which also looks up host names, stays free.
+Each call gets a thread at once: an idle thread or a new one. ``num_workers`` bounds the calls per step and run, so no
+call waits here for another call, and its time counts from its start. The default pool of the event loop stays free; it
+also looks up host names.
 
-A thread cannot be stopped. When its caller is cancelled, because its time is up for example, the thread is abandoned.
-It goes on, is counted under the name of its function, and does not keep the process alive.
+A thread cannot be stopped. If its caller is cancelled, for example after a timeout, the thread is abandoned: it goes
+on, is counted under the name of its function, and does not keep the process alive.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ _caller_in_words: Callable[[], str] = str
 
 
 def name_callers_by(describe: Callable[[], str]) -> None:
-    """Let warnings of abandoned calls say where the call was made.
+    """Let warnings about abandoned calls name the place of the call.
 
     Args:
-        describe: Returns words for the place that calls, with a blank before them, or an empty text.
+        describe: Returns a description of the calling place that begins with a blank, or an empty text.
     """
     global _caller_in_words  # noqa: PLW0603 - the engine names its runs, of which this module knows nothing
     _caller_in_words = describe
@@ -58,12 +58,12 @@ class _Call:
         self.future: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
     def run(self) -> Callable[[], None] | None:
-        """Call the function; returns the delivery of its outcome."""
+        """Call the function, and return a function that delivers the outcome."""
         if not self.future.set_running_or_notify_cancel():
             return None
         try:
             result = self.function()
-        except StopIteration as error:  # a future cannot carry it
+        except StopIteration as error:  # a future refuses StopIteration
             raised = RuntimeError("A synchronous function raised StopIteration")
             raised.__cause__ = error
             return partial(self.future.set_exception, raised)
@@ -73,10 +73,10 @@ class _Call:
 
 
 class _Worker(threading.Thread):
-    """A thread that runs one call after another, and ends after some seconds without one."""
+    """A thread that runs one call after another, and ends after some idle seconds."""
 
     def __init__(self, threads: "_Threads", first: _Call) -> None:
-        # A daemon: a call that never returns must not keep the process alive.
+        # A daemon, so that a call without end does not keep the process alive.
         super().__init__(name="batonflow-sync-work", daemon=True)
         self._threads = threads
         self.calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
@@ -90,25 +90,25 @@ class _Worker(threading.Thread):
             except queue.Empty:
                 if self._threads.retire(self):
                     return
-                continue  # a call was handed over at that moment
+                continue  # a call arrived meanwhile
             deliver = call.run()
             del call
-            # Idle before the caller learns of the outcome, so that its next call finds this thread.
+            # Becomes idle before the outcome is delivered, so that the caller's next call can use this thread.
             self._threads.idle(self)
             if deliver is not None:
                 deliver()
-            del deliver  # an idle thread holds no value of the last call
+            del deliver  # an idle thread must not hold values of the last call
 
 
 class _Threads(concurrent.futures.Executor):
-    """All threads of the process, as an executor, so that event loops can await their calls."""
+    """The threads of the process. It is an executor, so that event loops can await calls."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begin without threads, as a forked process does."""
-        self._lock = threading.RLock()  # the collector may end a call where it is held
+        """Forget all threads, after a fork."""
+        self._lock = threading.RLock()  # reentrant, as the garbage collector may end a call here
         self._idle: list[_Worker] = []
         self.abandoned: Counter[str] = Counter()
 
@@ -118,7 +118,7 @@ class _Threads(concurrent.futures.Executor):
         with self._lock:
             worker = self._idle.pop() if self._idle else None
             if worker is not None:
-                worker.calls.put(call)  # under the lock: a worker retires only while it has no call
+                worker.calls.put(call)  # inside the lock, as a worker may retire while it has no call
         if worker is None:
             try:
                 _Worker(self, call).start()
@@ -136,7 +136,7 @@ class _Threads(concurrent.futures.Executor):
             self._idle.append(worker)
 
     def retire(self, worker: _Worker) -> bool:
-        """Let an idle thread end, unless it was given a call."""
+        """Let an idle thread end, unless it has a new call."""
         with self._lock:
             if worker not in self._idle:
                 return False
@@ -197,7 +197,7 @@ class _Watched:
             _threads.ended(self._name, self)
 
     def abandon(self) -> None:
-        """The caller has gone."""
+        """Note that the caller does not wait any more."""
         _threads.abandon(self._name, self)
 
 
@@ -207,7 +207,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def abandoned_threads() -> dict[str, int]:
-    """Return the number of threads that go on although their callers have given them up, by name of the function.
+    """Return the number of abandoned threads that still run, by the name of the function.
 
     Example:
         >>> abandoned_threads()
@@ -220,12 +220,12 @@ async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
     """Call a synchronous function in a thread, with the context variables of the caller.
 
     Args:
-        function: The function; its name stands in the log when it is abandoned.
+        function: The function; the log names it if the call is abandoned.
         args: Passed on.
         kwargs: Passed on.
 
     Raises:
-        RuntimeError: The system starts no more threads, or the function raised StopIteration.
+        RuntimeError: The system cannot start another thread, or the function raised StopIteration.
 
     Example:
         >>> await in_thread(json.load, file)
@@ -239,7 +239,7 @@ async def call_in_thread(call: Callable[[], T], name: str) -> T:
 
     Args:
         call: The function.
-        name: Names it in the log when it is abandoned.
+        name: The name for the log if the call is abandoned.
     """
     watched = _Watched(name, partial(copy_context().run, call))
     try:
@@ -250,5 +250,5 @@ async def call_in_thread(call: Callable[[], T], name: str) -> T:
 
 
 def start_in_thread(function: Callable[[], T]) -> "concurrent.futures.Future[T]":
-    """Call a function in a thread and do not wait for it; returns the future of its outcome."""
+    """Call a function in a thread without waiting, and return the future of its outcome."""
     return _threads.submit(function)

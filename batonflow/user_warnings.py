@@ -1,4 +1,4 @@
-"""Warnings that point at the user's code, however many frames of this package lie between."""
+"""Warnings that point at the user's code instead of frames of this package."""
 
 import inspect
 import warnings
@@ -13,12 +13,12 @@ _PASSED_OVER = frozenset(
 
 
 def warn_user(text: str, category: type[Warning] = UserWarning, *, about: Callable[..., Any] | None = None) -> None:
-    """Issue a warning for the nearest line of the user's that led here.
+    """Issue a warning for the innermost line of user code on the stack.
 
     Args:
         text: The warning.
-        category: Its class.
-        about: A function of the user's that the warning is about, when no line of it need be running any more.
+        category: The class of the warning.
+        about: A user's function that the warning is about, if it may not be on the stack.
     """
     function: Any = None if about is None else inspect.unwrap(about)
     if inspect.isfunction(function):
@@ -29,7 +29,7 @@ def warn_user(text: str, category: type[Warning] = UserWarning, *, about: Callab
     found: Any = inspect.currentframe()
     while found is not None and _is_passed_over(found):
         found = found.f_back
-        if found is not None and not _is_import(found):  # these are not counted by the library either
+        if found is not None and not _is_import(found):  # the standard library does not count these either
             level += 1
     warnings.warn(text, category, stacklevel=2 if found is None else level)
 
