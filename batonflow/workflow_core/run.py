@@ -192,8 +192,6 @@ class Run(Runner):
             item: The delivery of the step.
             context: Its context; the call of another thread looks there again, as the step may be over by then.
         """
-        if self.ending.over:
-            return
         if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WorkflowRuntimeError(f"write_event_to_stream() takes an Event, got {type(event).__name__}")
         if get_ident() != self.thread_id:

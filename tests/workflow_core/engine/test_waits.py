@@ -814,3 +814,37 @@ async def test_two_answers_sent_at_once_go_to_two_equal_waits_in_order():
     handler.ctx.send_event(Reply(text="a"))
     handler.ctx.send_event(Reply(text="b"))
     assert await handler == "ab"
+
+
+class Early(Event): ...
+
+
+class Both(Event): ...
+
+
+class Wanted(Event): ...
+
+
+class TwoStepsOfOneEvent(Workflow):
+    """An event starts two steps: the first sends the event for which the second waits."""
+
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> Both | Early:
+        ctx.send_event(Early())  # the inbox is being emptied when the two steps start
+        return Both()
+
+    @step
+    async def early(self, ev: Early) -> None: ...
+
+    @step
+    async def sends(self, ctx: Context, ev: Both) -> None:
+        ctx.send_event(Wanted())
+
+    @step
+    async def waits(self, ctx: Context, ev: Both) -> StopEvent:
+        await ctx.wait_for_event(Wanted)
+        return StopEvent(result="met")
+
+
+async def test_steps_that_an_event_starts_begin_before_the_next_event_is_delivered():
+    assert await TwoStepsOfOneEvent(timeout=5).run() == "met"
