@@ -38,7 +38,7 @@ class FakeModel(FunctionCallingLLM):
                 continue
             called = True
             for call_id, name, arguments in value:
-                yield BlockDone(block=ToolCallBlock.made(call_id, name, arguments))
+                yield BlockDone(block=ToolCallBlock(tool_call_id=call_id, tool_name=name, tool_kwargs=arguments))
         yield Finish(reason="tool_calls" if called else "stop")
 
 

@@ -59,7 +59,15 @@ def test_an_old_path_runs_as_a_program() -> None:
 
 @pytest.mark.parametrize(
     ("package", "name"),
-    [("workflow_core", "decorators"), ("workflow_core.context", "serializers"), ("llms", "registry")],
+    [
+        ("workflow_core", "decorators"),
+        ("workflow_core.context", "serializers"),
+        ("llms", "registry"),
+        ("agents", "as_tool"),
+        ("agents.memory", "window"),
+        ("agents.layers", "limits"),
+        ("tools", "errors"),
+    ],
 )
 def test_a_moved_module_is_still_an_attribute_of_its_package(package: str, name: str) -> None:
     done = run("-c", f"import batonflow.{package} as package; print(package.{name}.__name__)")

@@ -6,6 +6,7 @@ Kinds of agents that a program does not name are not loaded.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from batonflow._moved import module_at
 from batonflow.agents.approvals import ApprovalRequest, ApprovalRequired, ApprovalResponse, ApprovalUsedError
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.budget import Budget, BudgetExceededError
@@ -79,7 +80,7 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     home = _LAZY.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return module_at(__name__, name)
     found = globals()[name] = getattr(import_module(f"batonflow.{home}"), name)
     return found
 

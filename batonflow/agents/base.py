@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
 
-from batonflow.agents.as_tool import attach_agents, refuse_itself
 from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer
 from batonflow.agents.budget import Budget
 from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
-from batonflow.agents.invocation import call_options
+from batonflow.agents.layers.tool import call_options
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import (
     HANDOFF_TOOL,
@@ -28,6 +27,7 @@ from batonflow.agents.members import (
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import STATE_PROMPT
+from batonflow.agents.running import attach_agents, refuse_itself
 from batonflow.llms import LLM, ChatMessage, ChatResponse, Settings
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.llms.prompts.base import as_template

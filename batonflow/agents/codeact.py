@@ -11,18 +11,17 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr, SerializeAsAny, field_validator
 
+from batonflow.agents import layers
 from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer, with_reason
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
 from batonflow.agents.function import ScratchpadAgent, messages_of_turn, tool_message
-from batonflow.agents.invocation import ToolInvocation, call_options
-from batonflow.agents.layers.long_results import READ_RESULT, read_result
+from batonflow.agents.layers.tool import READ_RESULT, ToolInvocation, call_options, perform
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import as_shown, observation
 from batonflow.agents.prompts import CODE_ACT, CODE_ACT_SANDBOXED, CODE_RESULT
 from batonflow.agents.snippets import drop, run_snippet
-from batonflow.agents.tool_calls import perform
 from batonflow.clock import current_source
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
 from batonflow.llms.function_calling import FunctionCallingLLM
@@ -367,7 +366,7 @@ async def _execute(agent: CodeActAgent, executor: Executor, ctx: Context[Any], c
     # The model is told of it when there is something to read. A session keeps the tools it was opened with, and
     # one with other tools would be another session: so it is there from the beginning.
     if READ_RESULT not in code_functions(tools):
-        tools.append(read_result(agent.max_result_chars))
+        tools.append(layers.read_result(agent.max_result_chars))
 
     async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> tuple[ToolOutput, dict[str, Any]]:
         invocation = ToolInvocation(ctx, team, agent, tool, call, call.tool_id)

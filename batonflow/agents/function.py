@@ -1,7 +1,7 @@
 """FunctionAgent: an agent with native tool calls, and a scratchpad for the messages of a turn."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from batonflow.agents.memory.turns import is_question, observation
 from batonflow.llms import ChatMessage, ChatResponse, FunctionCallingLLM, MessageRole
 from batonflow.llms.blocks import in_words
 from batonflow.llms.lazy_fields import assembled
+from batonflow.llms.tool_protocol import tool_selections
 from batonflow.tools import AsyncBaseTool, ToolSelection
 from batonflow.workflow_core import Context
 
@@ -127,7 +128,8 @@ class FunctionAgent(ScratchpadAgent):
         response = await ask(ctx, shown, tools)
         if response.stop_reason == PAUSED:
             response = await unpaused(response, lambda said: ask(ctx, [*shown, said], tools), self.name)
-        calls = _calls_in(self.llm, response)
+        own = _own_search(self.llm)
+        calls = tool_selections(response.message) if own is None else own(response, error_on_no_tool_call=False)
         await ctx.store.set(self.scratchpad_key, [*scratchpad, response.message])
         output = AgentOutput.of(response.message, calls, self.name, raw_of(response))
         return with_reason(output, response.stop_reason) if response.stop_reason in NOT_WHOLE else output
@@ -147,14 +149,13 @@ class FunctionAgent(ScratchpadAgent):
     ) -> ChatResponse:
         llm: Any = self.llm
         request = _request(self, current_llm_input, tools)
-        finds_calls = getattr(llm, "get_tool_calls_from_response", None)
-        own = getattr(finds_calls, "__func__", None) is not FunctionCallingLLM.get_tool_calls_from_response
-        if not own and issubclass(type(llm), FunctionCallingLLM):
+        own = _own_search(llm)
+        if own is None and issubclass(type(llm), FunctionCallingLLM):
             events = llm.events_with_tools(**request)
             if events is not None:
                 return await streamed_events(ctx, events, self.name, llm.class_name(), llm.metadata.model_name)
         chunks = await llm.astream_chat_with_tools(**request)
-        return await streamed(ctx, chunks, self.name, partial(_calls_in, llm) if own else None)
+        return await streamed(ctx, chunks, self.name, own and partial(own, error_on_no_tool_call=False))
 
     async def handle_tool_call_results(
         self,
@@ -188,6 +189,7 @@ def _request(agent: FunctionAgent, shown: list[ChatMessage], tools: Sequence[Asy
     return request
 
 
-def _calls_in(llm: Any, response: ChatResponse) -> list[ToolSelection]:
-    """Return the tool calls of an answer, as its model finds them."""
-    return llm.get_tool_calls_from_response(response, error_on_no_tool_call=False)
+def _own_search(llm: Any) -> Callable[..., list[ToolSelection]] | None:
+    """Return the method with which a model finds the calls of an answer, if it is not that of all models."""
+    own = getattr(llm, "get_tool_calls_from_response", None)
+    return None if getattr(own, "__func__", None) is FunctionCallingLLM.get_tool_calls_from_response else own

@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from batonflow.agents.members import HANDOFF_TOOL, Member
 from batonflow.agents.prompts import HANDOFF_NOT_PERMITTED, HANDOFF_TOO_OFTEN, HANDOFF_UNKNOWN
+from batonflow.llms.blocks import sendable
 from batonflow.llms.prompts.base import fill
-from batonflow.llms.sendable import sendable
 from batonflow.tools import AsyncBaseTool, ToolMetadata, ToolOutput
 from batonflow.workflow_core import Context
 

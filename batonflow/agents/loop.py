@@ -16,7 +16,6 @@ budgets, guards and approvals are parts in ``layers``, which act at named points
 from typing import Any, ClassVar, cast
 
 from batonflow.agents import layers
-from batonflow.agents.early_stop import answer_early, refuse_calls
 from batonflow.agents.events import (
     AgentInput,
     AgentOutput,
@@ -25,14 +24,21 @@ from batonflow.agents.events import (
     ToolCall,
     ToolCallResult,
 )
-from batonflow.agents.layers.limits import ARRIVED, limits_for
 from batonflow.agents.layers.model import OVER_BUDGET, ask_model
+from batonflow.agents.layers.tool import answer_call, requests_of, with_read_result
+from batonflow.agents.layers.usage import ARRIVED, limits_for
 from batonflow.agents.members import CALLED, HANDOFF_TOOL, empty_output
 from batonflow.agents.memory.turns import is_question, text_of
 from batonflow.agents.prompts import BUDGET_EXCEEDED, EARLY_STOPPING, MAX_ITERATIONS_REACHED
 from batonflow.agents.running import AgentRuns
-from batonflow.agents.tool_calls import answer_call, requests_of, with_read_result
-from batonflow.agents.turn import DEFAULT_MAX_ITERATIONS, Turn, begin_run, close_failed_turn
+from batonflow.agents.turn import (
+    DEFAULT_MAX_ITERATIONS,
+    Turn,
+    answer_early,
+    begin_run,
+    close_failed_turn,
+    refuse_calls,
+)
 from batonflow.llms import ChatMessage, MessageRole
 from batonflow.workflow_core import Context, StopEvent, WorkflowRuntimeError, step
 

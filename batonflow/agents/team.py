@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, Self, cast, get_args
 from pydantic import BaseModel
 
 from batonflow import agents as kinds
-from batonflow.agents.as_tool import attach, attach_agents, run_within
 from batonflow.agents.base import WORKFLOW_OPTIONS, BaseWorkflowAgent
 from batonflow.agents.budget import Budget, BudgetExceededError
 from batonflow.agents.events import AgentOutput, AgentWorkflowStartEvent, ToolCallResult
 from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handoff import Carried, HandoffTool, meant, refusal, targets
-from batonflow.agents.layers.limits import limits_for, within_time
-from batonflow.agents.layers.usage import count_usage
+from batonflow.agents.layers.usage import count_usage, limits_for, within_time
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import (
     HANDOFF_TOOL,
@@ -40,6 +38,7 @@ from batonflow.agents.prompts import (
     HANDOFF_SUMMARY,
     STATE_PROMPT,
 )
+from batonflow.agents.running import attach, attach_agents, run_within
 from batonflow.agents.turn import Turn
 from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, Settings, TextBlock, genai
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate

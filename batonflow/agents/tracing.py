@@ -3,14 +3,13 @@
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from batonflow.instrumentation import get_dispatcher
+from batonflow.instrumentation import events, get_dispatcher
 from batonflow.instrumentation.context import (
     active_instrument_tags,
     active_span_id,
     instrument_tags,
     undo,
 )
-from batonflow.instrumentation.events.agent import AgentRunStepEndEvent, AgentRunStepStartEvent
 from batonflow.instrumentation.traced import bound
 from batonflow.llms import genai
 
@@ -26,7 +25,7 @@ T = TypeVar("T")
 
 dispatcher = get_dispatcher(__name__)
 
-# Events of traces are made only when the dispatcher has handlers.
+# Events of traces are made, and their classes loaded, only when the dispatcher has handlers.
 
 
 def speaking(name: str) -> "AbstractContextManager[None]":
@@ -61,7 +60,7 @@ async def traced(
     name = f"{type(agent).__name__}.take_step"
     span_id = dispatcher.open_span(name, instance=agent, bound_args=arguments, tags=tags)
     token = active_span_id.set(span_id)
-    dispatcher.event(AgentRunStepStartEvent(task_id=run_id, step=turn, input=asked, span_id=span_id))
+    dispatcher.event(events.agent.AgentRunStepStartEvent(task_id=run_id, step=turn, input=asked, span_id=span_id))
     try:
         with speaking(agent.name):
             output = await running
@@ -71,6 +70,6 @@ async def traced(
         raise
     finally:
         undo(token)
-    dispatcher.event(AgentRunStepEndEvent(step_output=output, span_id=span_id))
+    dispatcher.event(events.agent.AgentRunStepEndEvent(step_output=output, span_id=span_id))
     dispatcher.close_span(span_id, output, agent, arguments)
     return output

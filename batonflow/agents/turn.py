@@ -1,10 +1,12 @@
-"""The bookkeeping of a turn: how it begins, its conversation, its calls, and how it ends."""
+"""The bookkeeping of a turn: how it begins, its conversation, its calls, and how it ends, also early."""
 
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, cast
 
 from batonflow.agents import layers
+from batonflow.agents.asking import with_reason
+from batonflow.agents.budget import BudgetExceededError
 from batonflow.agents.events import (
     AgentInput,
     AgentOutput,
@@ -12,17 +14,26 @@ from batonflow.agents.events import (
     AgentWorkflowStartEvent,
     ToolCallResult,
 )
-from batonflow.agents.layers.limits import ARRIVED, BUDGET_ANSWER, LEDGER, REFUSED, TOOLS_RUN, limits_for
-from batonflow.agents.layers.long_results import cut_text, whole_text
 from batonflow.agents.layers.model import output_of
-from batonflow.agents.layers.usage import count_usage
-from batonflow.agents.members import Member, Team
+from batonflow.agents.layers.tool import refusal_output, requests_of, result_of
+from batonflow.agents.layers.usage import (
+    ARRIVED,
+    BUDGET_ANSWER,
+    LEDGER,
+    REFUSED,
+    TOOLS_RUN,
+    count_usage,
+    limits_for,
+    within_time,
+)
+from batonflow.agents.members import Member, Team, empty_output
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
+from batonflow.agents.prompts import NO_STEPS_LEFT
 from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage
 from batonflow.tools import ToolSelection
 from batonflow.workflow_core import Context, StopEvent
 
-__all__ = ["DEFAULT_MAX_ITERATIONS", "Turn", "begin_run", "close_failed_turn"]
+__all__ = ["DEFAULT_MAX_ITERATIONS", "Turn", "answer_early", "begin_run", "close_failed_turn", "refuse_calls"]
 
 DEFAULT_MAX_ITERATIONS = 20
 
@@ -127,9 +138,9 @@ class Turn:
             direct: The result.
             so_far: The calls of this run.
         """
-        output = _direct_output(self.agent.name, direct, so_far, await whole_text(self.ctx, direct))
+        output = _direct_output(self.agent.name, direct, so_far, await layers.whole_text(self.ctx, direct))
         output = await self._finalized(output)
-        await self.add_form(output, shown=cut_text(direct))
+        await self.add_form(output, shown=layers.cut_text(direct))
         await self.team.name_next(self.ctx)
         return await self.end(output)
 
@@ -141,7 +152,7 @@ class Turn:
             results: The results of the same answer.
         """
         ctx, team = self.ctx, self.team
-        output = _direct_output(self.agent.name, direct, results, await whole_text(ctx, direct))
+        output = _direct_output(self.agent.name, direct, results, await layers.whole_text(ctx, direct))
         await self.agent.finalize(ctx, output, self.memory)
         agent = team.member(await team.hand_over(ctx, self.agent))
         return Turn(ctx, team, agent, await team.memory(ctx, agent))
@@ -222,3 +233,69 @@ def _with_text(message: ChatMessage, shown: str, whole: str) -> ChatMessage:
             blocks[place] = block.model_copy(update={"text": f"{before}{whole}{after}"})
             break
     return message.model_copy(update={"blocks": blocks})
+
+
+async def refuse_calls(turn: Turn, calls: Sequence[ToolSelection | ToolCallResult]) -> None:
+    """Give the calls of the last allowed step a result, as vendors refuse a conversation without it.
+
+    Args:
+        turn: The turn.
+        calls: The calls.
+    """
+    if not calls:
+        return
+    ctx, results = turn.ctx, list[ToolCallResult]()
+    for request in requests_of(turn.team, turn.agent, calls):
+        ctx.write_event_to_stream(request)
+        results.append(result_of(request, refusal_output(request, NO_STEPS_LEFT), return_direct=False))
+        ctx.write_event_to_stream(results[-1])
+    so_far: list[ToolCallResult] = await ctx.store.get("current_tool_calls", default=[])
+    await ctx.store.set("current_tool_calls", [*so_far, *results])
+    await turn.agent.handle_tool_call_results(ctx, results, turn.memory)
+
+
+async def answer_early(turn: Turn, words: str, *, over_budget: bool = False) -> StopEvent:
+    """End the run with an answer from the results so far.
+
+    Args:
+        turn: The turn.
+        words: The message that asks the model for it.
+        over_budget: Whether a budget is used up; it does not hold for this answer.
+    """
+    ctx, agent = turn.ctx, turn.agent
+    await agent.finalize(ctx, empty_output(agent), turn.memory)
+    so_far: AgentInput = await turn.next_input()
+    shown = [*(await turn.team.loop.setup_agent(ctx, so_far)).input, ChatMessage(words, role=MessageRole.SYSTEM)]
+    output = await _last_answer(turn, shown, over_budget=over_budget)
+    output.tool_calls = await ctx.store.get("current_tool_calls", default=[])
+    await turn.memory.aput(output.response)
+    await turn.add_form(output)
+    ended = await turn.end(output)
+    ctx.write_event_to_stream(output)
+    return ended
+
+
+async def _last_answer(turn: Turn, shown: list[ChatMessage], *, over_budget: bool) -> AgentOutput:
+    """Ask for an answer within the budgets, and outside of the budget that calls for it.
+
+    Raises:
+        BudgetExceededError: It may take more than is left of a budget that raises.
+    """
+    ctx, agent, response = turn.ctx, turn.agent, None
+    limits = await limits_for(ctx, turn.team, agent)
+    if limits is not None and not over_budget:
+        try:
+            async with count_usage(ctx, agent.name, limits):
+                response = await within_time(agent.answer_now(ctx, shown), limits)
+        except BudgetExceededError as err:
+            if not limits.wants_answer(err):
+                raise
+    if response is None:
+        async with count_usage(ctx, agent.name, limits, only_around=True):
+            response = await agent.answer_now(ctx, shown)
+    if agent.output_guards:
+        blocked = await layers.block_output(ctx, agent, response.message)
+        if blocked is not None:
+            return blocked
+    output = AgentOutput(response=response.message, raw=response.raw, current_agent_name=agent.name)
+    return with_reason(output, response.stop_reason)

@@ -1,23 +1,181 @@
-"""The responses that the events of a stream are folded into."""
+"""The events of a model's answer, and the responses that they are folded into."""
 
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from io import StringIO
 from operator import itemgetter
-from typing import Any
+from typing import Annotated, Any, Literal, cast, get_args
+
+from pydantic import Field
 
 from batonflow.clock import current_source
 from batonflow.llms.blocks import ContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
-from batonflow.llms.call_forms import KwargsWithCalls
 from batonflow.llms.errors import IncompleteResponseError
-from batonflow.llms.lazy_fields import assembled
+from batonflow.llms.lazy_fields import KwargsWithCalls, assembled
 from batonflow.llms.messages import ALL_FIELDS, ChatMessage, ChatResponse, MessageRole
-from batonflow.llms.stream import BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import parse_arguments
-from batonflow.llms.usage import record_usage
+from batonflow.llms.usage import Usage, record_usage
 
-__all__ = ["Answer", "fold", "incomplete"]
+__all__ = [
+    "Answer",
+    "BlockDone",
+    "Finish",
+    "StreamEvent",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolCallDelta",
+    "fold",
+    "incomplete",
+]
+
+NotKept = Annotated[Any, Field(exclude=True)]
+"""The vendor's own object: visible, but never serialized."""
+
+
+_BLOCKS: tuple[type[Any], ...] = get_args(get_args(ContentBlock)[0])
+
+
+def _no_text(piece: Any) -> ValueError:
+    # Compatible servers may send other types, and the SDKs pass them on.
+    return ValueError(f"a piece of an answer is {type(piece).__name__}, not text: {str(piece)[:100]}")
+
+
+# Dataclasses and not models: a response has thousands of events, and creating one takes a third of the time.
+
+
+@dataclass(slots=True, kw_only=True)
+class TextDelta:
+    """A delta of text.
+
+    Args:
+        text: The new text.
+        part: The number of the vendor's text part; each part becomes a block.
+        raw: The vendor's object.
+    """
+
+    text: str
+    part: int = 0
+    raw: NotKept = field(default=None, repr=False)
+    kind: Literal["text"] = "text"
+
+    def __post_init__(self) -> None:
+        piece: Any = self.text
+        if not isinstance(piece, str):
+            raise _no_text(piece)
+
+
+@dataclass(slots=True, kw_only=True)
+class ThinkingDelta:
+    """A delta of thinking, for display. A thought that is kept follows as a :class:`BlockDone`.
+
+    Args:
+        text: The new text.
+        raw: The vendor's object.
+    """
+
+    text: str
+    raw: NotKept = field(default=None, repr=False)
+    kind: Literal["thinking"] = "thinking"
+
+    def __post_init__(self) -> None:
+        piece: Any = self.text
+        if not isinstance(piece, str):
+            raise _no_text(piece)
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolCallDelta:
+    """A delta of a tool call; ``index`` tells calls apart.
+
+    Args:
+        index: The position of the call in the response.
+        id: The vendor's id, in the first delta.
+        name: The tool, in the first delta.
+        arguments: A piece of the arguments' JSON text.
+        extra: Data that the vendor wants back with this call.
+        raw: The vendor's object.
+    """
+
+    index: int
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+    extra: dict[str, Any] | None = None
+    raw: NotKept = field(default=None, repr=False)
+    kind: Literal["tool_call"] = "tool_call"
+
+    def __post_init__(self) -> None:
+        piece: Any
+        for piece in (self.arguments, self.name or "", self.id or ""):
+            if not isinstance(piece, str):
+                raise _no_text(piece)
+
+
+@dataclass(slots=True, kw_only=True)
+class BlockDone:
+    """A complete block, such as a thought with its signature or a citation.
+
+    Args:
+        block: The block.
+        raw: The vendor's object.
+    """
+
+    block: ContentBlock
+    raw: NotKept = field(default=None, repr=False)
+    kind: Literal["block"] = "block"
+
+    def __post_init__(self) -> None:
+        block: Any = self.block
+        if not isinstance(block, _BLOCKS):
+            raise ValueError(f"a block of an answer is {type(block).__name__}, not one of the content blocks")
+
+
+_KINDS_IN_FINISH: tuple[tuple[str, Any, str], ...] = (
+    ("reason", str, "text"),
+    *((name, (str, type(None)), "text") for name in ("model", "vendor", "request_id")),
+    *((name, dict, "a dict") for name in ("additional_kwargs", "message_kwargs")),
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Finish:
+    """The terminal mark. A response without it is incomplete.
+
+    Args:
+        reason: ``stop``, ``length``, ``tool_calls``, ``content_filter``, ``refusal``, ``pause`` or the vendor's own
+            word.
+        usage: Tokens, when the vendor sends them.
+        model: The model that answered.
+        vendor: The vendor.
+        request_id: The vendor's id of the request.
+        additional_kwargs: The vendor's data about the whole response.
+        message_kwargs: Data of the message that the vendor wants back.
+        raw: The vendor's object.
+    """
+
+    reason: str = "stop"
+    usage: Usage | None = None
+    model: str | None = None
+    vendor: str | None = None
+    request_id: str | None = None
+    additional_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+    message_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+    raw: NotKept = field(default=None, repr=False)
+    kind: Literal["finish"] = "finish"
+
+    def __post_init__(self) -> None:
+        for name, kind, expected in _KINDS_IN_FINISH:
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                raise ValueError(f"{name} of an answer is {type(value).__name__}, not {expected}: {value!r:.100}")
+        if self.usage is not None and not isinstance(cast("Any", self.usage), Usage):
+            self.usage = Usage.model_validate(self.usage)
+
+
+StreamEvent = Annotated[TextDelta | ThinkingDelta | ToolCallDelta | BlockDone | Finish, Field(discriminator="kind")]
+"""Any event of a stream."""
 
 # Arguments of up to this length are parsed at every delta that may be the last.
 _SHORT = 512
@@ -112,21 +270,22 @@ class _Call:
         since, count, call_id, name = self._states[at - 1]
         most = self._states[at][1] if at < len(self._states) else len(self._pieces)
         text = "".join(self._pieces[: min(count + number - since, most)])
-        return ToolCallBlock.made(call_id, name, text)
-
-    def _may_be_whole(self) -> bool:
-        # Parsing at every delta would take quadratic time. The end of an object is a brace, and its braces are nearly
-        # always balanced. Where strings contain unbalanced braces, parse each time the text has grown by an eighth.
-        if not self._pieces or not self._pieces[-1].rstrip().endswith("}"):
-            return False
-        balanced = self._opened == 0 and self._misled < _TRUST
-        return balanced or self._size < _SHORT or self._size * 8 > self._tried * 9
+        return ToolCallBlock(tool_call_id=call_id, tool_name=name, tool_kwargs=text)
 
     def settle(self, number: int, final: bool) -> None:
         """Make the block once the arguments are complete; at the end of the response make it in any case."""
-        # A name that comes late belongs to the call too.
-        if self.block is not None or not (final or (self.name and self._may_be_whole())):
+        if self.block is not None:
             return
+        if not final:
+            # A name that comes late belongs to the call too.
+            if not self.name or not self._pieces or not self._pieces[-1].rstrip().endswith("}"):
+                return
+            # Parsing at every delta would take quadratic time. The end of an object is a brace, and its braces are
+            # nearly always balanced. Where strings contain unbalanced braces, parse each time the text has grown by
+            # an eighth.
+            balanced = self._opened == 0 and self._misled < _TRUST
+            if not (balanced or self._size < _SHORT or self._size * 8 > self._tried * 9):
+                return
         text = "".join(self._pieces)
         arguments = parse_arguments(text)
         if arguments is None and not final:
@@ -135,7 +294,13 @@ class _Call:
             return
         self.settled_at = number
         call_id = self.id or f"call_{current_source().token(12)}"
-        self.block = ToolCallBlock.made(call_id, self.name, text if arguments is None else arguments)
+        values = {
+            "block_type": "tool_call",
+            "tool_call_id": call_id,
+            "tool_name": self.name,
+            "tool_kwargs": text if arguments is None else arguments,
+        }
+        self.block = assembled(ToolCallBlock, values)
 
 
 class Answer:
@@ -157,28 +322,6 @@ class Answer:
         # The last block, if it is a text.
         self._last: _Text | None = None
 
-    def text(self, event: TextDelta) -> None:
-        """Add a text delta."""
-        last = self._last
-        if last is None or last.part != event.part:
-            last = self._last = _Text(event.part)
-            self._parts.append(last)
-        last.length += last.write(event.text)
-
-    def block(self, block: ContentBlock) -> None:
-        """Add a complete block."""
-        self._last = None
-        self._parts.append(block)
-
-    def call(self, event: ToolCallDelta) -> None:
-        """Add a delta of a tool call."""
-        self._number += 1
-        call = self._arriving
-        if call is None or call.index != event.index:
-            call = self._arriving = self._turn_to(event.index)
-        call.add(event, self._number)
-        call.settle(self._number, final=False)
-
     def _turn_to(self, index: int) -> _Call:
         """Return the call of a delta when it differs from the call of the previous delta."""
         if self._calls is None:
@@ -192,27 +335,44 @@ class Answer:
         call.goes_on(self._number - 1)
         return call
 
-    def add(self, event: StreamEvent) -> ChatResponse | None:
-        """Add an event before the last one; return the answer so far if it has changed visibly."""
-        delta = ""
-        additional: dict[str, Any] = {}
+    def take(self, event: StreamEvent) -> bool:
+        """Add an event before the last one; return whether the answer has changed visibly."""
         match event:
             case TextDelta():
-                self.text(event)
-                delta = event.text
+                last = self._last
+                if last is None or last.part != event.part:
+                    last = self._last = _Text(event.part)
+                    self._parts.append(last)
+                last.length += last.write(event.text)
             case ThinkingDelta():
-                additional["thinking_delta"] = event.text
+                pass  # shown, and not kept
             case ToolCallDelta():
-                self.call(event)
+                self._number += 1
+                call = self._arriving
+                if call is None or call.index != event.index:
+                    call = self._arriving = self._turn_to(event.index)
+                call.add(event, self._number)
+                if call.block is None:
+                    call.settle(self._number, final=False)
             case BlockDone():
-                self.block(event.block)
-                if isinstance(event.block, ThinkingBlock):
-                    return None
+                self._last = None
+                self._parts.append(event.block)
+                return not isinstance(event.block, ThinkingBlock)
             case _:
                 raise TypeError(
                     f"{event!r:.100} is not a stream event: a model's _stream must yield TextDelta, "
                     "ThinkingDelta, ToolCallDelta, BlockDone or Finish of batonflow.llms.stream"
                 )
+        return True
+
+    def add(self, event: StreamEvent) -> ChatResponse | None:
+        """Add an event before the last one; return the answer so far if it has changed visibly."""
+        return self.piece(event) if self.take(event) else None
+
+    def piece(self, event: StreamEvent) -> ChatResponse:
+        """Return the answer so far, as a response for the event that :meth:`take` has just added."""
+        delta = event.text if isinstance(event, TextDelta) else ""
+        additional = {"thinking_delta": event.text} if isinstance(event, ThinkingDelta) else dict[str, Any]()
         return ChatResponse.piece(self, delta, event.raw, additional, self.mark())
 
     def finished(self, event: Finish, model: str | None) -> ChatResponse:
@@ -239,7 +399,6 @@ class Answer:
         # The message is built at once, because the last response is always read.
         values["message"] = message = self.whole()
         message.additional_kwargs.update(event.message_kwargs)
-        values["_mark"] = self.mark()
         return ChatResponse.partial(self, values, ALL_FIELDS)
 
     def settle(self) -> None:
@@ -277,7 +436,7 @@ class Answer:
 
     def whole(self) -> ChatMessage:
         """Return the message with everything so far."""
-        return self.at(self.mark())
+        return self._message(len(self._parts), 0 if self._last is None else self._last.length, self._number)
 
     def _message(self, count: int, length: int, number: int) -> ChatMessage:
         """Return the message of the first ``count`` parts, with ``length`` characters of the last part."""

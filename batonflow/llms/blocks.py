@@ -1,12 +1,13 @@
-"""Content blocks: the parts of a message.
+"""Content blocks, the parts of a message, and data that vendors and stores accept: valid Unicode, finite numbers.
 
 Binary data are kept base64-encoded, so that messages can be serialized as JSON at any time.
 """
 
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from io import BytesIO
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 from urllib.parse import unquote_to_bytes
@@ -15,7 +16,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from batonflow import llms
 from batonflow.lazy import at_first_use
-from batonflow.llms.lazy_fields import assembled
 from batonflow.workflow_core.served_input import is_reading_input
 
 __all__ = [
@@ -35,7 +35,11 @@ __all__ = [
     "ToolCallBlock",
     "VideoBlock",
     "expand_citable",
+    "has_halves",
     "in_words",
+    "json_data",
+    "sendable",
+    "whole_texts",
 ]
 
 # Most messages contain no URLs, so the module is loaded at first use.
@@ -390,19 +394,6 @@ class ToolCallBlock(BaseContentBlock):
     tool_name: str
     tool_kwargs: dict[str, Any] | str = Field(default_factory=lambda: cast("dict[str, Any]", {}))
 
-    @staticmethod
-    def made(tool_call_id: str | None, tool_name: str, tool_kwargs: dict[str, Any] | str) -> "ToolCallBlock":
-        """Return a call of valid values without validation; a dict is not copied."""
-        return assembled(
-            ToolCallBlock,
-            {
-                "block_type": "tool_call",
-                "tool_call_id": tool_call_id,
-                "tool_name": tool_name,
-                "tool_kwargs": tool_kwargs,
-            },
-        )
-
 
 class NativeBlock(BaseContentBlock):
     """A part of a response that only its vendor understands, such as a search that the vendor ran.
@@ -474,3 +465,55 @@ def _words(block: Any) -> str | None:
 def _named(block: MediaBlock, *about: str | None) -> str:
     place = block.url if block.url is not None and block.url.startswith(("http://", "https://")) else None
     return f"[{', '.join(filter(None, (*about, place)))}]"
+
+
+def has_halves(text: str) -> bool:
+    """Return whether ``text`` contains lone surrogates, which UTF-8 cannot encode."""
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def sendable(text: str) -> str:
+    r"""Return ``text`` as valid Unicode: surrogate pairs are joined, and lone surrogates become U+FFFD.
+
+    Servers that count in UTF-16 send surrogates, and file names may contain them. Neither a request nor a snapshot can
+    hold them.
+
+    Example:
+        >>> sendable("wave \ud83c" + "\udf0a") == "wave \U0001f30a"
+        True
+    """
+    if not has_halves(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def whole_texts(value: Any) -> Any:
+    """Return data with valid Unicode in all texts and keys."""
+    return _changed(value, _whole)
+
+
+def json_data(value: Any) -> Any:
+    """Return data with valid Unicode, and None in place of NaN and infinity."""
+    return _changed(value, _written)
+
+
+def _written(value: Any) -> Any:
+    return None if isinstance(value, float) and not isfinite(value) else _whole(value)
+
+
+def _whole(value: Any) -> Any:
+    return sendable(value) if isinstance(value, str) else value
+
+
+def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, list):
+        return [_changed(one, change) for one in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {_whole(name): _changed(one, change) for name, one in cast("dict[Any, Any]", value).items()}
+    return change(value)

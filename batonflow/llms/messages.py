@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from batonflow.llms.blocks import ContentBlock, TextBlock
-from batonflow.llms.call_forms import KwargsWithCalls
-from batonflow.llms.lazy_fields import LazyFields, assembled
+from batonflow.llms.lazy_fields import KwargsWithCalls, LazyFields, assembled
 from batonflow.llms.usage import Usage
 
 __all__ = [

@@ -18,8 +18,8 @@ from batonflow.llms.blocks import (
     expand_citable,
     in_words,
 )
-from batonflow.llms.call_forms import arguments_text
 from batonflow.llms.chat_answers import EXTRAS_FROM, REASONING, REASONING_FROM, ChatReader, failed_tool_use
+from batonflow.llms.lazy_fields import arguments_text
 from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.openai_sdk import OpenAISDKModel
 from batonflow.llms.sdk_model import unsupported

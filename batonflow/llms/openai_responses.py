@@ -18,8 +18,8 @@ from batonflow.llms.blocks import (
     ToolCallBlock,
     VideoBlock,
 )
-from batonflow.llms.call_forms import arguments_text
 from batonflow.llms.errors import LLMError
+from batonflow.llms.lazy_fields import arguments_text
 from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.openai import cache_breakpoint
 from batonflow.llms.openai_sdk import OpenAISDKModel, usage_from_counts

@@ -14,10 +14,10 @@ from pydantic import PrivateAttr, TypeAdapter, ValidationError
 
 from batonflow.llms import errors
 from batonflow.llms.base import LLM
+from batonflow.llms.blocks import sendable
 from batonflow.llms.errors import LLMConfigurationError, LLMError, ReplayMissError
 from batonflow.llms.function_calling import FunctionCallingLLM, WrappedLLM
 from batonflow.llms.messages import LLMMetadata
-from batonflow.llms.sendable import sendable
 from batonflow.llms.stream import ChatRequest, StreamEvent
 from batonflow.threads import in_thread
 

@@ -192,8 +192,9 @@ class ScriptedLLM(FunctionCallingLLM):
         return part > 0 and self._dice.random() < part
 
     def _finish(self, request: ChatRequest, events: Sequence[StreamEvent]) -> Finish:
-        read = sum(len((message.content or "").split()) for message in request.messages)
-        called = any(isinstance(event, ToolCallDelta) for event in events)
+        texts = [block.text for message in request.messages for block in message.blocks if isinstance(block, TextBlock)]
+        read = sum(map(len, map(str.split, texts)))
+        called = ToolCallDelta in map(type, events)
         return Finish(
             reason="tool_calls" if called else "stop",
             usage=Usage(input_tokens=read, output_tokens=len(events)),

@@ -7,9 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from dataclasses import replace
 from typing import Any, Self
 
-from batonflow.llms.blocks import ThinkingBlock
+from batonflow.llms.blocks import ThinkingBlock, has_halves, sendable
 from batonflow.llms.errors import InvalidResponseError, LLMTimeoutError
-from batonflow.llms.sendable import has_halves, sendable
 from batonflow.llms.stream import BlockDone, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 
 __all__ = ["AnswerBody", "Chunks", "ErrorEvent", "Opened", "Silence", "SurrogateJoiner", "iterate_events"]

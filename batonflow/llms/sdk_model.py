@@ -18,7 +18,7 @@ from batonflow.instrumentation.logs import logger_named
 from batonflow.instrumentation.redaction import never_show
 from batonflow.llms._vendor import Clients, aload
 from batonflow.llms.answer import incomplete
-from batonflow.llms.blocks import CitableBlock, ImageBlock, MediaBlock
+from batonflow.llms.blocks import CitableBlock, ImageBlock, MediaBlock, json_data
 from batonflow.llms.errors import (
     InvalidResponseError,
     LLMConfigurationError,
@@ -39,7 +39,6 @@ from batonflow.llms.sdk_errors import (
     sdk_error_classes,
     translate_error,
 )
-from batonflow.llms.sendable import json_data
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
 from batonflow.llms.strict_schema import strict_schema
 from batonflow.llms.tool_protocol import ToolSpec

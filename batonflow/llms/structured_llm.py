@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field, SerializeAsAny
 from batonflow.llms._bridge import closed_after, run_sync
 from batonflow.llms.base import LLM
 from batonflow.llms.blocks import TextBlock, ToolCallBlock
-from batonflow.llms.call_forms import arguments_text
 from batonflow.llms.json_text import PartialModel
+from batonflow.llms.lazy_fields import arguments_text
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, LLMMetadata, MessageRole
 from batonflow.llms.predicting import Predicting, after_system_prompt
 from batonflow.llms.prompts.base import ChatPromptTemplate

@@ -10,11 +10,9 @@ from typing import Any, Protocol, Self, cast
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from batonflow.clock import current_source
-from batonflow.llms.blocks import ToolCallBlock
-from batonflow.llms.call_forms import CALLS
-from batonflow.llms.lazy_fields import assembled
+from batonflow.llms.blocks import ToolCallBlock, has_halves, whole_texts
+from batonflow.llms.lazy_fields import CALLS, assembled
 from batonflow.llms.messages import ChatMessage
-from batonflow.llms.sendable import has_halves, whole_texts
 
 __all__ = [
     "ToolLike",
@@ -213,7 +211,7 @@ def parse_arguments(text: str) -> dict[str, Any] | None:
         return {}
     try:
         value = json.loads(text)
-        if "\\u" in text or has_halves(text):
+        if "\\u" in text or (not text.isascii() and has_halves(text)):
             value = whole_texts(value)
     except (ValueError, RecursionError):
         return None
@@ -277,7 +275,8 @@ def _from_blocks(blocks: Sequence[ToolCallBlock]) -> list[ToolSelection]:
         if not block.tool_call_id:
             # Stored in the block, so that the next call of this function returns the same id.
             block.tool_call_id = _new_call_id()
-        arguments, invalid = _arguments(block.tool_kwargs)
+        given = block.tool_kwargs
+        arguments, invalid = _arguments(given) if isinstance(given, str) else (given, None)
         selections.append(ToolSelection.made(block.tool_call_id, block.tool_name, dict(arguments), invalid))
     return selections
 

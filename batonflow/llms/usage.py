@@ -59,15 +59,20 @@ class Usage(BaseModel):
 
     def __add__(self, other: "Usage") -> "Usage":
         # A sum with an unknown price is unknown; a part without tokens costs nothing.
-        priced = [one for one in (self, other) if one.total_tokens or one.cost is not None]
-        costs = [one.cost for one in priced if one.cost is not None]
+        cost = None
+        if self.cost is not None and other.cost is not None:
+            cost = self.cost + other.cost
+        elif self.cost is None and not self.total_tokens:
+            cost = other.cost
+        elif other.cost is None and not other.total_tokens:
+            cost = self.cost
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-            cost=sum(costs) if costs and len(costs) == len(priced) else None,
+            cost=cost,
         )
 
 
@@ -135,10 +140,10 @@ class UsageTotals:
     def add(self, usage: Usage, model: str, spender: str | None = None) -> None:
         """Add the usage of a response."""
         with _adding:
-            self.usage += usage
-            self.by_model[model] = self.by_model.get(model, _NOTHING) + usage
-            self.by_spender[spender] = self.by_spender.get(spender, _NOTHING) + usage
             self.requests += 1
+            self.usage = usage if self.requests == 1 else self.usage + usage
+            self.by_model[model] = self.by_model[model] + usage if model in self.by_model else usage
+            self.by_spender[spender] = self.by_spender[spender] + usage if spender in self.by_spender else usage
 
 
 _Counting = tuple[tuple[UsageTotals, ...], str | None]

@@ -6,6 +6,7 @@ Rarely used names are loaded at first use.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from batonflow._moved import module_at
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.tools.base import (
     AsyncBaseTool,
@@ -24,10 +25,15 @@ from batonflow.tools.call import (
     needs_approval,
     run_tool,
 )
-from batonflow.tools.errors import ToolArgumentsError, ToolDefinitionError, ToolError, ToolTimeoutError
 from batonflow.tools.function import FunctionTool, tool
 from batonflow.tools.policy import ToolPolicy
-from batonflow.tools.schema import create_schema_from_function
+from batonflow.tools.schema import (
+    ToolArgumentsError,
+    ToolDefinitionError,
+    ToolError,
+    ToolTimeoutError,
+    create_schema_from_function,
+)
 
 if TYPE_CHECKING:
     from batonflow.llms.fetching import FetchError, FetchPolicy, afetch, fetch
@@ -119,7 +125,7 @@ def __getattr__(name: str) -> Any:
         raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=f"{__name__}.{name}")
     home = _FETCHING if name in _FETCHED else f"{__name__}.{_LAZY[name]}" if name in _LAZY else None
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return module_at(__name__, name)
     found = globals()[name] = getattr(import_module(home), name)
     return found
 

@@ -2,15 +2,14 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, field_serializer
 
-from batonflow.llms.blocks import ContentBlock, TextBlock
+from batonflow.llms.blocks import ContentBlock, TextBlock, sendable
 from batonflow.llms.lazy_fields import assembled
-from batonflow.llms.sendable import sendable
 from batonflow.llms.tool_protocol import ToolSpec, wire_name
 from batonflow.threads import in_thread
 from batonflow.tools.schema import parameters_text
@@ -272,6 +271,20 @@ class AsyncBaseTool(BaseTool):
     @abstractmethod
     async def acall(self, input: Any) -> ToolOutput:  # noqa: A002 - the contract's name
         """Call the tool asynchronously."""
+
+    def acall_reporting(
+        self,
+        arguments: Mapping[str, Any],
+        report: Callable[[Any], None] | None,  # noqa: ARG002 - for tools with progress
+    ) -> Awaitable[ToolOutput]:
+        """Call the tool asynchronously with arguments by name, and report its progress.
+
+        Args:
+            arguments: By name.
+            report: Called on the event loop's thread with each value that the tool yields before its output.
+        """
+        call: Any = self.acall  # tools have their own parameters
+        return call(**arguments)
 
 
 class BaseToolAsyncAdapter(AsyncBaseTool):

@@ -10,14 +10,17 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel
 
 from batonflow.clock import current_source
+from batonflow.instrumentation import events, get_dispatcher
+from batonflow.instrumentation.context import active_span_id, undo
 from batonflow.instrumentation.logs import logger_named
+from batonflow.instrumentation.redaction import redacted
+from batonflow.instrumentation.traced import bound
+from batonflow.llms import genai
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.tools.base import AsyncBaseTool, BaseTool, ToolOutput, adapt_to_async_tool
-from batonflow.tools.errors import ToolArgumentsError, ToolTimeoutError
 from batonflow.tools.function import FunctionTool
 from batonflow.tools.generators import Report
-from batonflow.tools.schema import validated_arguments
-from batonflow.tools.tracing import dispatcher, traced
+from batonflow.tools.schema import ToolArgumentsError, ToolTimeoutError, validated_arguments
 from batonflow.workflow_core.step import RetryPolicy, next_delay
 
 __all__ = [
@@ -26,11 +29,13 @@ __all__ = [
     "call_tool",
     "call_tool_with_selection",
     "checked_arguments",
+    "dispatcher",
     "error_output",
     "may_need_approval",
     "needs_approval",
     "own",
     "run_tool",
+    "traced",
     "unknown_tool_output",
 ]
 
@@ -38,7 +43,13 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 T = TypeVar("T")
 
+# The characters of an output in the event at the end of a call.
+_SUMMARY = 200
+
 logger = logger_named(__name__)
+
+# Handlers filter by this name. The classes of its events are loaded only for processes with a handler.
+dispatcher = get_dispatcher("batonflow.tools.call")
 
 
 def error_output(tool_name: str, arguments: Mapping[str, Any], error: Exception, prefix: str = "") -> ToolOutput:
@@ -183,7 +194,7 @@ async def run_tool(
     """
     function = tool if isinstance(tool, FunctionTool) else None
     target = function or adapt_to_async_tool(tool)
-    name = target.metadata.name or ""
+    name, policy = target.metadata.name or "", cast("Any", getattr(tool, "policy", None))
     try:
         if invalid_arguments is not None:
             raise ToolArgumentsError(
@@ -192,34 +203,88 @@ async def run_tool(
             )
         same = checked is not None and _are_same(dict(arguments), checked)
         values = dict(arguments) if same else checked_arguments(target, arguments)
-        if not approved and _requirement(tool) is not False and await needs_approval(tool, values):
+        asks = getattr(policy, "requires_approval", False) is not False
+        if not approved and asks and await needs_approval(tool, values):
             raise PermissionError(f"Tool {name!r} was not run: it requires a person's approval, which was not given.")
     except Exception as err:  # noqa: BLE001 - a predicate or validator of the user may raise anything
         return error_output(name, arguments, err)
     filled_in = {} if function is None else function.filled_in(ctx, idempotency_key)
-    running = _outcome(target, values, filled_in, report, idempotency_key)
+    running = _outcome(target, policy, values, filled_in, report, idempotency_key)
     return await (traced(tool, target, values, filled_in, call_id, running) if dispatcher.enabled else running)
 
 
+async def traced(
+    tool: BaseTool,
+    target: AsyncBaseTool,
+    values: dict[str, Any],
+    filled_in: dict[str, Any],
+    call_id: str | None,
+    running: Awaitable[ToolOutput],
+) -> ToolOutput:
+    """Await a tool's output inside a span, between a start and an end event.
+
+    Args:
+        tool: The original tool.
+        target: The tool, or its asynchronous adapter.
+        values: The model's arguments.
+        filled_in: Arguments that the caller fills in.
+        call_id: The model's id of the call.
+        running: The awaitable output.
+    """
+    name = target.metadata.name or ""
+    tags = {
+        genai.OPERATION: "execute_tool",
+        genai.TOOL_NAME: name,
+        genai.TOOL_TYPE: "function",
+        genai.TOOL_DESCRIPTION: target.metadata.description,
+    }
+    if call_id is not None:
+        tags[genai.TOOL_CALL_ID] = call_id
+    if genai.captures_content():
+        tags[genai.TOOL_ARGUMENTS] = json.dumps(redacted(values))
+    given = bound(target.acall, **{**values, **filled_in}) if dispatcher.tells_arguments else None
+    span_id = dispatcher.open_span(f"{type(tool).__name__}.acall", instance=tool, bound_args=given, tags=tags)
+    # The work of the tool, including model calls, belongs inside the span.
+    token = active_span_id.set(span_id)
+    dispatcher.event(events.tool.ToolCallStartEvent(tool_name=name, tool_kwargs=values, span_id=span_id))
+    try:
+        output = await running
+    except BaseException as err:
+        dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
+        dispatcher.fail_span(span_id, err, tool, given)
+        raise
+    finally:
+        undo(token)
+    if output.is_error:
+        dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(output.exception or output).__name__})
+    if genai.captures_content():
+        dispatcher.tag_span(span_id, {genai.TOOL_RESULT: json.dumps(redacted(output.content))})
+    dispatcher.event(
+        events.tool.ToolCallEndEvent(
+            tool_name=name, output=output.content[:_SUMMARY], is_error=output.is_error, span_id=span_id
+        )
+    )
+    dispatcher.close_span(span_id, output, tool, given)
+    return output
+
+
 async def _outcome(
-    tool: AsyncBaseTool, values: dict[str, Any], filled_in: dict[str, Any], report: Report | None, key: str | None
+    tool: AsyncBaseTool,
+    policy: Any,
+    values: dict[str, Any],
+    filled_in: dict[str, Any],
+    report: Report | None,
+    key: str | None,
 ) -> ToolOutput:
     """Return the output of the first successful attempt, or the last error as an output."""
-    policy: Any = getattr(tool, "policy", None)
     timeout: float | None = getattr(policy, "timeout", None)
     retry: RetryPolicy | None = getattr(policy, "retry", None)
     try:
         if timeout is None and retry is None:
-            return await _attempt(tool, {**values, **filled_in}, report)
+            return await tool.acall_reporting({**values, **filled_in}, report)
         return await _Attempts(tool, values, filled_in, report, timeout).outcome(retry, key)
     except Exception as err:  # noqa: BLE001 - the boundary of tools: the model reads the error
         return error_output(tool.metadata.name or "", values, err)
-
-
-def _attempt(tool: AsyncBaseTool, arguments: dict[str, Any], report: Report | None) -> Awaitable[ToolOutput]:
-    if isinstance(tool, FunctionTool):
-        return tool.acall_reporting(arguments, report)
-    return cast("Any", tool).acall(**arguments)
 
 
 class _Attempts:
@@ -278,7 +343,7 @@ class _Attempts:
         limit = asyncio.timeout(self._timeout)
         try:
             async with limit:
-                output = await _attempt(self._tool, {**values, **self._filled_in}, self._report)
+                output = await self._tool.acall_reporting({**values, **self._filled_in}, self._report)
         except Exception as err:
             if limit.expired():
                 raise self._too_late() from err

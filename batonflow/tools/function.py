@@ -13,16 +13,16 @@ from pydantic.fields import FieldInfo
 from typing_extensions import is_typeddict
 
 from batonflow.llms._bridge import run_sync
-from batonflow.llms.blocks import BaseContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
-from batonflow.llms.sendable import sendable
+from batonflow.llms.blocks import BaseContentBlock, TextBlock, ThinkingBlock, ToolCallBlock, sendable
 from batonflow.threads import call_in_thread
 from batonflow.tools.base import AsyncBaseTool, ToolMetadata, ToolOutput
-from batonflow.tools.errors import ToolArgumentsError, ToolDefinitionError
 from batonflow.tools.generators import GENERATORS, Report, settled, settled_sync
 from batonflow.tools.policy import Approval, OnUnknown, ToolPolicy
 from batonflow.tools.schema import (
     IDEMPOTENCY_KEY,
     Parameter,
+    ToolArgumentsError,
+    ToolDefinitionError,
     argument_names,
     cleaned,
     context_parameter,
@@ -168,7 +168,7 @@ class FunctionTool(AsyncBaseTool):
         signature = inspect.signature(real)
         self.takes_idempotency_key = IDEMPOTENCY_KEY in signature.parameters
         self._injected = {one.name for one in self._parameters if one.is_context or one.name == IDEMPOTENCY_KEY}
-        self._needed = [one for one in self._injected if signature.parameters[one].default is inspect.Parameter.empty]
+        self._needed = {one for one in self._injected if signature.parameters[one].default is inspect.Parameter.empty}
         self._takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
         self._positional_only = [one.name for one in signature.parameters.values() if one.kind is one.POSITIONAL_ONLY]
         # For a default written as Field(...), use the value inside it.
@@ -287,7 +287,7 @@ class FunctionTool(AsyncBaseTool):
             known = argument_names(schema).keys() | refused
             passed_on = {name: value for name, value in arguments.items() if name not in known}
             arguments = {name: value for name, value in arguments.items() if name in known}
-        values = validated_arguments(self._metadata.get_name(), schema, arguments, refused)
+        values = validated_arguments(self._metadata.name or "", schema, arguments, refused)
         if not self._own_schema:
             values = {name: self._as_annotated(name, value) for name, value in values.items()}
         values.update(passed_on)
@@ -316,10 +316,9 @@ class FunctionTool(AsyncBaseTool):
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         arguments = {**self._field_defaults, **self.partial_params, **kwargs}
-        missing = [one for one in self._needed if one not in arguments]
+        missing = self._needed - arguments.keys()
         if missing and args:
-            by_position = inspect.signature(self._real_fn).bind_partial(*args).arguments
-            missing = [one for one in missing if one not in by_position]
+            missing -= inspect.signature(self._real_fn).bind_partial(*args).arguments.keys()
         if IDEMPOTENCY_KEY in missing:
             raise ToolArgumentsError(
                 f"Tool {self._metadata.get_name()!r} needs an idempotency key, which agents pass. In other calls use "
@@ -348,8 +347,10 @@ class FunctionTool(AsyncBaseTool):
             shown = {name: one for name, one in arguments.items() if name not in self._injected}
         name, raw_input = self._metadata.get_name(), {"args": args, "kwargs": shown}
         if isinstance(value, _PLAIN_VALUES):
-            text = sendable(str(value))
-            return ToolOutput.of_text(name, text, raw_input, sendable(value) if isinstance(value, str) else value)
+            text = str(value)
+            if isinstance(value, str):
+                text, value = sendable(text), sendable(value)
+            return ToolOutput.of_text(name, text, raw_input, value)
         return ToolOutput(blocks=_content_blocks(value), tool_name=name, raw_input=raw_input, raw_output=value)
 
     def _overridden(self, output: ToolOutput, result: Any) -> ToolOutput:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from batonflow.tools.errors import ToolDefinitionError
+from batonflow.tools.schema import ToolDefinitionError
 from batonflow.workflow_core.step import RetryPolicy
 from batonflow.workflow_core.types import is_seconds, is_whole
 

@@ -1,30 +1,46 @@
-"""Argument models from function signatures, and validation of arguments from models."""
+"""Argument models from function signatures, validation of arguments from models, and the errors of tools.
+
+::
+
+    ToolError (BatonflowError)           a tool cannot be made or called
+    ├── ToolDefinitionError (TypeError)  a function or a policy is not usable for a tool
+    ├── ToolArgumentsError (ValueError)  arguments do not fit the tool; the text is for the model
+    └── ToolTimeoutError (TimeoutError)  an attempt took longer than the tool's timeout
+
+Exceptions of a tool's own body propagate unchanged.
+"""
 
 import ast
 import inspect
 import json
 import re
+import sys
+import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache, partial
 from textwrap import indent
 from types import UnionType
-from typing import Annotated, Any, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, NotRequired, Required, Union, cast, get_args, get_origin, get_type_hints
 from weakref import WeakKeyDictionary
 
+import typing_extensions
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from batonflow.llms._vendor import load
-from batonflow.tools.errors import ToolArgumentsError, ToolDefinitionError
-from batonflow.tools.typed_dicts import readable
+from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.types import is_context_class
 
 __all__ = [
     "IDEMPOTENCY_KEY",
     "Parameter",
+    "ToolArgumentsError",
+    "ToolDefinitionError",
+    "ToolError",
+    "ToolTimeoutError",
     "argument_names",
     "cleaned",
     "context_parameter",
@@ -32,8 +48,26 @@ __all__ = [
     "parameter_docs",
     "parameters_of",
     "parameters_text",
+    "readable",
     "validated_arguments",
 ]
+
+
+class ToolError(BatonflowError):
+    """A tool cannot be created or called."""
+
+
+class ToolDefinitionError(ToolError, TypeError):
+    """A parameter cannot be filled by a model, or a policy has an invalid value; the message names the remedy."""
+
+
+class ToolArgumentsError(ToolError, ValueError):
+    """Arguments do not fit the tool's schema, or the caller did not fill in a required one."""
+
+
+class ToolTimeoutError(ToolError, TimeoutError):
+    """One attempt of a call exceeded the tool's ``timeout``; it counts as a failed attempt."""
+
 
 IDEMPOTENCY_KEY = "idempotency_key"
 """Name of a parameter for a key that is equal for all attempts of a call; it is hidden from models."""
@@ -360,8 +394,13 @@ def validated_arguments(
         takes_any = schema.model_config.get("extra") == "allow"
         unknown = [one for one in arguments if one in refused or not (takes_any or one in names)]
         problems = [f"{one}: no such argument (known: {known})" for one in unknown]
+    # Without a method of the schema's own, the validator is called without the argument checks of model_validate.
+    validate = schema.model_validate if _overrides_validation(schema) else schema.__pydantic_validator__.validate_python
     try:
-        checked = _checked(schema, dict(arguments))
+        try:
+            checked = validate(dict(arguments))
+        except ValidationError as err:
+            checked = _checked_without_nulls(schema, arguments, err)
     except ValidationError as err:
         problems += [_problem(one) for one in err.errors(include_url=False)]
         raise _refusal(tool_name, problems) from err
@@ -379,21 +418,15 @@ def _overrides_validation(schema: type[BaseModel]) -> bool:
     return getattr(own, "__func__", None) is not _VALIDATES
 
 
-def _checked(schema: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:
-    """Validate arguments; treat a null for a type without None as absent, because models often send it."""
-    try:
-        if _overrides_validation(schema):
-            return schema.model_validate(arguments)
-        # Calls the validator directly, without the argument checks of model_validate.
-        return schema.__pydantic_validator__.validate_python(arguments)
-    except ValidationError as err:
-        empty = [one["loc"] for one in err.errors(include_url=False) if one["input"] is None and one["loc"]]
-        if not empty:
-            raise
-        left = deepcopy(arguments)
-        for place in empty:
-            _leave_out(left, place)
-        return schema.model_validate(left)
+def _checked_without_nulls(schema: type[BaseModel], arguments: Mapping[str, Any], err: ValidationError) -> BaseModel:
+    """Validate arguments again with each null for a type without None left out, because models often send it."""
+    empty = [one["loc"] for one in err.errors(include_url=False) if one["input"] is None and one["loc"]]
+    if not empty:
+        raise err
+    left = deepcopy(dict(arguments))
+    for place in empty:
+        _leave_out(left, place)
+    return schema.model_validate(left)
 
 
 def _leave_out(arguments: Any, place: Sequence[int | str]) -> None:
@@ -420,3 +453,42 @@ def _refusal(tool_name: str, problems: Sequence[str]) -> ToolArgumentsError:
     return ToolArgumentsError(
         f"Invalid arguments for tool {tool_name!r}: {'; '.join(problems)}. Correct them and call the tool again."
     )
+
+
+def readable(annotation: Any) -> Any:
+    """Replace every ``typing.TypedDict`` in an annotation by a type that pydantic accepts.
+
+    Example:
+        >>> TypeAdapter(readable(list[Point])).json_schema()
+    """
+    return annotation if sys.version_info >= (3, 12) else _translated(annotation, ())
+
+
+def _translated(annotation: Any, inside: tuple[Any, ...]) -> Any:
+    if annotation in inside:
+        # A recursive type; pydantic reports it.
+        return annotation
+    if typing.is_typeddict(annotation):
+        return _typed_dict(annotation, (*inside, annotation))
+    arguments = get_args(annotation)
+    changed = tuple(_translated(one, inside) for one in arguments)
+    if all(new is old for new, old in zip(changed, arguments, strict=True)):
+        return annotation
+    origin: Any = get_origin(annotation)
+    return (Union if origin is UnionType else origin)[changed]
+
+
+def _typed_dict(original: Any, inside: tuple[Any, ...]) -> Any:
+    fields: dict[str, Any] = {}
+    for name, hint in get_type_hints(original, include_extras=True).items():
+        # For annotations written as text, __required_keys__ and __optional_keys__ are wrong.
+        mark, inner = get_origin(hint), hint
+        if mark in {Required, NotRequired}:
+            inner = get_args(hint)[0]
+        else:
+            mark = Required if name in original.__required_keys__ else NotRequired
+        fields[name] = mark[_translated(inner, inside)]
+    make: Any = typing_extensions.TypedDict
+    made = make(original.__name__, fields)
+    made.__doc__ = original.__doc__
+    return made

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, cast
 from pydantic import BaseModel
 
 from batonflow.tools.base import ToolMetadata
-from batonflow.tools.errors import ToolDefinitionError
 from batonflow.tools.function import FunctionTool
+from batonflow.tools.schema import ToolDefinitionError
 
 __all__ = ["BaseToolSpec", "SpecFunction"]
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from batonflow.tools.errors import ToolArgumentsError
 from batonflow.tools.function import FunctionTool
+from batonflow.tools.schema import ToolArgumentsError
 
 __all__ = ["get_function_tool"]
 

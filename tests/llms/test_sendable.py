@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from batonflow.llms.sendable import has_halves, json_data, sendable, whole_texts
+from batonflow.llms.blocks import has_halves, json_data, sendable, whole_texts
 
 
 @pytest.mark.parametrize("text", ["", "plain", "Zw\u00f6lf \U0001f30a \u6f6e\u6c50"])

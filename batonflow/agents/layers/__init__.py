@@ -6,12 +6,15 @@ A layer around a tool takes a :class:`ToolInvocation` and the next layer. Parts 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from batonflow._moved import module_at
+
 if TYPE_CHECKING:
     from batonflow.agents.layers.approval import ask_person
     from batonflow.agents.layers.calls_allowed import count_call, refuse_used_up
     from batonflow.agents.layers.form_guard import guard_form
     from batonflow.agents.layers.guards import block_input, block_output, blocked
     from batonflow.agents.layers.hooks import call_hooks
+    from batonflow.agents.layers.long_results import cut_result, cut_text, read_result, whole_text
     from batonflow.agents.layers.record import make_writable, record_outcome
     from batonflow.agents.layers.shown_state import with_shown_state
     from batonflow.agents.layers.structured_output import native_form, structured_response
@@ -28,13 +31,17 @@ __all__ = [
     "charge_call",
     "close_turn",
     "count_call",
+    "cut_result",
+    "cut_text",
     "guard_form",
     "keep_ledger",
     "make_writable",
     "native_form",
+    "read_result",
     "record_outcome",
     "refuse_used_up",
     "structured_response",
+    "whole_text",
     "with_shown_state",
 ]
 
@@ -48,13 +55,17 @@ _LAZY = {
     "charge_call": "tool_budget",
     "close_turn": "unfinished",
     "count_call": "calls_allowed",
+    "cut_result": "long_results",
+    "cut_text": "long_results",
     "guard_form": "form_guard",
     "keep_ledger": "tool_budget",
     "make_writable": "record",
     "native_form": "structured_output",
+    "read_result": "long_results",
     "record_outcome": "record",
     "refuse_used_up": "calls_allowed",
     "structured_response": "structured_output",
+    "whole_text": "long_results",
     "with_shown_state": "shown_state",
 }
 
@@ -62,6 +73,6 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     home = _LAZY.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return module_at(__name__, name)
     found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
     return found

@@ -5,45 +5,33 @@ from itertools import count
 from typing import Any
 
 from batonflow.agents.events import HANDOFF_TOOL, ToolCallResult
-from batonflow.agents.invocation import HANDLE, CallNext, ToolInvocation, invocation_here
+from batonflow.agents.layers.tool import HANDLE, LONG_RESULTS, READ_RESULT, ToolInvocation, invocation_here
 from batonflow.agents.layers.usage import state_lock
 from batonflow.agents.prompts import RESULT_CUT, RESULT_CUT_OFF, RESULT_END, RESULT_UNKNOWN
 from batonflow.llms import TextBlock
 from batonflow.tools import FunctionTool, ToolOutput, ToolPolicy
 from batonflow.workflow_core import Context
 
-__all__ = ["LONG_RESULTS", "READ_RESULT", "cut_text", "read_result", "shorten_result", "whole_text"]
-
-READ_RESULT = "read_result"
-"""The name of the tool that reads on."""
-
-LONG_RESULTS = "long_results"
-"""The key of the state store for whole results by handle."""
+__all__ = ["cut_result", "cut_text", "read_result", "whole_text"]
 
 _PAGE = 20_000
 
 
-async def shorten_result(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
-    """Cut a result that is longer than the model is to see, and keep its whole text under a handle."""
-    output = await call_next(invocation)
-    agent = invocation.agent
-    longest: int | None = (
-        getattr(getattr(invocation.tool, "policy", None), "max_result_chars", None) or agent.max_result_chars
-    )
-    if longest is None or invocation.refused or len(output.content) <= longest:
-        return output
+async def cut_result(invocation: ToolInvocation, output: ToolOutput, limit: int) -> ToolOutput:
+    """Return ``output`` with at most ``limit`` characters of text, and a note; its whole text is kept under a handle.
+
+    Args:
+        invocation: The call.
+        output: A result that is longer.
+        limit: Characters that the model is to see at once.
+    """
     # A handoff passes on the whole task, and this tool gives pages that fit.
     if invocation.call.tool_name in (READ_RESULT, HANDOFF_TOOL) or invocation_here(invocation.ctx) is not None:
         return output  # code of an agent gets the whole result
     if invocation.tool.metadata.return_direct and not (
-        agent.reads_on or output.is_error
+        invocation.agent.reads_on or output.is_error
     ):  # the whole answer would be lost
         return output
-    return await _shortened(invocation, output, longest)
-
-
-async def _shortened(invocation: ToolInvocation, output: ToolOutput, limit: int) -> ToolOutput:
-    """Return ``output`` with at most ``limit`` characters of text, and a note."""
     text, store = output.content, invocation.ctx.store
     others = [block for block in output.blocks if not isinstance(block, TextBlock)]
     note = RESULT_CUT_OFF.format(shown=limit, size=len(text))

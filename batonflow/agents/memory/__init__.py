@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from batonflow._moved import module_at
 from batonflow.agents.memory.base import BaseMemory
 from batonflow.agents.memory.buffer import ChatMemoryBuffer
 from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, MessageStatus, SimpleChatStore
@@ -61,4 +62,4 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _NOT_OFFERED:
         raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return module_at(__name__, name)

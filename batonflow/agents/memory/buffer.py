@@ -9,11 +9,15 @@ from pydantic import Field
 from typing_extensions import override
 
 from batonflow.agents.memory.chat_store import BaseChatStore
-from batonflow.agents.memory.components import of_the_same_kind, opened
-from batonflow.agents.memory.store_memory import DEFAULT_CHAT_STORE_KEY, BaseChatStoreMemory, limit_for
+from batonflow.agents.memory.store_memory import (
+    DEFAULT_CHAT_STORE_KEY,
+    BaseChatStoreMemory,
+    limit_for,
+    of_the_same_kind,
+    opened,
+)
 from batonflow.agents.memory.tokens import Tokenizer
-from batonflow.agents.memory.turns import as_shown
-from batonflow.agents.memory.window import Window
+from batonflow.agents.memory.turns import Window, as_shown
 from batonflow.llms import LLM, ChatMessage
 
 __all__ = ["ChatMemoryBuffer"]

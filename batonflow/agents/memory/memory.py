@@ -25,13 +25,13 @@ from batonflow.agents.memory.chat_store import (
     BaseChatStore,
     MessageStatus,
     SimpleChatStore,
+    TurnTaking,
     dump_of,
 )
-from batonflow.agents.memory.components import archiving, dumped, loaded
 from batonflow.agents.memory.insertion import MEMORY_BLOCKS_TEMPLATE, PLACE, inserted
 from batonflow.agents.memory.sqlite_store import DEFAULT_TABLE, SQLiteChatStore
+from batonflow.agents.memory.store_memory import archiving, dumped, loaded
 from batonflow.agents.memory.tokens import Content, MediaTokens, Tokenizer, count_tokens
-from batonflow.agents.memory.turn_taking import TurnTaking
 from batonflow.agents.memory.turns import as_shown, cuts, is_question, next_start, without_orphans
 from batonflow.llms import ChatMessage
 

@@ -8,11 +8,15 @@ from typing import Any
 from pydantic import Field, PrivateAttr, field_serializer
 from typing_extensions import override
 
-from batonflow.agents.memory.chat_store import BaseChatStore
-from batonflow.agents.memory.components import of_the_same_kind, opened
-from batonflow.agents.memory.store_memory import DEFAULT_CHAT_STORE_KEY, BaseChatStoreMemory, limit_for
+from batonflow.agents.memory.chat_store import BaseChatStore, TurnTaking
+from batonflow.agents.memory.store_memory import (
+    DEFAULT_CHAT_STORE_KEY,
+    BaseChatStoreMemory,
+    limit_for,
+    of_the_same_kind,
+    opened,
+)
 from batonflow.agents.memory.tokens import Tokenizer, count_tokens
-from batonflow.agents.memory.turn_taking import TurnTaking
 from batonflow.agents.memory.turns import as_shown, cuts, next_start
 from batonflow.llms import LLM, ChatMessage, MessageRole, ToolCallBlock
 from batonflow.llms._bridge import run_sync

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from batonflow.tools.base import BaseTool
-from batonflow.tools.errors import ToolError
+from batonflow.tools.schema import ToolError
 
 __all__ = [
     "Calls",

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from batonflow.tools.base import BaseTool, ToolOutput
-from batonflow.tools.errors import ToolDefinitionError
 from batonflow.tools.function import FunctionTool
+from batonflow.tools.schema import ToolDefinitionError
 
 __all__ = ["CodeFunction", "code_functions", "declarations"]
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from batonflow.llms._vendor import load
 from batonflow.tools.base import ToolMetadata
-from batonflow.tools.errors import ToolArgumentsError, ToolDefinitionError
+from batonflow.tools.schema import ToolArgumentsError, ToolDefinitionError
 
 __all__ = ["MCPToolMetadata", "problems_of", "validated"]
 

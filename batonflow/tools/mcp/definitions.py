@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
-from batonflow.tools.errors import ToolDefinitionError
+from batonflow.tools.schema import ToolDefinitionError
 
 __all__ = ["ToolDefinition", "check_patterns", "digest_of", "namespace_of", "selected", "tool_name"]
 

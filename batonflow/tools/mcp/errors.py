@@ -15,8 +15,8 @@ A failed tool does not raise an error: its output has ``is_error``.
 from collections.abc import Sequence
 from typing import Any
 
-from batonflow.tools.errors import ToolError
 from batonflow.tools.mcp.pins import ToolChange
+from batonflow.tools.schema import ToolError
 
 __all__ = [
     "MCPConnectionError",

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batonflow.agents.memory.turns import cuts, first_shown
-from batonflow.agents.memory.window import Window
+from batonflow.agents.memory.turns import Window, cuts, first_shown
 from batonflow.llms import ChatMessage
 from tests.agents.memory.conversations import called, conversations, of_size, result
 

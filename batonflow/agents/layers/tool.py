@@ -1,17 +1,18 @@
 """One tool call of an agent: from the call of its model to the result, through the layers around the tool."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Protocol
 
 from batonflow.agents import layers
-from batonflow.agents.events import ToolCall, ToolCallResult
+from batonflow.agents.arguments import as_sent
+from batonflow.agents.budget import Limits
+from batonflow.agents.events import ToolCall, ToolCallResult, ToolProgress
 from batonflow.agents.hooks import is_cancelled
-from batonflow.agents.invocation import CallNext, ToolInvocation, ToolLayer, refusal_output, result_of, under_way
-from batonflow.agents.layers.limits import limits_for
-from batonflow.agents.layers.long_results import LONG_RESULTS, READ_RESULT, read_result, shorten_result
-from batonflow.agents.layers.usage import count_usage
+from batonflow.agents.layers.usage import count_usage, limits_for
 from batonflow.agents.members import HANDOFF_TOOL, Member, Team
 from batonflow.agents.prompts import ONE_HANDOFF
 from batonflow.agents.tracing import dispatcher, spoken
@@ -19,8 +20,171 @@ from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, ToolOutput, ToolSelection, run_tool
 from batonflow.tools.call import error_output, unknown_tool_output
 from batonflow.workflow_core import Context
+from batonflow.workflow_core.events import Event
 
-__all__ = ["answer_call", "perform", "requests_of", "with_read_result"]
+__all__ = [
+    "HANDLE",
+    "LONG_RESULTS",
+    "READ_RESULT",
+    "CallNext",
+    "ToolInvocation",
+    "ToolLayer",
+    "answer_call",
+    "call_options",
+    "invocation_here",
+    "perform",
+    "refusal_output",
+    "requests_of",
+    "result_of",
+    "shorten_result",
+    "under_way",
+    "with_read_result",
+]
+
+READ_RESULT = "read_result"
+"""The name of the tool that reads on in a long result."""
+
+LONG_RESULTS = "long_results"
+"""The key of the state store for whole results by handle."""
+
+HANDLE = "handle"
+"""The field of a result with the key of its whole text."""
+
+
+@dataclass(slots=True, eq=False)
+class ToolInvocation:
+    """A tool call on its way from the model's request to the result.
+
+    Args:
+        ctx: The run's context, inside a step.
+        team: The agents of the loop.
+        agent: The agent that calls.
+        tool: The tool.
+        call: The event with the arguments as the model gave them.
+        place: Names the call within its run; the same after a restore.
+        limits: The budgets that hold; None without budgets.
+        policy: The policy of the tool, or None.
+        arguments: The arguments to call with, which a hook or a person may have changed; they may hold objects.
+        reported: The same as data of JSON, for results and records.
+        approved: Whether the approval layer has let the call pass.
+        checked: The arguments of an approval, as the tool has validated them.
+        refused: Whether the call ended before the tool could run.
+        handle: The key of the whole text, if the model is shown the beginning of a long result.
+    """
+
+    ctx: Context[Any]
+    team: Team
+    agent: Member
+    tool: AsyncBaseTool
+    call: ToolCall
+    place: str
+    limits: Limits | None = None
+    policy: Any = field(init=False)
+    arguments: dict[str, Any] = field(init=False)
+    reported: dict[str, Any] = field(init=False)
+    approved: bool = False
+    checked: dict[str, Any] | None = None
+    refused: bool = False
+    handle: str | None = None
+
+    def __post_init__(self) -> None:
+        self.policy = getattr(self.tool, "policy", None)
+        self.arguments = self.reported = self.call.tool_kwargs
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of ``run_tool`` for this call."""
+        return {
+            "approved": self.approved,
+            "checked": self.checked,
+            "idempotency_key": f"{self.ctx.run_id}/{self.place}",
+            "report": self.report,
+            "call_id": self.call.tool_id,
+        }
+
+    def report(self, value: Any) -> None:
+        """Stream a value that the tool yields."""
+        if not isinstance(value, Event):
+            data = value
+            recorder = None if self.ctx.run is None else self.ctx.run.recorder
+            if recorder is not None and not recorder.can_write(value):
+                data = as_sent({"value": value})["value"]
+            value = ToolProgress(tool_name=self.call.tool_name, tool_id=self.call.tool_id, value=data)
+        self.ctx.write_event_to_stream(value)
+
+    def refuse(self, words: str) -> ToolOutput:
+        """End the call before the tool runs; the result has the arguments of the model.
+
+        Args:
+            words: The text for the model.
+        """
+        self.refused, self.reported = True, self.call.tool_kwargs
+        return refusal_output(self.call, words)
+
+
+CallNext = Callable[[ToolInvocation], Awaitable[ToolOutput]]
+"""Passes an invocation on to the next layer, and in the end to the tool."""
+
+
+class ToolLayer(Protocol):
+    """Takes part in a tool call: before it, after it, or in its place."""
+
+    def __call__(self, invocation: ToolInvocation, call_next: CallNext) -> Awaitable[ToolOutput]:
+        """Return the output of the call, in most cases that of ``call_next``."""
+        ...
+
+
+under_way: ContextVar[ToolInvocation | None] = ContextVar("batonflow_call", default=None)
+
+
+def invocation_here(ctx: Context[Any]) -> ToolInvocation | None:
+    """Return the invocation around this code, if it belongs to the run of ``ctx``.
+
+    Args:
+        ctx: The run's context, inside a step.
+    """
+    found, run = under_way.get(), ctx.run
+    return found if found is not None and run is not None and found.ctx.run is run else None
+
+
+def call_options() -> dict[str, Any]:
+    """Return the options of ``run_tool`` for the call under way here; empty outside of a call."""
+    found = under_way.get()
+    return {} if found is None else found.options()
+
+
+def refusal_output(call: ToolCall, words: str) -> ToolOutput:
+    """Return the output of a call that is not made.
+
+    Args:
+        call: The call.
+        words: The reason, for the model.
+    """
+    return ToolOutput(tool_name=call.tool_name, content=words, raw_input=call.tool_kwargs, is_error=True)
+
+
+def result_of(
+    call: ToolCall,
+    output: ToolOutput,
+    return_direct: bool,
+    arguments: dict[str, Any] | None = None,
+    handle: str | None = None,
+) -> ToolCallResult:
+    """Return the result of a call, with the place of the call in the model's answer.
+
+    Args:
+        call: The call.
+        output: The output.
+        return_direct: Whether it ends the run as the answer.
+        arguments: The arguments of the call, where they differ from those of the model.
+        handle: The key of its whole text, if it is shown in part.
+    """
+    given = call.tool_kwargs if arguments is None else arguments
+    result = ToolCallResult.of(call, given, output, return_direct=return_direct)
+    data = result.to_dict()
+    data["position"] = call.get("position", 0)
+    if handle is not None and return_direct:
+        data[HANDLE] = handle
+    return result
 
 
 def requests_of(
@@ -134,6 +298,15 @@ def _chain(around: tuple[ToolLayer, ...]) -> CallNext:
     return chain
 
 
+async def shorten_result(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
+    """Cut a result that is longer than the model is to see."""
+    output = await call_next(invocation)
+    longest: int | None = getattr(invocation.policy, "max_result_chars", None) or invocation.agent.max_result_chars
+    if longest is None or invocation.refused or len(output.content) <= longest:
+        return output
+    return await layers.cut_result(invocation, output, longest)
+
+
 async def _call(invocation: ToolInvocation) -> ToolOutput:
     """Call the tool; its exceptions become outputs."""
     ctx, agent, tool = invocation.ctx, invocation.agent, invocation.tool
@@ -162,14 +335,14 @@ async def _find_tool(store: Any, team: Team, agent: Member, name: str) -> AsyncB
     # In a restored run a retriever that found a tool for the message may find it only by the tool's name.
     for text in (await store.get("user_msg_str", default=""), name):
         for tool in await team.tools_for(agent, text if isinstance(text, str) else name):
-            found = tool.metadata.get_name()
+            found = tool.metadata.name or ""
             if found == name or wire_name(found) == name:
                 return tool
             known[found] = None
         if agent.tool_retriever is None:
             break
     if name == READ_RESULT and await store.get(LONG_RESULTS, default=None):
-        return read_result(agent.max_result_chars)
+        return layers.read_result(agent.max_result_chars)
     return unknown_tool_output(name, {}, known)
 
 
@@ -184,4 +357,4 @@ async def with_read_result(store: Any, agent: Member, tools: Sequence[AsyncBaseT
     kept = await store.get(LONG_RESULTS, default=None)
     if not kept or any(tool.metadata.get_name() == READ_RESULT for tool in tools):
         return tools
-    return [*tools, read_result(agent.max_result_chars)]
+    return [*tools, layers.read_result(agent.max_result_chars)]
