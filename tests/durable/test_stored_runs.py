@@ -485,7 +485,7 @@ class TestLeavingMemory:
 
     @pytest.mark.parametrize("seconds", [-1, "1", True], ids=str)
     def test_seconds_that_mean_nothing(self, seconds: Any) -> None:
-        with pytest.raises(WorkflowValidationError, match="idle_release is a number of seconds"):
+        with pytest.raises(WorkflowValidationError, match="idle_release must be a number of seconds"):
             Asks(idle_release=seconds)
 
 
