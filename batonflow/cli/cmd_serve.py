@@ -97,7 +97,7 @@ async def _serve(server: WorkflowServer, given: Namespace) -> int:
 
 
 async def _started(serving: "asyncio.Task[None]") -> "uvicorn.Server | None":
-    """Return the uvicorn that serves, as soon as it listens, or None if it has ended instead."""
+    """Wait until uvicorn listens, and return it; return None if the server has ended instead."""
     while not serving.done():
         found = uvicorn_here()
         if found is not None and found.started:

@@ -782,7 +782,7 @@ class TestBadInput:
             Asks(store="memory:").fork("r", 1, event="yes")  # type: ignore[arg-type]
 
     def test_a_version_that_is_no_text(self) -> None:
-        with pytest.raises(WorkflowValidationError, match="version is a text"):
+        with pytest.raises(WorkflowValidationError, match="version must be a text"):
             Asks(version=5)  # type: ignore[arg-type]
 
     async def test_what_is_no_event(self) -> None:
