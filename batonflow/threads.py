@@ -25,17 +25,17 @@ from batonflow.instrumentation.logs import logger_named
 
 __all__ = ["abandoned_threads", "call_in_thread", "in_thread", "start_in_thread"]
 
-# The engine lies above this module.
+# The engine replaces this function: it can name the run and the step that call.
 _caller_in_words: Callable[[], str] = str
 
 
 def name_callers_by(describe: Callable[[], str]) -> None:
-    """Let warnings about abandoned calls name the place of the call.
+    """Set the function that names the caller in warnings of abandoned calls.
 
     Args:
-        describe: Returns a description of the calling place that begins with a blank, or an empty text.
+        describe: Returns the name of the caller after a blank, or an empty text.
     """
-    global _caller_in_words  # noqa: PLW0603 - the engine names its runs, of which this module knows nothing
+    global _caller_in_words  # noqa: PLW0603 - set by the engine, which this module cannot import
     _caller_in_words = describe
 
 

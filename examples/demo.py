@@ -1,21 +1,25 @@
 """A team at work: one agent finds facts, another writes, and nothing is published before you agree (`make demo`).
 
-Without a key the agents have scripted models, whose answers are written below; everything else is real: the tools, the
-files, the loop, the approval. With OPENAI_API_KEY or ANTHROPIC_API_KEY set (and OPENAI_BASE_URL, for servers that
-speak OpenAI's protocol) they ask that model instead. Notes, article and the record of each run are kept in `.demo`.
+Without a key the agents have scripted models, whose answers are written below; everything else is real. With
+OPENAI_API_KEY or ANTHROPIC_API_KEY set (and OPENAI_BASE_URL, for servers that speak OpenAI's protocol) they ask that
+model instead. Notes, article and the record of each run are kept in `.demo`.
 """
 
-import asyncio
 import os
 import signal
 import sys
-from pathlib import Path
 
-from models import model_or
+try:
+    import asyncio
+    from pathlib import Path
 
-from batonflow import AgentWorkflow, FunctionAgent, ToolCall, ToolCallResult, WorkflowCancelledByUser, tool
-from batonflow.agents import AgentHandler, AgentStream, ApprovalRequired
-from batonflow.llms import ScriptedLLM, tool_call
+    from models import model_or
+
+    from batonflow import AgentWorkflow, FunctionAgent, ToolCall, ToolCallResult, WorkflowCancelledByUser, tool
+    from batonflow.agents import AgentHandler, AgentStream, ApprovalRequired
+    from batonflow.llms import ScriptedLLM, tool_call
+except KeyboardInterrupt:  # the imports take about a second
+    sys.exit(130)
 
 FOLDER = Path(".demo")
 NOTES = {
@@ -120,7 +124,7 @@ async def show(handler: AgentHandler) -> None:
 
 
 async def main(folder: Path) -> None:
-    """Write the notes, run the team, and say what it took."""
+    """Write the notes, run the team, and say what it took and where its run can be seen."""
     (folder / "notes").mkdir(parents=True, exist_ok=True)
     for topic, text in NOTES.items():
         (folder / "notes" / f"{topic}.txt").write_text(text)
@@ -138,15 +142,9 @@ async def main(folder: Path) -> None:
     print(f"{len(calls)} tool calls, {len(failed)} failed, {sum(name in worked for name in failed)} recovered from")
     for name, usage in output.usage_by_agent.items():
         print(f"{name}: {usage.input_tokens} tokens read, {usage.output_tokens} written")
-    say_where_to_look(handler.run_id)
-
-
-def say_where_to_look(run_id: str) -> None:
-    """Print the command that serves the team, and where the run is then."""
-    command = os.path.relpath(Path(sys.executable).with_name("batonflow"))
-    print("\nTo look at this run in a page, and to start others there:")
-    print(f"  {command} serve {os.path.relpath(__file__)}:make_team")
-    print(f"and open http://127.0.0.1:8080/#run={run_id}")
+    command, file = map(os.path.relpath, (Path(sys.executable).with_name("batonflow"), __file__))
+    print(f"\nTo look at this run in a page, and to start others there:\n  {command} serve {file}:make_team")
+    print(f"and open http://127.0.0.1:8080/#run={handler.run_id}")
 
 
 if __name__ == "__main__":

@@ -44,6 +44,8 @@ def test_the_sdist_holds_the_source_and_no_links(wheel: Path) -> None:
     assert not [member.name for member in members if member.issym()]
     assert _source_files() <= names
     assert {"LICENSE", "README.md", "pyproject.toml"} <= names
+    # Some tests alone could not run without the others, which setuptools leaves out.
+    assert not [name for name in names if name.startswith("tests/")]
 
 
 @pytest.mark.parametrize("name", LINKS)

@@ -4,10 +4,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from batonflow.agents.memory.tokens import count_tokens
 from batonflow.clock import current_source
@@ -58,6 +58,14 @@ class Budget(BaseModel):
     max_tool_calls: int | None = Field(default=None, gt=0)
     seconds: float | None = Field(default=None, gt=0)
     on_exceeded: Literal["raise", "answer"] = "raise"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bf_knows_fields(cls, data: Any) -> Any:
+        given = cast("Mapping[str, Any]", data if isinstance(data, Mapping) else {})
+        if unknown := [name for name in given if name not in cls.model_fields]:
+            raise ValueError(f"{cls.__name__} has no {', '.join(unknown)}; it has {', '.join(cls.model_fields)}")
+        return cast("Any", data)
 
 
 class BudgetExceededError(BatonflowError, RuntimeError):

@@ -1,6 +1,6 @@
 """The agents of a loop: the interface of one of them, the rules for all, and checks of options."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
@@ -346,7 +346,13 @@ def no_option(kind: str, name: str, options: Iterable[str]) -> str:
 
 
 def warn_of_misspelt(names: Iterable[str], kind: str) -> None:
-    """Warn of values of a run that look like misspelt options, as they would go unnoticed.
+    """Warn of values of a run that look like misspelt options, as they would go unnoticed."""
+    for problem in misspelt_options(names, kind):
+        warn_user(problem)
+
+
+def misspelt_options(names: Iterable[str], kind: str) -> Iterator[str]:
+    """Yield a text for each value of a run that looks like a misspelt option.
 
     Args:
         names: The names of the values.
@@ -354,9 +360,9 @@ def warn_of_misspelt(names: Iterable[str], kind: str) -> None:
     """
     for name in names:
         if name in _OPTIONS_OF_AGENTS:
-            warn_user(f"run({name}=...) changes nothing: {name} is given to {kind}(...)")
+            yield f"run({name}=...) changes nothing: {name} is given to {kind}(...)"
             continue
         for meant in get_close_matches(name, _OPTIONS_OF_RUNS, n=1, cutoff=0.75):
             # A name that only goes on behind an option's is one of the program's own.
             if name != meant and not name.startswith(f"{meant}_"):
-                warn_user(f"run() ignores unknown option {name!r}. Did you mean {meant!r}?")
+                yield f"run() ignores unknown option {name!r}. Did you mean {meant!r}?"

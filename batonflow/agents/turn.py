@@ -1,4 +1,4 @@
-"""The bookkeeping of a turn: how it begins, its conversation, its calls, and how it ends, also early."""
+"""The bookkeeping of a turn: its beginning, its conversation, its calls, and its end, also an early one."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -39,7 +39,7 @@ DEFAULT_MAX_ITERATIONS = 20
 
 
 async def close_failed_turn(ctx: Context[Any], team: Team) -> None:
-    """Bring the turn of an earlier run that failed into the memory, before the new message.
+    """Add the turn of a failed earlier run to the memory, before the new message.
 
     Args:
         ctx: The run's context, inside a step.
@@ -74,7 +74,7 @@ async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) 
         "current_tool_calls": [],
         "usage": {},
     }
-    # Values that an earlier run on the same context has left do not hold for this run.
+    # Values from an earlier run on the same context do not apply to this run.
     kept = dict.fromkeys((LEDGER, BUDGET_ANSWER, TOOLS_RUN, REFUSED, ARRIVED))
     for name, value in (*values.items(), ("budget", ev.get("budget")), *kept.items()):
         if name in values or value is not None or await store.get(name, default=None) is not None:
@@ -124,7 +124,7 @@ class Turn:
 
     async def answer(self, ev: AgentOutput) -> StopEvent:
         """End the run with the answer of the model."""
-        # A copy: readers of the stream hold the other one, and an agent may cut its answer out of the text.
+        # A copy: readers of the stream have the original, and an agent may cut its answer out of the text.
         output = ev.model_copy(update={"tool_calls": list(ev.tool_calls), "response": ev.response.model_copy()})
         output = await self._finalized(output)
         output.tool_calls.extend(await self.ctx.store.get("current_tool_calls", default=[]))
@@ -145,7 +145,7 @@ class Turn:
         return await self.end(output)
 
     async def hand_over(self, direct: ToolCallResult, results: Sequence[ToolCallResult]) -> "Turn":
-        """Finish this turn and return that of the agent that goes on; the same agent after a refused handoff.
+        """Finish this turn, and return the turn of the next agent: the same agent after a refused handoff.
 
         Args:
             direct: The result of the handoff.
@@ -216,7 +216,7 @@ def _direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallR
     calls = [ToolSelection.made(call.tool_id, call.tool_name, dict(call.tool_kwargs)) for call in so_far]
     blocks: list[Any] = list(direct.tool_output.blocks)
     message = ChatMessage.of_text(text, MessageRole.ASSISTANT)
-    if text != direct.tool_output.content:  # the blocks have the beginning only
+    if text != direct.tool_output.content:  # the blocks contain only the beginning
         blocks = [TextBlock(text=text), *(block for block in blocks if not isinstance(block, TextBlock))]
     if any(not isinstance(block, TextBlock) for block in blocks):
         message.blocks = blocks

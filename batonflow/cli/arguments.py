@@ -12,7 +12,7 @@ __all__ = ["STATUSES", "STORE_VARIABLE", "default_store", "parsed", "parser"]
 
 STORE_VARIABLE = "BATONFLOW_STORE"
 SHELLS = ("bash", "zsh", "fish")
-STATUSES = ("ready", "running", "waiting", "completed", "failed", "cancelled")
+STATUSES = ("ready", "running", "waiting", "interrupted", "completed", "failed", "cancelled")
 
 _OBJECT = (
     "module:name or file.py:name of a workflow, an agent, a team, or a function that makes one; the name may be left "

@@ -9,9 +9,11 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from batonflow.agents import AgentWorkflow, BaseWorkflowAgent
+from batonflow.agents.as_tool import refuse_itself
 from batonflow.cli.errors import DONE, FAILED
 from batonflow.cli.loading import load_workflow
 from batonflow.cli.output import say, say_json
+from batonflow.llms.tool_protocol import not_a_tool
 from batonflow.tools import BaseTool
 from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.validation.validate import validate_workflow
@@ -88,7 +90,11 @@ class _Checks:
         name = f"agent {agent.name}"
         tools = list(getattr(agent, "tools", ()))
         problems = [f"{name}: {problem}" for tool in tools for problem in _tool_problems(tool)]
-        names = f" ({', '.join(str(tool.metadata.get_name()) for tool in tools)})" if tools else ""
+        try:
+            refuse_itself(agent, tools)
+        except ValueError as error:
+            problems.append(f"{name}: {error}")
+        names = f" ({', '.join(str(tool.metadata.get_name()) for tool in tools)})" if tools and not problems else ""
         self._note(f"{name}: {len(tools)} tool{'' if len(tools) == 1 else 's'}{names}", problems)
         self._output(agent, name)
 
@@ -132,7 +138,7 @@ def _members(workflow: Workflow) -> list[Any]:
 
 def _tool_problems(tool: Any) -> Iterator[str]:
     if not isinstance(tool, BaseTool):
-        yield f"{tool!r} is not a tool"
+        yield not_a_tool(tool)
         return
     name = tool.metadata.get_name()
     if not tool.metadata.description:

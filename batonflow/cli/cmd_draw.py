@@ -5,7 +5,7 @@ from pathlib import Path
 
 from batonflow.cli.errors import DONE, USAGE, CommandError
 from batonflow.cli.loading import load_workflow
-from batonflow.cli.output import complain, say
+from batonflow.cli.output import check_folder, complain, say
 from batonflow.draw import draw_all_possible_flows, draw_all_possible_flows_mermaid
 
 __all__ = ["draw"]
@@ -20,6 +20,7 @@ def draw(given: Namespace) -> int:
     if given.output is None:
         say(draw_all_possible_flows_mermaid(workflow, filename=None).rstrip())
         return DONE
+    check_folder(given.output)
     suffix = Path(given.output).suffix.lower()
     if suffix in _PICTURES:
         draw_all_possible_flows(workflow, filename=given.output)

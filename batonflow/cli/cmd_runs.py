@@ -3,6 +3,7 @@
 import asyncio
 import time
 from argparse import Namespace
+from typing import Any
 
 from batonflow.cli.errors import DONE
 from batonflow.cli.output import say_json, table
@@ -15,6 +16,9 @@ from batonflow.durable.stores.sqlite import SQLiteStore
 __all__ = ["runs"]
 
 _PAGE = 500
+
+_IN_STORE = {"waiting": ["ready", "running", "waiting"], "interrupted": ["running"]}
+"""The statuses in the store of runs that are printed as ``waiting`` or ``interrupted``."""
 
 
 def runs(given: Namespace) -> int:
@@ -38,17 +42,17 @@ async def _runs(given: Namespace) -> int:
 
 
 async def _select(store: SQLiteStore, given: Namespace) -> list[RunInfo]:
-    """Return the requested runs, newest first; a run with an open question counts as waiting."""
+    """Return the requested runs, newest first, by their status as it is printed."""
     limit: int = given.limit
-    if given.status != ["waiting"]:
+    wanted = set[str](given.status or ())
+    if not wanted & _IN_STORE.keys():
         return await store.list_runs(status=given.status, workflow=given.workflow, limit=limit, newest_first=True)
+    stored: list[Any] = list({status for one in wanted for status in _IN_STORE.get(one, [one])})
     found: list[RunInfo] = []
     last: str | None = None
     while len(found) < limit:
-        page = await store.list_runs(
-            status=["ready", "running", "waiting"], workflow=given.workflow, after=last, limit=_PAGE, newest_first=True
-        )
-        found += [info for info in page if info.status == "waiting" or await count_questions(store, info)]
+        page = await store.list_runs(status=stored, workflow=given.workflow, after=last, limit=_PAGE, newest_first=True)
+        found += [info for info in page if wanted & {info.status, (await status_text(store, info)).split()[0]}]
         if len(page) < _PAGE:
             break
         last = page[-1].run_id

@@ -1,6 +1,7 @@
 """``serve``: serve a workflow, an agent or a server over HTTP until Ctrl-C."""
 
 import asyncio
+import errno
 import os
 import socket
 import subprocess
@@ -11,19 +12,25 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from batonflow.cli.errors import DONE, FAILED, INTERRUPTED, USAGE, CommandError
 from batonflow.cli.loading import load
 from batonflow.cli.output import complain, say
-from batonflow.cli.stores import default_store, wait_until_free
+from batonflow.cli.stores import check_store, default_store
 from batonflow.durable.stores.opening import open_store
+from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.threads import in_thread
 from batonflow.workflow_core.workflow import Workflow
 
 try:
     from batonflow.server import WorkflowServer
+    from batonflow.server.stopping import uvicorn_here
 except ImportError as error:
     raise CommandError(str(error), FAILED) from error
+
+if TYPE_CHECKING:
+    import uvicorn
 
 __all__ = ["serve"]
 
@@ -45,7 +52,7 @@ def serve(given: Namespace) -> int:
     assert isinstance(value, Workflow)
     store = given.store or default_store()
     if store is not None:
-        wait_until_free(store)
+        check_store(store)
     server = WorkflowServer(store=store, token=given.token)
     workflow = value if given.store is None else Workflow.with_store(value, open_store(given.store))
     server.add_workflow(_name(given.object, value), workflow)
@@ -63,18 +70,19 @@ def _name(spec: str, workflow: Workflow) -> str:
 
 
 async def _serve(server: WorkflowServer, given: Namespace) -> int:
-    port = _free_port(given.host, given.port)
-    serving = asyncio.create_task(server.serve(given.host, port))
+    for store in server.runs.stores:
+        if isinstance(store, SQLiteStore) and store.path.exists():
+            check_store(str(store.path))
     host: str = given.host
-    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - the address for clients
+    _check_address(host, given.port)
+    serving = asyncio.create_task(server.serve(host, given.port))
     try:
-        while not serving.done():
-            with suppress(OSError):
-                _, writer = await asyncio.open_connection(address, port)
-                writer.close()
-                break
-            await asyncio.sleep(_LOOK_SECONDS)
-        if not serving.done():
+        listening = await _started(serving)
+        if listening is not None:
+            # For port 0 the system chooses the port when uvicorn binds it; a choice made earlier could be taken by
+            # another program in between.
+            port = listening.servers[0].sockets[0].getsockname()[1]
+            address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - the address for clients
             names = ", ".join(server.runs.served)
             shown_address = f"[{address}]" if ":" in address else address
             url = f"http://{shown_address}:{port}/"
@@ -88,8 +96,18 @@ async def _serve(server: WorkflowServer, given: Namespace) -> int:
     return DONE
 
 
-def _free_port(host: str, port: int) -> int:
-    """Return the port to listen on, a free one for 0.
+async def _started(serving: "asyncio.Task[None]") -> "uvicorn.Server | None":
+    """Wait until uvicorn listens, and return it; return None if the server has ended instead."""
+    while not serving.done():
+        found = uvicorn_here()
+        if found is not None and found.started:
+            return found
+        await asyncio.sleep(_LOOK_SECONDS)
+    return None
+
+
+def _check_address(host: str, port: int) -> None:
+    """Check that a server can listen on an address.
 
     Raises:
         CommandError: The port is in use, or the address does not exist.
@@ -99,10 +117,14 @@ def _free_port(host: str, port: int) -> int:
         with socket.socket(family, kind) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             trial.bind(address)
-            return int(trial.getsockname()[1])
     except (OSError, OverflowError) as error:
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise CommandError(
+                f"port {port} of {host} is in use by another program: end it, or choose another port with --port"
+            ) from error
+        reason = getattr(error, "strerror", None) or error
         raise CommandError(
-            f"cannot listen on {host}, port {port}: {error}; --host and --port choose another"
+            f"cannot listen on {host}, port {port}: {reason}. Choose others with --host and --port"
         ) from error
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from batonflow.cli.errors import DONE
-from batonflow.cli.output import complain, say, say_json
+from batonflow.cli.output import check_folder, complain, say, say_json
 from batonflow.cli.questions import Question, how_to_answer, open_questions, question_data
 from batonflow.cli.records import commits_of, run_as_json, status_text
 from batonflow.cli.stores import opened, store_option, the_run
@@ -55,6 +55,7 @@ async def _show(given: Namespace) -> int:
 
 
 async def _write_page(store: SQLiteStore, info: RunInfo, file: str) -> None:
+    check_folder(file)
     await page.export_run(store, info.run_id, path=file)
     complain(f"written: {file}")
 

@@ -163,7 +163,7 @@ def _instance(value: Any, spec: str) -> Any:
         made = value()
     except Exception as error:  # the user's code, which may raise anything
         raise CommandError(
-            f"{spec}() cannot be made: {type(error).__name__}: {error}; --debug shows the traceback"
+            f"{value.__name__}() of {spec} raised {type(error).__name__}: {error}; --debug shows the traceback"
         ) from error
     if inspect.iscoroutine(made):
         made.close()

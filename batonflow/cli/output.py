@@ -6,23 +6,41 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
+from batonflow.cli.errors import USAGE, CommandError
 from batonflow.cli.text import one_line, plain
 from batonflow.values.serializers import as_json
 
-__all__ = ["complain", "jsonable", "say", "say_json", "table"]
+__all__ = ["check_folder", "complain", "jsonable", "say", "say_json", "table"]
 
 _COLOURS = {
     "completed": "green",
     "failed": "red",
     "cancelled": "yellow",
     "waiting": "magenta",
+    "interrupted": "yellow",
     "running": "cyan",
     "ready": "blue",
 }
+
+
+def check_folder(file: str, name: str = "") -> None:
+    """Refuse a file in a folder that does not exist.
+
+    Args:
+        file: The path of the file, as on the command line.
+        name: The name of the file in the message; the path by default.
+
+    Raises:
+        CommandError: There is no such folder.
+    """
+    folder = Path(file).parent
+    if not folder.is_dir():
+        raise CommandError(f"there is no folder {folder} for {name or file}: make it first, or name another", USAGE)
 
 
 def say(text: str = "", *, end: str = "\n") -> None:

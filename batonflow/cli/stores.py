@@ -9,16 +9,17 @@ from pathlib import Path
 
 from batonflow.cli.arguments import STORE_VARIABLE, default_store
 from batonflow.cli.errors import USAGE, CommandError
-from batonflow.cli.output import complain
+from batonflow.cli.output import check_folder, complain
 from batonflow.durable.store_protocol import RunInfo, RunStore
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.stores.opening import open_store
 from batonflow.durable.stores.sqlite import SQLiteStore
-from batonflow.durable.stores.sqlite_faults import is_busy
+from batonflow.durable.stores.sqlite_faults import explained, is_busy
+from batonflow.durable.stores.sqlite_schema import DatabaseFile
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["checked_run_id", "opened", "store_option", "the_run", "wait_until_free", "with_store"]
+__all__ = ["check_store", "checked_run_id", "opened", "store_option", "the_run", "with_store"]
 
 _SQLITE = "sqlite:///"
 
@@ -27,11 +28,12 @@ def with_store(workflow: Workflow, given: Namespace, *, needed: bool = False) ->
     """Return the workflow with the store of ``--store``, of its own, or of the environment, in this order.
 
     Raises:
-        CommandError: No store is named, and ``needed`` is True.
+        CommandError: No store is named, and ``needed`` is True. Or the store cannot be used.
+        StoreError: The file cannot be written.
     """
     named = given.store if given.store is not None or workflow.__batonflow__.store is not None else default_store()
     if named is not None:
-        wait_until_free(named)
+        check_store(named)
         return Workflow.with_store(workflow, open_store(named))
     if workflow.__batonflow__.store is None and needed:
         raise CommandError(f"{given.object} has no store: name the file with --store, or in {STORE_VARIABLE}", USAGE)
@@ -62,15 +64,30 @@ def opened(given: Namespace, *, writes: bool = False) -> AbstractAsyncContextMan
     path = Path(str(named).removeprefix(_SQLITE))
     if not path.is_file():
         raise CommandError(f"there is no store {named}: --store names the SQLite file of earlier runs", USAGE)
-    wait_until_free(path, writes=writes)
+    _wait_until_free(path, writes=writes)
     return _open(path)
 
 
-def wait_until_free(named: str | Path, *, writes: bool = True) -> None:
+def check_store(named: str) -> None:
+    """Check that a store can be made or written, before a command begins; wait for one that is locked.
+
+    Raises:
+        CommandError: The store stays locked, or its folder does not exist.
+        StoreError: The file cannot be written.
+    """
+    path = named.removeprefix(_SQLITE)
+    if path and "://" not in path:
+        if not Path(path).exists():
+            check_folder(path, f"the store {named}")
+        _wait_until_free(path)
+
+
+def _wait_until_free(named: str | Path, *, writes: bool = True) -> None:
     """Wait for a store that another program has locked, with a message after a second.
 
     Raises:
         CommandError: It stays locked.
+        StoreError: The file cannot be written, though the command writes.
     """
     path = Path(str(named).removeprefix(_SQLITE))
     begun, has_complained = time.monotonic(), False
@@ -97,8 +114,13 @@ def _is_locked(path: Path, *, writes: bool) -> bool:
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
             if writes:
                 connection.execute("BEGIN IMMEDIATE")
+                # Read-only files begin such a transaction too; only a change shows that they cannot be written.
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+                connection.execute(f"PRAGMA user_version = {version}")
                 connection.execute("ROLLBACK")
     except sqlite3.Error as error:
+        if writes and error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+            raise explained(DatabaseFile(path.absolute(), "process"), error, 0.0) from error
         return is_busy(error)  # the store itself reports other errors
     return False
 

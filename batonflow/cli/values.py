@@ -4,11 +4,14 @@ import json
 import re
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
 from typing import Any, cast
 
 from pydantic import ValidationError
 
 from batonflow.agents.events import START_FIELDS, AgentWorkflowStartEvent
+from batonflow.agents.members import check_options, misspelt_options
+from batonflow.agents.running import AgentRuns
 from batonflow.cli.errors import USAGE, CommandError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.problems import in_words_with_hints, unknown_fields
@@ -51,9 +54,30 @@ def fields_of(workflow: Workflow, given: Namespace) -> dict[str, Any]:
         problems = f"no {cls.__name__} can be made of this: {in_words_with_hints(error, cls, found)}"
     except ValueError as error:
         problems = str(error)
+    if isinstance(workflow, AgentRuns):
+        problems = problems or _problem_for_agent(workflow, found, given.object)
     if problems:
         raise CommandError(problems, USAGE)
     return found
+
+
+def _problem_for_agent(agent: AgentRuns, found: Mapping[str, Any], spec: str) -> str:
+    """Return the text for fields with which an agent cannot run, or an empty text.
+
+    Args:
+        agent: The agent or team.
+        found: The fields of its start event.
+        spec: Its name on the command line.
+    """
+    kind = type(agent).__name__
+    try:
+        check_options(found.get("max_iterations"), found.get("early_stopping_method"), found.get("budget"))
+    except ValueError as error:
+        return str(error)
+    if problems := list(misspelt_options(found, kind)):
+        return "; ".join(problems)
+    is_silent = found.get("user_msg") is None and not found.get("chat_history")
+    return f'{kind} needs a message: batonflow run {spec} "Hello."' if is_silent else ""
 
 
 def _is_text(cls: type[Event], name: str) -> bool:

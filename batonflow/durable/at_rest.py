@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from batonflow.durable.history import no_such_run
 from batonflow.durable.live_runs import known_run
-from batonflow.durable.recorded_run import Fold
-from batonflow.durable.recovery import add_commit, fold_of, snapshot_of
+from batonflow.durable.recorded_run import RecordedRun
+from batonflow.durable.recovery import add_commit, from_snapshot, snapshot_of
 from batonflow.durable.store_protocol import Loaded
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.context.snapshot import load_run
@@ -23,33 +23,39 @@ if TYPE_CHECKING:
     from batonflow.durable.store_protocol import RunStore
 
 __all__ = [
-    "awaited_events", "awaited_events_of", "folded", "open_inputs_of", "repeat_questions", "restore", "run_at_rest",
+    "awaited_events",
+    "awaited_events_of",
+    "open_inputs_of",
+    "recorded_run",
+    "repeat_questions",
+    "restore",
+    "run_at_rest",
     "run_of",
 ]  # fmt: skip
 
 
-def folded(workflow: AnyWorkflow, loaded: Loaded) -> Fold:
-    """Fold the records of a run.
+def recorded_run(workflow: AnyWorkflow, loaded: Loaded) -> RecordedRun:
+    """Read the records of a run.
 
     Raises:
         ReplayIncompatible: The code of the workflow does not fit them any more.
     """
-    fold = Fold(workflow)
+    recorded = RecordedRun(workflow)
     upcast = workflow.__batonflow__.upcaster(loaded.info.version)
     if loaded.snapshot is not None:
-        fold = fold_of(workflow, read_json(loaded.snapshot[1]))
+        recorded = from_snapshot(workflow, read_json(loaded.snapshot[1]))
     for commit in loaded.commits:
         body = read_json(commit.body)
         records = body["r"] if upcast is None else [upcast(record) for record in body["r"]]
-        add_commit(fold, records, body["e"])
-    return fold
+        add_commit(recorded, records, body["e"])
+    return recorded
 
 
-def restore(run: Run, fold: Fold) -> None:
+def restore(run: Run, recorded: RecordedRun) -> None:
     """Bring a run to where the records leave it."""
     workflow = run.workflow
     try:
-        loaded = load_run(workflow, snapshot_of(fold, run.state.run_id), workflow.__batonflow__.serializer)
+        loaded = load_run(workflow, snapshot_of(recorded, run.state.run_id), workflow.__batonflow__.serializer)
         run.adopt(loaded)
     except ContextSerdeError as error:
         if lacks_default(error.__cause__):  # the records are as they should be
@@ -61,11 +67,11 @@ def restore(run: Run, fold: Fold) -> None:
         ) from error
 
 
-def run_of(workflow: AnyWorkflow, run_id: str, fold: Fold) -> Run:
+def run_of(workflow: AnyWorkflow, run_id: str, recorded: RecordedRun) -> Run:
     """Return a run that never begins, as the records leave it, without its child runs."""
     steps = workflow.__batonflow__.steps
     run = WorkflowRun(workflow, RunState(run_id, steps.table), StateCell(steps.state_type))
-    restore(run, fold)
+    restore(run, recorded)
     return run
 
 
@@ -85,7 +91,7 @@ async def run_at_rest(workflow: AnyWorkflow, store: "RunStore", run_id: str, at:
     loaded = await store.load(run_id, at)
     if loaded is None or (loaded.info.result is not None and (at is None or at >= loaded.info.seq)):
         return None
-    run = run_of(workflow, run_id, folded(workflow, loaded))
+    run = run_of(workflow, run_id, recorded_run(workflow, loaded))
     run.unfold()
     return run
 
@@ -145,7 +151,7 @@ def repeat_questions(run: Run, loaded: Loaded, answered: Container[str]) -> None
     """
     asks = run
     if run.family is not None:  # questions of child runs are known after their restore, for which a copy serves
-        asks = run_of(run.workflow, run.state.run_id, folded(run.workflow, loaded))
+        asks = run_of(run.workflow, run.state.run_id, recorded_run(run.workflow, loaded))
         asks.unfold()
     found = [
         (question.path if question.waiter is None else inner.path, question)

@@ -1,11 +1,11 @@
-"""A segment: the stretch of a step's attempt that becomes durable as one piece.
+"""Records of attempts: stretches of a step's attempt that become durable as one piece.
 
-It reaches from the start of the attempt, or its last suspension, to its end or next suspension. What was used from
-segments that are not yet committed is remembered, so that each is committed after the records that it builds upon.
+A stretch reaches from the start of the attempt, or its last suspension, to its end or next suspension. A record keeps
+the uncommitted records that it builds upon, and is committed after them.
 """
 
-from collections.abc import Iterable
-from operator import attrgetter
+from collections.abc import Iterable, Iterator
+from operator import attrgetter, itemgetter
 from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError
@@ -17,11 +17,11 @@ from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event
 
 __all__ = [
-    "Segment", "as_json", "check_name", "lowest_place", "read_again", "whole_writes",
+    "AttemptRecord", "amends", "as_json", "check_name", "lowest_place", "read_again", "whole_writes",
 ]  # fmt: skip
 
 
-class Segment:
+class AttemptRecord:
     """The record of one stretch of an attempt, or of another change of a run.
 
     Attributes:
@@ -32,7 +32,7 @@ class Segment:
         item: Number of the delivery within its workflow run.
         attempt: Which attempt of the delivery, from 0.
         began: When it began, in wall-clock seconds.
-        consumed: The event that started the attempt; None for the later segments of an attempt.
+        consumed: The event that started the attempt; None for the later records of an attempt.
         causes: What the consumed events were made by.
         writes: (number, path, value) of each change of the state, in order; the number is (key, number) inside
             ``ctx.once``, here and in the next two.
@@ -41,7 +41,7 @@ class Segment:
         collects: (number, buffer, event or None, what was found) of each ``collect_events``.
         gave_up: Keys of waits that the step gave up.
         handed: Names of values of the state that a step was given and may have changed in place.
-        outcome: What ended the segment, and with what.
+        outcome: The end of the stretch, and its value.
         data: All of it as data, once it is complete.
     """
 
@@ -87,15 +87,15 @@ class Segment:
         self._body: bytes | None = None
         self.closed = False
         self.committed = False
-        self.after: list[Segment] = (
-            [cast("Segment", cause) for cause, _ in causes if not cause.committed] if causes else []
+        self.after: list[AttemptRecord] = (
+            [cast("AttemptRecord", cause) for cause, _ in causes if not cause.committed] if causes else []
         )
         # Records that wait for this one, and an open record that this one waits for.
-        self.held_up: list[Segment] = []
-        self.waits_for: Segment | None = None
+        self.held_up: list[AttemptRecord] = []
+        self.waits_for: AttemptRecord | None = None
 
-    def hold_up(self, other: "Segment") -> None:
-        """Let a segment that builds upon this one, which is open, wait for it."""
+    def hold_up(self, other: "AttemptRecord") -> None:
+        """Let a record that builds upon this open one wait for it."""
         self.held_up.append(other)
         other.waits_for = self
 
@@ -138,10 +138,10 @@ class Segment:
         """Be committed together with, or after, each of ``causes``."""
         self.after.extend(cause for cause in causes if cause is not self and not cause.committed)
 
-    def group(self) -> "list[Segment] | Segment":
-        """All that must be committed with this one, in order; or an open segment that it has to wait for."""
-        found: dict[int, Segment] = {}
-        stack: list[Segment] = [self]
+    def group(self) -> "list[AttemptRecord] | AttemptRecord":
+        """All that must be committed with this one, in order; or an open record that it has to wait for."""
+        found: dict[int, AttemptRecord] = {}
+        stack: list[AttemptRecord] = [self]
         while stack:
             segment = stack.pop()
             if segment.committed or id(segment) in found:
@@ -155,16 +155,16 @@ class Segment:
         return [self] if len(found) == 1 else _in_order(found)
 
 
-def _in_order(found: dict[int, Segment]) -> list[Segment]:
+def _in_order(found: dict[int, AttemptRecord]) -> list[AttemptRecord]:
     """Order records: foundations first; of records that build upon one another, the earlier one first.
 
     As R. Tarjan has it (Depth-first search and linear graph algorithms, 1972): a circle is complete when the walk comes
     back to the first of it, and what it builds upon was complete before.
     """
-    order: list[Segment] = []
+    order: list[AttemptRecord] = []
     done: set[int] = set()
-    # Where on the path a segment stands, and how far back something that it builds upon does.
-    path: list[Segment] = []
+    # The position of a record on the path, and the earliest position of the records that it builds upon.
+    path: list[AttemptRecord] = []
     at: dict[int, int] = {}
     back_to: dict[int, int] = {}
     for first in sorted(found.values(), key=attrgetter("number")):
@@ -197,7 +197,7 @@ def _in_order(found: dict[int, Segment]) -> list[Segment]:
     return order
 
 
-def lowest_place(still_open: "Iterable[Segment]") -> int | None:
+def lowest_place(still_open: "Iterable[AttemptRecord]") -> int | None:
     """Return the first place in the stream of uncommitted records: open ones, and records that wait for them."""
     uncommitted = (one for each in still_open for one in (each, *each.held_up) if not one.committed)
     return min((place for one in uncommitted if (place := one.place) is not None), default=None)
@@ -246,3 +246,36 @@ def whole_writes(writes: list[tuple[Any, str, Any]]) -> list[tuple[str, int]]:
     """Return keys with the place of their last write, where that write replaces the whole value."""
     last = {path.partition(".")[0]: place for place, (_, path, _) in enumerate(writes)}
     return [(key, place) for key, place in last.items() if writes[place][1] == key]
+
+
+def amends(group: list[AttemptRecord], numbers: Iterator[int]) -> Iterator[AttemptRecord]:
+    """Yield records with the writes to keys that records of a group wrote by turns, in the order of the writes.
+
+    Records of a group build upon each other, so their own order cannot give the order of such writes.
+
+    Args:
+        group: Records that are committed together.
+        numbers: The numbers of new records.
+    """
+    last: dict[tuple[str, str], int] = {}
+    by_turns: set[tuple[str, str]] = set()
+    for member in group:
+        written: list[tuple[Any, str, Any]] = (member.data or {}).get("writes", []) if member.written_at else []
+        for at, (_, path, _) in zip(member.written_at, written, strict=True):
+            key = member.path, path.partition(".")[0]
+            if at < last.get(key, 0):
+                by_turns.add(key)
+            last[key] = max(at, last.get(key, 0))
+    for where in sorted({where for where, _ in by_turns}):
+        writes = [
+            (at, path, value)
+            for member in group
+            if member.written_at and member.path == where
+            for at, (_, path, value) in zip(member.written_at, read_json(member.body())["writes"], strict=True)
+            if (where, path.partition(".")[0]) in by_turns
+        ]
+        amended = AttemptRecord(next(numbers), "edited", where, "")
+        amended.closed = amended.committed = True
+        amended.data = {"kind": "edited", "id": amended.id, "path": where}
+        amended.data["writes"] = [[0, path, value] for _, path, value in sorted(writes, key=itemgetter(0))]
+        yield amended

@@ -1,7 +1,7 @@
 """Between the runs of an event loop and a store: commits go out in groups, events from elsewhere come in.
 
-One desk serves all runs of a store on a loop. What they commit within a turn of the loop, and while an earlier group is
-being written, goes to the store in one piece; so a slow disk makes the groups larger, not the queue longer.
+One StoreConnection serves all runs of a store on a loop. Commits made within a turn of the loop, or while an earlier
+group is being written, go to the store in one piece: a slow disk makes the groups larger, not the queue longer.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary, ref
 
 from batonflow.durable.codec import Codec
-from batonflow.durable.lease import Drive
+from batonflow.durable.lease import RunLease
 from batonflow.durable.store_protocol import Claimed, CommitVerdict, InboxItem, RunCommit, RunStore
 from batonflow.instrumentation.logs import logger_named
 from batonflow.values.serializers import read_json
@@ -24,7 +24,7 @@ from batonflow.workflow_core.inputs import asker_of, close_answered, is_answer
 if TYPE_CHECKING:
     from batonflow.workflow_core.run import Run
 
-__all__ = ["Desk", "desk_of"]
+__all__ = ["StoreConnection", "connection_of"]
 
 logger = logger_named("batonflow.workflow_core")
 
@@ -43,12 +43,12 @@ class Sleeper:
     """A run that left memory."""
 
     run: "Run"
-    desk: "Desk"
+    connection: "StoreConnection"
     timer: asyncio.TimerHandle | None = None
 
 
-class Desk:
-    """Serves the runs of a store on one event loop.
+class StoreConnection:
+    """The connection of a store with its runs on one event loop.
 
     Args:
         store: The store.
@@ -58,15 +58,15 @@ class Desk:
     def __init__(self, store: RunStore, loop: asyncio.AbstractEventLoop) -> None:
         self.store = store
         self.loop = loop
-        self.drives: dict[str, Drive] = {}
+        self.leases: dict[str, RunLease] = {}
         self._thread = threading.get_ident()
         # Not the variables of the step that is running when the task begins: they would keep its run in memory.
         self._variables = copy_context()
-        self._dirty: dict[Drive, None] = {}
+        self._dirty: dict[RunLease, None] = {}
         self._scheduled = False
         self._writing = False
         self._watching: asyncio.Task[None] | None = None
-        self._new: list[Drive] = []
+        self._new: list[RunLease] = []
         self._attending: asyncio.TimerHandle | None = None
         self._parking: set[asyncio.Task[None]] = set()
         # Runs that left memory and have handlers here, with their timers.
@@ -76,10 +76,10 @@ class Desk:
         # Runs that left memory, with the epochs that they had here.
         self._left: dict[str, int] = {}
 
-    def add(self, drive: Drive) -> None:
+    def add(self, lease: RunLease) -> None:
         """Serve a run."""
-        self.drives[drive.run_id] = drive
-        self._new.append(drive)
+        self.leases[lease.run_id] = lease
+        self._new.append(lease)
         if self._attending is None:
             self._attending = self.loop.call_later(SECONDS_OF_SHORT_RUNS, self._attend)
 
@@ -87,20 +87,20 @@ class Desk:
         """Runs that last longer than a moment have their leases renewed and their inboxes watched."""
         self._attending = None
         new, self._new = self._new, []
-        for drive in new:
-            if self.drives.get(drive.run_id) is drive:
-                self.store.hold(drive.run_id, drive.epoch, self._when_lost(drive))
-                drive.is_held = True
+        for lease in new:
+            if self.leases.get(lease.run_id) is lease:
+                self.store.hold(lease.run_id, lease.epoch, self._when_lost(lease))
+                lease.is_held = True
         self._watch_on()
 
-    def _when_lost(self, drive: Drive) -> Callable[[], None]:
+    def _when_lost(self, lease: RunLease) -> Callable[[], None]:
         """Return the callback for a run that another process took; the store calls it on a thread of its own."""
-        known, loop = ref(drive), self.loop
+        known, loop = ref(lease), self.loop
 
         def lose() -> None:
-            drive = known()
-            if drive is not None and self.drives.get(drive.run_id) is drive:
-                drive.lose()
+            lease = known()
+            if lease is not None and self.leases.get(lease.run_id) is lease:
+                lease.lose()
 
         def lost() -> None:
             if not loop.is_closed():
@@ -109,13 +109,13 @@ class Desk:
 
         return lost
 
-    def remove(self, drive: Drive) -> None:
+    def remove(self, lease: RunLease) -> None:
         """Serve a run no longer."""
-        if self.drives.get(drive.run_id) is drive:
-            del self.drives[drive.run_id]
-            if drive.is_held:
-                self.store.let_go(drive.run_id)
-        self._dirty.pop(drive, None)
+        if self.leases.get(lease.run_id) is lease:
+            del self.leases[lease.run_id]
+            if lease.is_held:
+                self.store.let_go(lease.run_id)
+        self._dirty.pop(lease, None)
         self._watch_on()
 
     def _watch_on(self) -> None:
@@ -127,7 +127,7 @@ class Desk:
         elif not self._sleepers and self._looking is not None:
             self._looking.cancel()
             self._looking = None
-        if self.drives or self._sleepers:
+        if self.leases or self._sleepers:
             if self._watching is None or self._watching.done():
                 self._watching = self.loop.create_task(
                     self._watch(), name="batonflow-inbox", context=self._variables.copy()
@@ -138,9 +138,9 @@ class Desk:
 
     # --- runs that left memory ----------------------------------------------------------------------------------------
 
-    def park(self, drive: Drive) -> None:
+    def park(self, lease: RunLease) -> None:
         """Let a run leave memory."""
-        task = drive.parking = self.loop.create_task(drive.park(), name="batonflow-park")
+        task = lease.parking = self.loop.create_task(lease.park(), name="batonflow-park")
         self._parking.add(task)
         task.add_done_callback(self._parking.discard)
 
@@ -151,9 +151,9 @@ class Desk:
             sleeper.timer = self.loop.call_later(max(0.0, wake_at - run.now()), self.wake, run)
         self._watch_on()
 
-    def note_left(self, drive: Drive) -> None:
+    def note_left(self, lease: RunLease) -> None:
         """A run was given back with all that it had streamed."""
-        self._left[drive.run_id] = drive.epoch
+        self._left[lease.run_id] = lease.epoch
         if len(self._left) > _MOST_LEFT:  # for these runs a gap in the stream would be reported
             del self._left[next(iter(self._left))]
 
@@ -201,21 +201,21 @@ class Desk:
 
     # --- commits ------------------------------------------------------------------------------------------------------
 
-    def dirty(self, drive: Drive) -> None:
+    def dirty(self, lease: RunLease) -> None:
         """A run has something to write: after this turn of the loop, or when the group before is written."""
-        self._dirty[drive] = None
+        self._dirty[lease] = None
         if not self._scheduled and not self._writing:
             self._scheduled = True
             self.loop.call_soon(self._write)
 
     def _write(self) -> None:
         self._scheduled = False
-        drives, self._dirty = list(self._dirty), {}
-        batch: list[tuple[Drive, RunCommit]] = []
-        for drive in drives:
-            commit = drive.take()
+        leases, self._dirty = list(self._dirty), {}
+        batch: list[tuple[RunLease, RunCommit]] = []
+        for lease in leases:
+            commit = lease.take()
             if commit is not None:
-                batch.append((drive, commit))
+                batch.append((lease, commit))
         if not batch:
             return
         self._writing = True
@@ -232,20 +232,20 @@ class Desk:
         self.store.commit_soon([commit for _, commit in batch], done)
 
     def _written(
-        self, batch: list[tuple[Drive, RunCommit]], verdicts: list[CommitVerdict] | None, error: BaseException | None
+        self, batch: list[tuple[RunLease, RunCommit]], verdicts: list[CommitVerdict] | None, error: BaseException | None
     ) -> None:
         self._writing = False
         if verdicts is None:
             failure = error if isinstance(error, StoreError) else StoreError(f"The store failed: {error!r}")
-            for drive, _ in batch:
-                drive.fail(failure)
+            for lease, _ in batch:
+                lease.fail(failure)
         else:
-            for (drive, commit), verdict in zip(batch, verdicts, strict=True):
+            for (lease, commit), verdict in zip(batch, verdicts, strict=True):
                 if verdict.outcome == "fenced":
-                    if drive.run_id in self.drives:  # else it was given back meanwhile
-                        drive.lose()
+                    if lease.run_id in self.leases:  # else it was given back meanwhile
+                        lease.lose()
                 else:
-                    drive.was_written(commit)
+                    lease.was_written(commit)
         if self._dirty and not self._scheduled:
             self._scheduled = True
             self.loop.call_soon(self._write)
@@ -258,29 +258,29 @@ class Desk:
         while True:
             try:
                 seen = await self.store.changed(seen)
-                places = {drive.run_id: drive.inbox_seen for drive in self.drives.values()}
+                places = {lease.run_id: lease.inbox_seen for lease in self.leases.values()}
                 found = await self.store.unread({**dict.fromkeys(self._sleepers, 0), **places})
                 for run_id, items in found.items():
-                    drive = self.drives.get(run_id)
+                    lease = self.leases.get(run_id)
                     if run_id in self._sleepers:
                         self.wake(self._sleepers[run_id].run)
-                    if drive is not None:
+                    if lease is not None:
                         for item in items:
-                            self.deliver(drive, item)
+                            self.deliver(lease, item)
             except StoreError as error:
                 logger.warning("the inboxes of runs cannot be read: %s", error)
                 await asyncio.sleep(_PAUSE_AFTER_TROUBLE)
 
-    def deliver(self, drive: Drive, item: InboxItem) -> None:
+    def deliver(self, lease: RunLease, item: InboxItem) -> None:
         """Give a run something from its inbox, once."""
-        if item.position <= drive.inbox_seen:
+        if item.position <= lease.inbox_seen:
             return
-        drive.inbox_seen = item.position
-        run = drive.run
+        lease.inbox_seen = item.position
+        run = lease.run
         if run.ending.over:
             return
         if item.kind == "cancel":
-            drive.consumed(item)
+            lease.consumed(item)
             run.ending.cancel(item.payload.decode(errors="replace"))
             return
         step: str | None = None
@@ -292,12 +292,12 @@ class Desk:
             event: Any = Codec(run.workflow.__batonflow__.serializer).read(data)
         except (StoreError, KeyError) as error:
             run.ending.warn(f"inbox item {item.position} cannot be used and is passed over: {error}")
-            drive.consumed(item, passed_over=True)
-            self.dirty(drive)
+            lease.consumed(item, passed_over=True)
+            self.dirty(lease)
             return
 
         def send() -> None:
-            drive.consumed(item)
+            lease.consumed(item)
             asker = asker_of(run, item.key)
             close_answered(run, item.key, event)
             if asker is not None:
@@ -316,14 +316,16 @@ class Desk:
         run.when_taken(event, send, ready)
 
 
-_desks: WeakKeyDictionary[RunStore, WeakKeyDictionary[asyncio.AbstractEventLoop, Desk]] = WeakKeyDictionary()
+_connections: WeakKeyDictionary[RunStore, WeakKeyDictionary[asyncio.AbstractEventLoop, StoreConnection]] = (
+    WeakKeyDictionary()
+)
 
 
-def desk_of(store: RunStore) -> Desk:
-    """The desk of a store on the running loop."""
+def connection_of(store: RunStore) -> StoreConnection:
+    """Return the connection of a store on the running loop."""
     loop = asyncio.get_running_loop()
-    desks = _desks.setdefault(store, WeakKeyDictionary())
-    desk = desks.get(loop)
-    if desk is None:
-        desk = desks[loop] = Desk(store, loop)
-    return desk
+    connections = _connections.setdefault(store, WeakKeyDictionary())
+    connection = connections.get(loop)
+    if connection is None:
+        connection = connections[loop] = StoreConnection(store, loop)
+    return connection

@@ -1,4 +1,4 @@
-"""The journal of one run that this process drives: a connection writes its records to the store as commits."""
+"""The lease of one run that this process drives: its records become commits, which a connection writes to the store."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic_core import PydanticSerializationError
 
-from batonflow.durable.attempt_record import Segment, as_json
+from batonflow.durable.attempt_record import AttemptRecord, as_json
 from batonflow.durable.gaps import Reset, with_gap, with_reset
 from batonflow.durable.recorder import Recorder
 from batonflow.durable.store_protocol import InboxItem, RunCommit, RunStore
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.options import Options
     from batonflow.workflow_core.run import Run
 
-__all__ = ["Drive"]
+__all__ = ["RunLease"]
 
 
 SNAPSHOT_EVERY = 1000
@@ -40,31 +40,31 @@ class Connection(Protocol):
     store: RunStore
     loop: asyncio.AbstractEventLoop
 
-    def add(self, drive: "Drive") -> None: ...
+    def add(self, lease: "RunLease") -> None: ...
 
-    def remove(self, drive: "Drive") -> None: ...
+    def remove(self, lease: "RunLease") -> None: ...
 
-    def dirty(self, drive: "Drive") -> None: ...
+    def dirty(self, lease: "RunLease") -> None: ...
 
-    def park(self, drive: "Drive") -> None: ...
+    def park(self, lease: "RunLease") -> None: ...
 
-    def note_left(self, drive: "Drive") -> None: ...
+    def note_left(self, lease: "RunLease") -> None: ...
 
     def asleep(self, run: Any, wake_at: float | None) -> None: ...
 
 
-class Drive:
-    """The journal of one run that this process drives.
+class RunLease:
+    """One run that this process drives, and its commits.
 
     Args:
-        desk: Takes its commits to the store.
+        connection: Writes its commits to the store.
         run: The run at the root of a tree.
         options: Of its workflow.
         closed: Called when this process drives it no longer.
     """
 
-    def __init__(self, desk: Connection, run: "Run", options: "Options", closed: Callable[[], None]) -> None:
-        self.desk = desk
+    def __init__(self, connection: Connection, run: "Run", options: "Options", closed: Callable[[], None]) -> None:
+        self.connection = connection
         self.run = run
         self._closed = closed
         # Makes the records that are committed here.
@@ -99,7 +99,7 @@ class Drive:
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._release: asyncio.TimerHandle | None = None
         # Records that are not committed yet, with the futures that wait for them.
-        self._held: list[tuple[Segment, asyncio.Future[None]]] = []
+        self._held: list[tuple[AttemptRecord, asyncio.Future[None]]] = []
 
     def attach(self, epoch: int, seq: int, stream_seq: int, snapshot_at: int = 0) -> None:
         """The run belongs to this process now, with so many commits already there.
@@ -115,7 +115,7 @@ class Drive:
         self._stream_reserved = stream_seq
         self._snapshot_at = snapshot_at
         self._attached = True
-        self.desk.add(self)
+        self.connection.add(self)
         log = self.run.stream
         log.reserved, log.mark, log.on_mark = stream_seq, stream_seq - _STREAM_AHEAD, self._reserve
         if log.seq >= log.mark:
@@ -125,16 +125,16 @@ class Drive:
         """Reserve further numbers of streamed events: readers get only numbers that the store knows."""
         self.run.stream.mark = NEVER
         if not self.lost:
-            self.desk.dirty(self)
+            self.connection.dirty(self)
 
     def collected(self) -> list[bytes]:
         """The commits that a run is created with."""
         bodies, self._bodies = self._bodies, []
         return bodies
 
-    # --- the journal --------------------------------------------------------------------------------------------------
+    # --- commits ------------------------------------------------------------------------------------------------------
 
-    def commit(self, group: Sequence[Segment]) -> None:
+    def commit(self, group: Sequence[AttemptRecord]) -> None:
         """Take records that belong together."""
         if self.lost:
             return
@@ -160,9 +160,9 @@ class Drive:
         if self._held:
             self._held = [(held, waiting) for held, waiting in self._held if not _let_go(held, waiting)]
         if self._attached:
-            self.desk.dirty(self)
+            self.connection.dirty(self)
 
-    def _note_end(self, segment: Segment) -> None:
+    def _note_end(self, segment: AttemptRecord) -> None:
         event = segment.consumed
         error = self.run.ending.error
         cancelled = isinstance(event, WorkflowCancelledEvent)
@@ -194,7 +194,7 @@ class Drive:
                 self.trace = self.trace or self._said_trace  # once more, as loading begins behind the snapshot
         return RunCommit(
             run_id=self.run_id,
-            owner=self.desk.store.owner,
+            owner=self.connection.store.owner,
             epoch=self.epoch,
             expected_seq=self.made - len(bodies),
             commits=bodies,
@@ -204,7 +204,7 @@ class Drive:
             result=self._result,
             stream_seq=self._stream_reserved,
             snapshot=snapshot,
-            ttl=self.desk.store.lease_seconds,
+            ttl=self.connection.store.lease_seconds,
         )
 
     def _snapshot(self) -> bytes | None:
@@ -231,7 +231,7 @@ class Drive:
     def idle(self) -> None:
         """The run only waits: after a while it may leave memory."""
         if self._idle_release is not None and self._release is None and not self.lost:
-            self._release = self.desk.loop.call_later(self._idle_release, self._leave_memory)
+            self._release = self.connection.loop.call_later(self._idle_release, self._leave_memory)
 
     def busy(self) -> None:
         """Something goes on again."""
@@ -242,7 +242,7 @@ class Drive:
     def _leave_memory(self) -> None:
         self._release = None
         if self.run.begin_release():
-            self.desk.park(self)
+            self.connection.park(self)
 
     async def park(self) -> None:
         """Give the run back to the store, unless something came for it."""
@@ -250,16 +250,18 @@ class Drive:
         wake_at = run.next_due()
         try:
             await self.settled()
-            parked = await self.desk.store.park(self.run_id, self.desk.store.owner, self.epoch, self.made, wake_at)
+            parked = await self.connection.store.park(
+                self.run_id, self.connection.store.owner, self.epoch, self.made, wake_at
+            )
         except StoreError as error:
             run.ending.warn(f"it could not leave memory: {error}")
             parked = False
         self.parking = None
 
         def left() -> None:
-            self.desk.note_left(self)
+            self.connection.note_left(self)
             self._leave()  # its id still means this run
-            self.desk.asleep(run, wake_at)
+            self.connection.asleep(run, wake_at)
 
         run.end_release(left if parked else None, goes_on=not self.lost)
 
@@ -277,11 +279,11 @@ class Drive:
         else:
             self._waiting.append((self.made, callback))
 
-    async def has(self, segment: Segment) -> None:
-        """Wait until a segment is written.
+    async def has(self, segment: AttemptRecord) -> None:
+        """Wait until a record is written.
 
-        One that rests on what a step has done which is still at work is written with that; it is not waited for longer
-        than some seconds, as that step may itself wait for this one.
+        A record that builds upon the work of an unfinished step is written together with it. That is awaited for some
+        seconds only, as the other step may itself wait for this one.
 
         Raises:
             RunLostError: The run belongs to another process.
@@ -358,10 +360,10 @@ class Drive:
 
     def _leave(self) -> None:
         self.busy()
-        self.desk.remove(self)
+        self.connection.remove(self)
 
 
-def _let_go(segment: Segment, waiting: "asyncio.Future[None]") -> bool:
+def _let_go(segment: AttemptRecord, waiting: "asyncio.Future[None]") -> bool:
     if segment.committed and not waiting.done():
         waiting.set_result(None)
     return segment.committed

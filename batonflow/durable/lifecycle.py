@@ -9,8 +9,8 @@ from batonflow.clock import current_source
 from batonflow.durable.attempt_record import as_json
 from batonflow.durable.cancels import check_appended
 from batonflow.durable.codec import Codec
-from batonflow.durable.connection import desk_of
-from batonflow.durable.lease import Drive
+from batonflow.durable.connection import connection_of
+from batonflow.durable.lease import RunLease
 from batonflow.durable.live_runs import forget, known_run, runs_of
 from batonflow.durable.opening import Opening
 from batonflow.durable.store_protocol import Claimed, RunStore
@@ -83,24 +83,24 @@ async def give_up(run: Run) -> None:
                 await held.settled()
             else:
                 break
-    drive = _lease_of(run)
+    lease = _lease_of(run)
     if run.ending.done:
         return
-    if drive is None:  # it left memory, perhaps just now
-        desk_of(store).forget(run)
+    if lease is None:  # it left memory, perhaps just now
+        connection_of(store).forget(run)
         forget(store, run)
         run.ending.interrupted()
     else:
         run.ending.interrupted()
         with suppress(StoreError):
-            await store.release(drive.run_id, store.owner, drive.epoch)
+            await store.release(lease.run_id, store.owner, lease.epoch)
 
 
 def wake_sleeper(run: Run) -> None:
     """Wake a run that left memory, as an event came for it."""
     store: RunStore | None = run.workflow.__batonflow__.store
     if store is not None:
-        desk_of(store).wake(run)
+        connection_of(store).wake(run)
 
 
 def resume_sleeper(run: Run) -> None:
@@ -166,10 +166,10 @@ def forget_sleepers(store: RunStore, workflow: AnyWorkflow) -> int:
     """Let go of runs that left memory and have no handlers; return their number."""
     asleep = [run for run in runs_of(store, workflow) if run.is_asleep and not run.ending.handlers]
     for run in asleep:
-        desk_of(store).forget(run)
+        connection_of(store).forget(run)
         forget(store, run)
     return len(asleep)
 
 
-def _lease_of(run: Run) -> Drive | None:
-    return cast("Drive | None", run.drive)
+def _lease_of(run: Run) -> RunLease | None:
+    return cast("RunLease | None", run.drive)

@@ -7,13 +7,13 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
-from batonflow.durable.at_rest import folded, repeat_questions, restore, run_of
+from batonflow.durable.at_rest import recorded_run, repeat_questions, restore, run_of
 from batonflow.durable.cancels import end_cancelled
 from batonflow.durable.codec import Codec
-from batonflow.durable.connection import Desk, desk_of
+from batonflow.durable.connection import StoreConnection, connection_of
 from batonflow.durable.digests import digest_of, digest_of_start
 from batonflow.durable.gaps import last_reset, note_reset
-from batonflow.durable.lease import STREAM_BLOCK, Drive
+from batonflow.durable.lease import STREAM_BLOCK, RunLease
 from batonflow.durable.live_runs import DIGESTS, LIVE, belongs_to, forget, other_input
 from batonflow.durable.recorder import Recorder
 from batonflow.durable.state_edits import edited_state
@@ -52,14 +52,14 @@ class Opening:
         self._store = store
         self._run = run
         self._codec = Codec(workflow.__batonflow__.serializer)
-        self._desk: Desk = desk_of(store)
+        self._connection: StoreConnection = connection_of(store)
         self._event: Event | None = None
         self._claimed: Claimed | Created | None = None
         self._is_new = False
         self._digest = ""
         self._causes: Any = ()
         self._first = b""
-        self._drive: Drive | None = None
+        self._lease: RunLease | None = None
         run.early = []
         LIVE.setdefault(store, {})[run.state.run_id] = run
 
@@ -79,9 +79,9 @@ class Opening:
 
     async def _let_go(self) -> None:
         """Release the claim; a fork that could not begin is deleted."""
-        if self._drive is not None:
-            self._drive.lost = True
-            self._drive.close()
+        if self._lease is not None:
+            self._lease.lost = True
+            self._lease.close()
         if self._claimed is None:
             return
         store, run_id = self._store, self._run.state.run_id
@@ -99,21 +99,21 @@ class Opening:
         self._forget()
         self._options.runtime.discard(self._run)
 
-    def _record_from(self, number: int) -> tuple[Drive, Recorder]:
+    def _record_from(self, number: int) -> tuple[RunLease, Recorder]:
         """Record the run from now on."""
-        drive = self._drive = Drive(self._desk, self._run, self._options, self._forget)
-        recorder = drive.recorder = self._recorder(drive, number)
-        self._run.record_with(drive, recorder)
+        lease = self._lease = RunLease(self._connection, self._run, self._options, self._forget)
+        recorder = lease.recorder = self._recorder(lease, number)
+        self._run.record_with(lease, recorder)
         recorder.watch_attributes(self._workflow)
-        return drive, recorder
+        return lease, recorder
 
-    def _recorder(self, drive: Drive, number: int) -> Recorder:
-        return Recorder(drive, self._codec, first=number, keep_streamed=self._options.store_streamed)
+    def _recorder(self, lease: RunLease, number: int) -> Recorder:
+        return Recorder(lease, self._codec, first=number, keep_streamed=self._options.store_streamed)
 
     def prepare(self, event: Event | None) -> None:
         """Make the first record."""
         run = self._run
-        drive, recorder = self._record_from(1)
+        lease, recorder = self._record_from(1)
         if event is None:
             # A snapshot that was made without a store: its parts get names, so that records can refer to them.
             _name_parts(run.state)
@@ -126,7 +126,7 @@ class Opening:
             self._causes = recorder.started(event, None, (), {"served": True} if run.state.served else None, staged)
             self._digest = digest_of_start(self._codec, event)
         DIGESTS[run] = self._digest
-        [self._first] = drive.collected()
+        [self._first] = lease.collected()
 
     # --- outcomes -----------------------------------------------------------------------------------------------------
 
@@ -151,8 +151,8 @@ class Opening:
             await self.carry_on()
             return
         self._claimed = found
-        assert self._drive is not None
-        self._drive.attach(found.epoch, 1, STREAM_BLOCK)
+        assert self._lease is not None
+        self._lease.attach(found.epoch, 1, STREAM_BLOCK)
         self._run.open(self._event, self._causes)
 
     async def carry_on(self) -> None:
@@ -196,14 +196,14 @@ class Opening:
         """Return the commits of a fork. The list is empty for a run that is not a fork."""
         workflow = self._workflow
         loaded = await self._store.load(source, at)
-        fold = None if loaded is None else folded(workflow, loaded)
-        if fold is None or fold.root.ended is not None:
+        recorded = None if loaded is None else recorded_run(workflow, loaded)
+        if recorded is None or recorded.root.ended is not None:
             return []
-        restored = run_of(workflow, self._run.state.run_id, fold)
-        drive = Drive(self._desk, restored, self._options, lambda: None)
-        recorder = self._recorder(drive, fold.last_record + 1)
+        restored = run_of(workflow, self._run.state.run_id, recorded)
+        lease = RunLease(self._connection, restored, self._options, lambda: None)
+        recorder = self._recorder(lease, recorded.last_record + 1)
         recorder.edited(edited_state(restored.cell.state, state)[1], **({"served": True} if by_client else {}))
-        return drive.collected()
+        return lease.collected()
 
     async def take_up(self, claimed: Claimed) -> None:
         """Restore a run that was claimed, and let it go on."""
@@ -213,46 +213,46 @@ class Opening:
         if loaded is None:
             raise StoreError(f"Run {claimed.run_id!r} was deleted while it was taken up")
         try:
-            fold = folded(self._workflow, loaded)
-            if fold.root.ended is None:
-                restore(run, fold)
+            recorded = recorded_run(self._workflow, loaded)
+            if recorded.root.ended is None:
+                restore(run, recorded)
         except StoreError:  # above all, the code does not fit
             if not await end_cancelled(self._store, claimed, loaded, self._codec):
                 raise
             if (info := await self._store.info(claimed.run_id)) is not None:
                 await self._give_result(info)
             return
-        if fold.root.ended is not None:
+        if recorded.root.ended is not None:
             source, at = loaded.info.forked_from or (claimed.run_id, claimed.seq)
             raise StoreError(f"Run {source!r} is over at commit {at}: fork at an earlier one")
-        drive, _ = self._record_from(fold.last_record + 1)
+        lease, _ = self._record_from(recorded.last_record + 1)
         snapshot_at = loaded.snapshot[0] if loaded.snapshot is not None else 0
         known_to = run.stream.go_on_at(claimed.stream_seq)
-        drive.attach(claimed.epoch, claimed.seq, claimed.stream_seq, snapshot_at)
-        drive.earlier_trace = trace_in(loaded.commits)
-        if claimed.abandoned and drive.earlier_trace is not None:
-            drive.earlier_trace = {**drive.earlier_trace, ABANDONED: loaded.commits[-1].at}
-        if not self._desk.has_left(claimed):  # else no other process had it meanwhile, and the stream is complete
-            lost_after = max(fold.last_streamed, last_reset(loaded.commits)) if known_to is None else known_to
-            drive.reset = note_reset(run, lost_after + 1)
+        lease.attach(claimed.epoch, claimed.seq, claimed.stream_seq, snapshot_at)
+        lease.earlier_trace = trace_in(loaded.commits)
+        if claimed.abandoned and lease.earlier_trace is not None:
+            lease.earlier_trace = {**lease.earlier_trace, ABANDONED: loaded.commits[-1].at}
+        if not self._connection.has_left(claimed):  # else no other process had it meanwhile, and the stream is complete
+            lost_after = max(recorded.last_streamed, last_reset(loaded.commits)) if known_to is None else known_to
+            lease.reset = note_reset(run, lost_after + 1)
         if known_to is None:
             repeat_questions(run, loaded, {item.key for item in loaded.inbox})
         DIGESTS[run] = loaded.info.digest
         run.open(None, (), then=self._event)
         for item in loaded.inbox:
-            self._desk.deliver(drive, item)
+            self._connection.deliver(lease, item)
 
     async def _give_result(self, info: RunInfo) -> None:
         """Give the recorded result and state of a run that is over."""
         try:
             loaded = await self._store.load(info.run_id)
             if loaded is not None:
-                restore(self._run, folded(self._workflow, loaded))
+                restore(self._run, recorded_run(self._workflow, loaded))
         except (ReplayIncompatible, StoreError) as error:
             self._run.ending.warn(f"its result is known, and its state cannot be had: {error}")
         record = read_json(info.result or b"null")
         self._forget()
-        self._drive = None  # nothing that was prepared for a new run is written
+        self._lease = None  # nothing that was prepared for a new run is written
         self._run.take_result(self._codec.read(record["event"]), record.get("seq", 0))
 
 

@@ -1,9 +1,9 @@
-"""Folding records: the unfinished work of a run, found without running the code of its steps.
+"""The state of a run as its records leave it: its unfinished work, found without running the code of its steps.
 
-What a record says is that a delivery did something; what is still to be done are the deliveries that no record has
-ended. Every event is named by the record that made it and its number there (its *origin*), and every delivery by the
-origins of the events in it. So the fold does not depend on the order in which things happened to be delivered, only on
-the order of commits: an event is pending for each step that takes it until a record says that it was consumed.
+A record says that a delivery did something; the work that is left is the deliveries that no record has ended. Every
+event is named by the record that made it and its number there (its *origin*), and every delivery by the origins of the
+events in it. So the result depends on the order of commits only, not on the order of deliveries: an event is pending
+for each step that takes it until a record says that it was consumed.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec, StepTable
 
-__all__ = ["Delivery", "Fold", "FoldedStream", "Numbers", "Occurrence", "Place"]
+__all__ = ["Delivery", "Numbers", "Occurrence", "RecordedRun", "RecordedStream", "RecordedWorkflow"]
 
 Occurrence = tuple[Origin, Any]
 """An event as data, with its origin."""
@@ -91,7 +91,7 @@ class Delivery:
 
 
 @dataclass(slots=True)
-class FoldedStream:
+class RecordedStream:
     """A list fan-out that is open."""
 
     producer: str
@@ -101,7 +101,7 @@ class FoldedStream:
     released: set[str] = field(default_factory=set[str])
 
 
-class Place:
+class RecordedWorkflow:
     """The recorded state of one workflow of the tree.
 
     Args:
@@ -124,7 +124,7 @@ class Place:
         self.joins: dict[str, dict[int, list[list[Occurrence]]]] = {}
         # Step -> buffer of collect_events -> its events, by the name of the collect.
         self.buffers: dict[str, dict[str, dict[Any, Any]]] = {}
-        self.streams: dict[int, FoldedStream] = {}
+        self.streams: dict[int, RecordedStream] = {}
         # Events that no step took; waits or other workflows may have taken them.
         self.loose: dict[Origin, tuple[Any, str | None, dict[str, int] | None]] = {}
         self.base: dict[str, Any] = {}
@@ -195,7 +195,7 @@ class Place:
     # --- deliveries ---------------------------------------------------------------------------------------------------
 
     def delivery(self, record: dict[str, Any]) -> Delivery:
-        """The delivery that a segment belongs to.
+        """Return the delivery that a record belongs to.
 
         Raises:
             ReplayIncompatible: The step does not exist any more, or would not have had this delivery.
@@ -237,7 +237,7 @@ class Place:
             "upcasters=...)"
         )
 
-    def release(self, number: int, stream: FoldedStream, spec: StepSpec, origins: list[Origin]) -> Delivery:
+    def release(self, number: int, stream: RecordedStream, spec: StepSpec, origins: list[Origin]) -> Delivery:
         """Return the delivery of the collected events of a stream to a step."""
         stream.released.add(spec.name)
         members = dict(stream.collected.pop(spec.name, ()))
@@ -295,7 +295,7 @@ def _take(queues: list[list[Occurrence]], origin: Origin) -> Occurrence | None:
     return None
 
 
-class Fold:
+class RecordedRun:
     """The records of a run, summed up.
 
     Args:
@@ -304,7 +304,7 @@ class Fold:
 
     def __init__(self, workflow: AnyWorkflow) -> None:
         self.workflow = workflow
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, RecordedWorkflow] = {}
         # Child runs of workflows that are attached during the run: the calling step begins them anew.
         self.unknown: set[str] = set()
         self.questions: list[dict[str, Any]] = []
@@ -317,7 +317,7 @@ class Fold:
         self.served = False
 
     @property
-    def root(self) -> Place:
+    def root(self) -> RecordedWorkflow:
         """The run itself."""
         return self.places[""]
 
@@ -339,7 +339,7 @@ class Fold:
             except (KeyError, IndexError, TypeError) as error:
                 raise StoreError(f"Record {record.get('id')} of the run cannot be used: {error!r}") from error
 
-    def _place(self, record: dict[str, Any]) -> Place:
+    def _place(self, record: dict[str, Any]) -> RecordedWorkflow:
         return self.places[record["path"]]
 
     def _used_elsewhere(self, record: dict[str, Any]) -> None:
@@ -363,7 +363,7 @@ class Fold:
                 self.unknown.add(path)
                 return
             workflow = found
-        place = self.places[path] = Place(path, workflow, child)
+        place = self.places[path] = RecordedWorkflow(path, workflow, child)
         for name, value in record.get("state", ()):
             place.write(name, value)
         place.sent((record["id"], 0), record["event"], None, record.get("target"))
@@ -397,7 +397,7 @@ class Fold:
             delivery.answers[record["key"]] = record.get("event")
         self._close_question(place, record["item"])
 
-    def _close_question(self, place: Place, delivery: int) -> None:
+    def _close_question(self, place: RecordedWorkflow, delivery: int) -> None:
         """The oldest question that a delivery streamed for a wait of its own is answered."""
         for question in self.questions:
             if question["cause"] == delivery and question["path"] == place.path:
@@ -424,7 +424,7 @@ class Fold:
         for known in [known for known in self.places if known == path or known.startswith(f"{path}/")]:
             del self.places[known]
 
-    def _forget_calls(self, place: Place, delivery: Delivery) -> None:
+    def _forget_calls(self, place: RecordedWorkflow, delivery: Delivery) -> None:
         """End an attempt and its called child runs."""
         for path, inner in list(self.places.items()):
             child = inner.child
@@ -433,7 +433,7 @@ class Fold:
             if child["call"][0] == delivery.id:
                 self._forget(path)
 
-    # --- segments -----------------------------------------------------------------------------------------------------
+    # --- records of attempts ------------------------------------------------------------------------------------------
 
     def _segment(self, record: dict[str, Any]) -> None:
         place = self._place(record)
@@ -464,7 +464,7 @@ class Fold:
         getattr(self, f"_{kind}")(place, delivery, record, *rest)
 
     def _collect(
-        self, place: Place, delivery: Delivery, number: Any, buffer: str, event: Any, found: list[Any] | None
+        self, place: RecordedWorkflow, delivery: Delivery, number: Any, buffer: str, event: Any, found: list[Any] | None
     ) -> None:
         held = place.buffers.setdefault(delivery.step, {}).setdefault(buffer, {})
         if event is not None:
@@ -476,7 +476,7 @@ class Fold:
 
     def _returned(
         self,
-        place: Place,
+        place: RecordedWorkflow,
         delivery: Delivery,
         record: dict[str, Any],
         events: list[Any] | None = None,
@@ -491,7 +491,7 @@ class Fold:
                 return
         stream = delivery.stream
         if listed:
-            place.streams[number] = FoldedStream(delivery.step, delivery.stream, delivery.recoveries)
+            place.streams[number] = RecordedStream(delivery.step, delivery.stream, delivery.recoveries)
             stream = number
         places = [seq for seq, _ in record.get("published", ())]
         places.reverse()
@@ -500,7 +500,7 @@ class Fold:
             if _asks(place, event):
                 self._ask(place, delivery, event, places.pop())
 
-    def _ask(self, place: Place, delivery: Delivery, event: Any, seq: int) -> None:
+    def _ask(self, place: RecordedWorkflow, delivery: Delivery, event: Any, seq: int) -> None:
         """A question to a person stands open; its place in the stream gives it its number, as in ``Questions``."""
         if seq + 1 in self.answered:
             self.answered.discard(seq + 1)
@@ -508,28 +508,34 @@ class Fold:
         text = place.codec.text(event)
         self.questions.append({"event": text, "path": place.path, "cause": delivery.id, "number": seq + 1})
 
-    def _waiting(self, place: Place, delivery: Delivery, record: dict[str, Any], waiter: dict[str, Any]) -> None:  # noqa: ARG002
+    def _waiting(
+        self,
+        place: RecordedWorkflow,  # noqa: ARG002
+        delivery: Delivery,
+        record: dict[str, Any],  # noqa: ARG002
+        waiter: dict[str, Any],
+    ) -> None:
         delivery.waits[waiter["key"]] = waiter
 
-    def _once(self, place: Place, delivery: Delivery, record: dict[str, Any], result: list[Any]) -> None:  # noqa: ARG002
+    def _once(self, place: RecordedWorkflow, delivery: Delivery, record: dict[str, Any], result: list[Any]) -> None:  # noqa: ARG002
         key, value = result
         delivery.once[key] = value
         delivery.calls.pop(key, None)
         delivery.intents.pop(key, None)
 
-    def _intent(self, place: Place, delivery: Delivery, record: dict[str, Any], intent: list[Any]) -> None:  # noqa: ARG002
+    def _intent(self, place: RecordedWorkflow, delivery: Delivery, record: dict[str, Any], intent: list[Any]) -> None:  # noqa: ARG002
         key, about = intent
         delivery.intents[key] = about
 
-    def _cancelled(self, place: Place, delivery: Delivery, record: dict[str, Any]) -> None:
+    def _cancelled(self, place: RecordedWorkflow, delivery: Delivery, record: dict[str, Any]) -> None:
         """The end of the run follows at once; a branch that leaves it out begins the delivery again."""
 
-    def _raised(self, place: Place, delivery: Delivery, record: dict[str, Any], key: str) -> None:  # noqa: ARG002
+    def _raised(self, place: RecordedWorkflow, delivery: Delivery, record: dict[str, Any], key: str) -> None:  # noqa: ARG002
         delivery.intents.pop(key, None)
 
     def _failed(
         self,
-        place: Place,
+        place: RecordedWorkflow,
         delivery: Delivery,
         record: dict[str, Any],
         error: dict[str, Any],
@@ -562,7 +568,7 @@ class Fold:
             )
 
 
-def _asks(place: Place, event: Any) -> bool:
+def _asks(place: RecordedWorkflow, event: Any) -> bool:
     return issubclass(place.event_class(event), InputRequiredEvent)
 
 
@@ -571,11 +577,11 @@ def _key(data: Any) -> tuple[int, Any]:
 
 
 _APPLY: dict[str, Any] = {
-    "started": Fold._started,  # pyright: ignore[reportPrivateUsage]
-    "input": Fold._input,  # pyright: ignore[reportPrivateUsage]
-    "segment": Fold._segment,  # pyright: ignore[reportPrivateUsage]
-    "answered": Fold._answered,  # pyright: ignore[reportPrivateUsage]
-    "dropped": Fold._dropped,  # pyright: ignore[reportPrivateUsage]
-    "edited": Fold._edited,  # pyright: ignore[reportPrivateUsage]
-    "ended": Fold._ended,  # pyright: ignore[reportPrivateUsage]
+    "started": RecordedRun._started,  # pyright: ignore[reportPrivateUsage]
+    "input": RecordedRun._input,  # pyright: ignore[reportPrivateUsage]
+    "segment": RecordedRun._segment,  # pyright: ignore[reportPrivateUsage]
+    "answered": RecordedRun._answered,  # pyright: ignore[reportPrivateUsage]
+    "dropped": RecordedRun._dropped,  # pyright: ignore[reportPrivateUsage]
+    "edited": RecordedRun._edited,  # pyright: ignore[reportPrivateUsage]
+    "ended": RecordedRun._ended,  # pyright: ignore[reportPrivateUsage]
 }

@@ -1,17 +1,18 @@
-"""The recorder of a run: it hands records to the journal, never before the records that they build upon.
+"""The recorder of a run: it hands records to the lease of the run, never before the records that they build upon.
 
-A run without a journal has no recorder; the price is then one truth test at each place that would tell it something.
+A run without a store has no recorder; it costs one truth test at each place that would record something.
 """
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import count
-from operator import is_, itemgetter
+from operator import is_
 from typing import Any, Protocol, cast
 
 from batonflow.clock import current_source
 from batonflow.durable.attempt_record import (
-    Segment,
+    AttemptRecord,
+    amends,
     check_name,
     lowest_place,
     read_again,
@@ -24,7 +25,7 @@ from batonflow.instrumentation.redaction import redacted
 from batonflow.user_warnings import warn_user
 from batonflow.values.exceptions import dump_exception, traceback_of
 from batonflow.values.names import qualified_name
-from batonflow.values.serializers import BaseSerializer, read_json
+from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core.answer_fields import answer_fields
 from batonflow.workflow_core.context.state_store import IMMUTABLE, StateCell
 from batonflow.workflow_core.engine.state import CAME_IN, Causes, Waiter, WorkItem, origins_of
@@ -33,13 +34,13 @@ from batonflow.workflow_core.events import Event, WorkflowFailedEvent
 from batonflow.workflow_core.routing import StepSpec
 from batonflow.workflow_core.state_data import DELETED, KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
 
-__all__ = ["Journal", "Recorder"]
+__all__ = ["RecordSink", "Recorder"]
 
 
-class Journal(Protocol):
+class RecordSink(Protocol):
     """The destination of records. Called on the loop of the run, so it must not block."""
 
-    def commit(self, group: Sequence[Segment]) -> None:
+    def commit(self, group: Sequence[AttemptRecord]) -> None:
         """Take records that belong together: all become durable, or no record does."""
         ...
 
@@ -53,18 +54,18 @@ class _Shared:
         self.numbers: Iterator[int] = count(first)
         self.writes: Iterator[int] = count(1)
         # An ordered set, as Python's own has an order that cannot be repeated; with the deliveries.
-        self.open: dict[Segment, WorkItem] = {}
+        self.open: dict[AttemptRecord, WorkItem] = {}
 
 
-def _open_record(item: WorkItem) -> Segment | None:
-    return cast("Segment | None", item.segment)
+def _open_record(item: WorkItem) -> AttemptRecord | None:
+    return cast("AttemptRecord | None", item.segment)
 
 
 class Recorder:
     """Turns the work of a run into records.
 
     Args:
-        journal: Takes the records.
+        sink: Takes the records.
         codec: Writes events and values.
         path: Which workflow of the tree this is.
         first: The number of the first record; those of earlier owners come before it.
@@ -72,16 +73,16 @@ class Recorder:
     """
 
     def __init__(
-        self, journal: Journal, codec: Codec, path: str = "", first: int = 1, *, keep_streamed: bool = True
+        self, sink: RecordSink, codec: Codec, path: str = "", first: int = 1, *, keep_streamed: bool = True
     ) -> None:
-        self._journal = journal
+        self._sink = sink
         self._codec = codec
         self._path = path
         self._keeps_streamed = keep_streamed
         self._shared = _Shared(first)
         self._now = current_source().now
         self._start: Causes = ()
-        self._writers: dict[str, Segment] = {}
+        self._writers: dict[str, AttemptRecord] = {}
         self._values = StateValues(codec)
         # The workflow's attributes, now and as they were.
         self._attributes: dict[str, Any] = {}
@@ -89,7 +90,7 @@ class Recorder:
 
     def for_child(self, path: str, serializer: BaseSerializer) -> "Recorder":
         """The recorder of a workflow inside this one."""
-        child = Recorder(self._journal, Codec(serializer), path, keep_streamed=self._keeps_streamed)
+        child = Recorder(self._sink, Codec(serializer), path, keep_streamed=self._keeps_streamed)
         child._shared = self._shared
         return child
 
@@ -186,7 +187,7 @@ class Recorder:
         if answer is not None:
             data["event"] = self._codec.event(answer)
         opened = waiter.opened
-        segment = self._put("answered", causes, data, () if opened is None else (cast("Segment", opened),))
+        segment = self._put("answered", causes, data, () if opened is None else (cast("AttemptRecord", opened),))
         if item.segment is not None:
             item.segment.follows((segment,))
 
@@ -213,7 +214,7 @@ class Recorder:
             self._writers.update(dict.fromkeys(keys, segment))
 
     def ended(self, event: Event, seq: int) -> None:
-        """The run is over; its last record comes after that of the segment which brought the end about.
+        """The run is over; its last record comes after the record that brought the end about.
 
         Args:
             event: The event that ends it.
@@ -231,11 +232,11 @@ class Recorder:
         kind: str,
         causes: Causes,
         data: dict[str, Any],
-        after: Sequence[Segment] = (),
+        after: Sequence[AttemptRecord] = (),
         event: Event | None = None,
-    ) -> Segment:
+    ) -> AttemptRecord:
         """Make a record that is complete at once; it is committed after the records that it builds upon."""
-        segment = Segment(next(self._shared.numbers), kind, self._path, "", consumed=event, causes=causes)
+        segment = AttemptRecord(next(self._shared.numbers), kind, self._path, "", consumed=event, causes=causes)
         segment.follows(after)
         segment.data = {"kind": kind, "id": segment.id, "path": self._path, **data}
         segment.written_at = [next(self._shared.writes) for _ in data.get("writes", ())]
@@ -245,14 +246,14 @@ class Recorder:
         self._finish(segment)
         return segment
 
-    # --- segments -----------------------------------------------------------------------------------------------------
+    # --- attempts -----------------------------------------------------------------------------------------------------
 
     def open(self, item: WorkItem, consumed: Event | None) -> None:
         """An attempt begins, or goes on after a suspension."""
         attempt = item.failures.count if item.failures is not None else 0
         causes = item.causes if consumed is not None else ()
         shared = self._shared
-        segment = Segment(
+        segment = AttemptRecord(
             next(shared.numbers), "segment", self._path, item.spec.name, item.id, attempt, consumed, causes, self._now()
         )
         if item.after is not None:
@@ -300,8 +301,10 @@ class Recorder:
         handed = segment.handed if segment is not None else None
         return set(self._values.changed(handed)) if handed else set()
 
-    def suspend(self, item: WorkItem, kind: str, value: Any, changed_before: Collection[str] = ()) -> Segment | None:
-        """A segment ends with a wait, an intent or the outcome of ``ctx.once``, and another begins.
+    def suspend(
+        self, item: WorkItem, kind: str, value: Any, changed_before: Collection[str] = ()
+    ) -> AttemptRecord | None:
+        """End a record with a wait, an intent or the outcome of ``ctx.once``, and begin the next one.
 
         Args:
             item: The delivery.
@@ -311,7 +314,7 @@ class Recorder:
                 itself. Others that were changed in place since were changed by the call, which is not made again.
 
         Returns:
-            The one that ended.
+            The record that ended.
 
         Raises:
             StoreError: Something cannot be written.
@@ -355,7 +358,7 @@ class Recorder:
         }
 
     def close(self, item: WorkItem, verdict: dict[str, Any] | None = None) -> None:
-        """The segment of an attempt is complete; it is committed at once unless it has to wait for another.
+        """Close the record of an attempt; it is committed at once unless it has to wait for another.
 
         Args:
             item: The delivery.
@@ -373,15 +376,15 @@ class Recorder:
         self._finish(segment)
 
     def abandon(self, item: WorkItem) -> None:
-        """An attempt was cancelled: nothing of its last segment is kept."""
+        """Keep nothing of the last record of an attempt, which was cancelled."""
         segment = _open_record(item)
         if segment is not None:
             self._shared.open.pop(segment, None)
 
     def cut(self) -> None:
-        """Close the open records, as the steps are over: other records may build upon cancelled attempts.
+        """Close the open records at the end of the run.
 
-        So does what others returned on which nobody acts any more.
+        Other records may build upon cancelled attempts, and upon results that had no effect any more.
         """
         for segment, item in list(self._shared.open.items()):
             if segment.path == self._path:
@@ -393,13 +396,13 @@ class Recorder:
         """The highest number used so far."""
         return next(self._shared.numbers)
 
-    def _finish(self, segment: Segment) -> None:
+    def _finish(self, segment: AttemptRecord) -> None:
         segment.number = next(self._shared.numbers)
         segment.closed = True
         self._settle(segment)
 
-    def _make(self, segment: Segment, item: WorkItem, outcome: list[Any], *, strict: bool = True) -> None:
-        """Turn all of a segment into data."""
+    def _make(self, segment: AttemptRecord, item: WorkItem, outcome: list[Any], *, strict: bool = True) -> None:
+        """Turn all of a record into data."""
         data: dict[str, Any] = {
             "kind": "segment", "id": segment.id, "path": self._path, "step": segment.step, "item": segment.item,
             "began": segment.began,
@@ -486,12 +489,12 @@ class Recorder:
         if type(value) not in IMMUTABLE:
             self._hand_out(segment, key, value)
 
-    def _follow_writer(self, segment: Segment, key: str) -> None:
+    def _follow_writer(self, segment: AttemptRecord, key: str) -> None:
         writer = self._writers.get(key)
         if writer is not None:
             segment.follows((writer,))
 
-    def _hand_out(self, segment: Segment, key: str, value: Any) -> None:
+    def _hand_out(self, segment: AttemptRecord, key: str, value: Any) -> None:
         self._values.note(key, value)
         if segment.handed is None:
             segment.handed = set()
@@ -512,7 +515,7 @@ class Recorder:
         segment.writes.append((numbers.named(numbers.writes), path, value))
         segment.written_at.append(next(self._shared.writes))
 
-    def _note_changes(self, segment: Segment, but: Collection[str] = ()) -> None:
+    def _note_changes(self, segment: AttemptRecord, but: Collection[str] = ()) -> None:
         """Values that a step was given and changed in place are written as if it had set them, ``but`` some."""
         written = {key for key, _ in whole_writes(segment.writes)}
         for key, value in self._values.note_changes(sorted((segment.handed or set()) - written.union(but))):
@@ -521,7 +524,7 @@ class Recorder:
             segment.writes.append((0, key, value))
             segment.written_at.append(next(self._shared.writes))
 
-    def _write_later(self, segment: Segment) -> None:
+    def _write_later(self, segment: AttemptRecord) -> None:
         """Write values as they are at the end of the step, behind writes of other steps meanwhile."""
         for key, place in whole_writes(segment.writes):
             value = segment.writes[place][2]
@@ -531,7 +534,7 @@ class Recorder:
                 self._writers[key] = segment
                 segment.written_at[place] = next(self._shared.writes)
 
-    def _note_written(self, segment: Segment, written: list[tuple[Any, str, Any]]) -> None:
+    def _note_written(self, segment: AttemptRecord, written: list[tuple[Any, str, Any]]) -> None:
         for key, place in whole_writes(written):
             data = written[place][2]
             if data is not MISSING and self._writers.get(key) is segment:
@@ -552,13 +555,13 @@ class Recorder:
         """Return the first place in the stream of uncommitted records."""
         return lowest_place(self._shared.open)
 
-    def _settle(self, segment: Segment) -> None:
+    def _settle(self, segment: AttemptRecord) -> None:
         if not (segment.after or segment.held_up):  # by far the most common case
             segment.committed, segment.causes = True, ()
-            self._commit([segment])
+            self._sink.commit([segment])
             return
         group = segment.group()
-        if isinstance(group, Segment):
+        if isinstance(group, AttemptRecord):
             group.hold_up(segment)
             # Its values may change before it is committed.
             segment.body()
@@ -569,42 +572,12 @@ class Recorder:
         for member in group:
             for other in member.held_up:
                 further = [] if other.committed else other.group()
-                if isinstance(further, Segment):
+                if isinstance(further, AttemptRecord):
                     further.hold_up(other)
                     continue
                 group += further
                 for one in further:
                     one.committed = True
-            # Cut the chain of segments, or it would reach back to the first one.
+            # Without this the chain of records would reach back to the first one, and keep all in memory.
             member.after, member.held_up, member.causes, member.waits_for = [], [], (), None
-        self._commit(group if len(group) == 1 else [*group, *self._amends(group)])
-
-    def _amends(self, group: list[Segment]) -> Iterator[Segment]:
-        """Segments that depend on each other may have written to a key by turns; then their order is told once more."""
-        last: dict[tuple[str, str], int] = {}
-        by_turns: set[tuple[str, str]] = set()
-        for member in group:
-            written: list[tuple[Any, str, Any]] = (member.data or {}).get("writes", []) if member.written_at else []
-            for at, (_, path, _) in zip(member.written_at, written, strict=True):
-                key = member.path, path.partition(".")[0]
-                if at < last.get(key, 0):
-                    by_turns.add(key)
-                last[key] = max(at, last.get(key, 0))
-        for where in sorted({where for where, _ in by_turns}):
-            writes = [
-                (at, path, value)
-                for member in group
-                if member.written_at and member.path == where
-                for at, (_, path, value) in zip(member.written_at, read_json(member.body())["writes"], strict=True)
-                if (where, path.partition(".")[0]) in by_turns
-            ]
-            amended = Segment(next(self._shared.numbers), "edited", where, "")
-            amended.closed = amended.committed = True
-            amended.data = {"kind": "edited", "id": amended.id, "path": where}
-            amended.data["writes"] = [[0, path, value] for _, path, value in sorted(writes, key=itemgetter(0))]
-            yield amended
-
-    def _commit(self, group: list[Segment]) -> None:
-        self._journal.commit(group)
-        if self._writers:
-            self._writers = {key: writer for key, writer in self._writers.items() if not writer.committed}
+        self._sink.commit(group if len(group) == 1 else [*group, *amends(group, self._shared.numbers)])

@@ -1,35 +1,35 @@
-"""Recovery: a fold of records as a snapshot that a run is restored from, and the way back."""
+"""Recovery: recorded runs as snapshots that runs are restored from, and snapshots as recorded runs."""
 
 from typing import Any
 
-from batonflow.durable.recorded_run import Delivery, Fold, FoldedStream, Numbers, Occurrence, Place
+from batonflow.durable.recorded_run import Delivery, Numbers, Occurrence, RecordedRun, RecordedStream, RecordedWorkflow
 from batonflow.workflow_core.compat.payloads import entries, mapping
 from batonflow.workflow_core.engine.state import as_origin
 from batonflow.workflow_core.events import CollectionReleaseEvent
 from batonflow.workflow_core.options import AnyWorkflow
 
-__all__ = ["add_commit", "fold_of", "snapshot_of", "unfold"]
+__all__ = ["add_commit", "begin_with_snapshot", "from_snapshot", "snapshot_of"]
 
 
-# --- from a fold to a snapshot ----------------------------------------------------------------------------------------
+# --- from a recorded run to a snapshot --------------------------------------------------------------------------------
 
 
-def snapshot_of(fold: Fold, run_id: str) -> dict[str, Any]:
+def snapshot_of(recorded: RecordedRun, run_id: str) -> dict[str, Any]:
     """The snapshot that a run is restored from."""
-    payload = _Writer(fold, fold.root).payload(run_id)
-    payload["questions"] = list(fold.questions)
-    payload["elapsed_alive"] = fold.elapsed
-    payload["last_record"] = fold.last_record
-    payload["last_streamed"] = fold.last_streamed
-    payload["served"] = fold.served
+    payload = _Writer(recorded, recorded.root).payload(run_id)
+    payload["questions"] = list(recorded.questions)
+    payload["elapsed_alive"] = recorded.elapsed
+    payload["last_record"] = recorded.last_record
+    payload["last_streamed"] = recorded.last_streamed
+    payload["served"] = recorded.served
     return payload
 
 
 class _Writer:
     """Writes one workflow of the tree."""
 
-    def __init__(self, fold: Fold, place: Place) -> None:
-        self._fold = fold
+    def __init__(self, recorded: RecordedRun, place: RecordedWorkflow) -> None:
+        self._recorded = recorded
         self._place = place
         self._text = place.codec.text
         self._next = place.last_delivery
@@ -74,11 +74,11 @@ class _Writer:
 
     def _children(self, run_id: str) -> list[dict[str, Any]]:
         runs: list[dict[str, Any]] = []
-        for path, inner in self._fold.places.items():
+        for path, inner in self._recorded.places.items():
             child = inner.child
             if child is None or path.rpartition("/")[0] != self._place.path:
                 continue
-            payload = _Writer(self._fold, inner).payload(f"{run_id}/{path.rpartition('/')[2]}")
+            payload = _Writer(self._recorded, inner).payload(f"{run_id}/{path.rpartition('/')[2]}")
             if inner.ended is not None:
                 payload["result"] = inner.codec.text(inner.ended)
             runs.append({**child, "path": path, "payload": payload})
@@ -223,7 +223,7 @@ class _Writer:
             "question": None if question is None else self._text(question),
         }
 
-    def _stream(self, number: int, stream: FoldedStream) -> dict[str, Any]:
+    def _stream(self, number: int, stream: RecordedStream) -> dict[str, Any]:
         return {
             "stream_id": str(number),
             "source_step": stream.producer,
@@ -243,18 +243,18 @@ class _Writer:
         return path
 
 
-# --- from a snapshot to a fold ----------------------------------------------------------------------------------------
+# --- from a snapshot to a recorded run --------------------------------------------------------------------------------
 
 
-def fold_of(workflow: AnyWorkflow, payload: dict[str, Any]) -> Fold:
-    """The fold that a snapshot stands for, to go on from there."""
-    fold = Fold(workflow)
-    unfold(fold, payload)
-    return fold
+def from_snapshot(workflow: AnyWorkflow, payload: dict[str, Any]) -> RecordedRun:
+    """Return the recorded run that a snapshot stands for; later records are added to it."""
+    recorded = RecordedRun(workflow)
+    begin_with_snapshot(recorded, payload)
+    return recorded
 
 
-def add_commit(fold: Fold, records: list[dict[str, Any]], elapsed: float | None = None) -> None:
-    """Add the records of one commit to a fold; the first one may be the snapshot that a run began with.
+def add_commit(recorded: RecordedRun, records: list[dict[str, Any]], elapsed: float | None = None) -> None:
+    """Add the records of one commit; the first one may be the snapshot that a run began with.
 
     Raises:
         ReplayIncompatible: The code of the workflow does not fit them any more.
@@ -262,28 +262,28 @@ def add_commit(fold: Fold, records: list[dict[str, Any]], elapsed: float | None 
     """
     for record in records:
         if record["kind"] == "restored":
-            unfold(fold, record["snapshot"])
-    fold.commit([record for record in records if record["kind"] != "restored"], elapsed)
+            begin_with_snapshot(recorded, record["snapshot"])
+    recorded.commit([record for record in records if record["kind"] != "restored"], elapsed)
 
 
-def unfold(fold: Fold, payload: dict[str, Any]) -> None:
-    """Begin a fold with a snapshot."""
-    fold.questions = entries(payload, "questions")
-    fold.elapsed = float(payload.get("elapsed_alive") or 0.0)
-    fold.last_record = max(fold.last_record, int(payload.get("last_record") or 0))
-    fold.last_streamed = int(payload.get("last_streamed", -1))
-    fold.served = bool(payload.get("served"))
-    _Reader(fold).place("", fold.workflow, payload, None)
+def begin_with_snapshot(recorded: RecordedRun, payload: dict[str, Any]) -> None:
+    """Fill a new recorded run from a snapshot."""
+    recorded.questions = entries(payload, "questions")
+    recorded.elapsed = float(payload.get("elapsed_alive") or 0.0)
+    recorded.last_record = max(recorded.last_record, int(payload.get("last_record") or 0))
+    recorded.last_streamed = int(payload.get("last_streamed", -1))
+    recorded.served = bool(payload.get("served"))
+    _Reader(recorded).place("", recorded.workflow, payload, None)
 
 
 class _Reader:
     """Reads one workflow of the tree after the other."""
 
-    def __init__(self, fold: Fold) -> None:
-        self._fold = fold
+    def __init__(self, recorded: RecordedRun) -> None:
+        self._recorded = recorded
 
     def place(self, path: str, workflow: AnyWorkflow, payload: dict[str, Any], child: dict[str, Any] | None) -> None:
-        place = self._fold.places[path] = Place(path, workflow, child)
+        place = self._recorded.places[path] = RecordedWorkflow(path, workflow, child)
         encoded = place.codec.event_of_text
         place.base = payload["state"]
         place.writes = [
@@ -295,14 +295,14 @@ class _Reader:
         place.ended = _maybe(encoded, payload.get("result"))
         keys = {name: int(stream.get("key") or 0) for name, stream in payload["streams"].items()}
         for name, stream in payload["streams"].items():
-            folded = FoldedStream(
+            recorded_run = RecordedStream(
                 stream["source_step"], _innermost(keys, stream), stream.get("recovery_counts") or None
             )
-            folded.released = set(entries(stream, "released"))
+            recorded_run.released = set(entries(stream, "released"))
             origins = mapping(stream, "collected_origins")
             for step, events in stream["collected"].items():
-                folded.collected[step] = _occurrences(place, origins.get(step), events)
-            place.streams[keys[name]] = folded
+                recorded_run.collected[step] = _occurrences(place, origins.get(step), events)
+            place.streams[keys[name]] = recorded_run
         for step, worker in payload["workers"].items():
             self._worker(place, step, worker, keys)
         for entry in entries(payload, "deliveries"):
@@ -314,12 +314,12 @@ class _Reader:
         for entry in entries(children, "runs"):
             inner = workflow.__batonflow__.children.get(entry["name"])
             if inner is None:
-                self._fold.unknown.add(entry["path"])
+                self._recorded.unknown.add(entry["path"])
                 continue
             about = {name: entry[name] for name in ("name", "call", "by_event")}
             self.place(entry["path"], inner, entry["payload"], about)
 
-    def _worker(self, place: Place, step: str, worker: dict[str, Any], keys: dict[str, int]) -> None:
+    def _worker(self, place: RecordedWorkflow, step: str, worker: dict[str, Any], keys: dict[str, int]) -> None:
         found: dict[str, Delivery] = {}
         for entry in [*entries(worker, "in_progress"), *entries(worker, "queue")]:
             found[entry["work_item_id"]] = self._delivery(place, step, entry, keys)
@@ -344,7 +344,7 @@ class _Reader:
             texts = map(place.codec.event_of_text, events)
             place.buffers.setdefault(step, {})[name] = dict(zip(names, texts, strict=True))
 
-    def _delivery(self, place: Place, step: str, entry: dict[str, Any], keys: dict[str, int]) -> Delivery:
+    def _delivery(self, place: RecordedWorkflow, step: str, entry: dict[str, Any], keys: dict[str, int]) -> Delivery:
         codec = place.codec
         origins = [as_origin(origin) for origin in entries(entry, "origins")]
         delivery = Delivery(
@@ -374,7 +374,7 @@ class _Reader:
         place.begun[delivery.id] = delivery
         return delivery
 
-    def _progress(self, place: Place, delivery: Delivery, entry: dict[str, Any]) -> None:
+    def _progress(self, place: RecordedWorkflow, delivery: Delivery, entry: dict[str, Any]) -> None:
         codec = place.codec
         delivery.numbers = self._numbers(place, entry)
         delivery.calls = {key: self._numbers(place, call) for key, call in mapping(entry, "once_calls").items()}
@@ -382,7 +382,7 @@ class _Reader:
         delivery.once = {key: codec.value_of_text(value) for key, value in entry["once"].items()}
         delivery.intents = dict(mapping(entry, "intents"))
 
-    def _numbers(self, place: Place, entry: dict[str, Any]) -> Numbers:
+    def _numbers(self, place: RecordedWorkflow, entry: dict[str, Any]) -> Numbers:
         numbers = Numbers(entry["sends"], entry["writes"], entry["streamed"])
         for index, found in enumerate(entry["collected"]):
             numbers.collected[index] = None if found is None else [place.codec.event_of_text(text) for text in found]
@@ -398,6 +398,6 @@ def _innermost(keys: dict[str, int], entry: dict[str, Any]) -> int:
     return keys[scope[-1]] if scope else 0
 
 
-def _occurrences(place: Place, origins: list[Any] | None, events: list[str]) -> list[Occurrence]:
+def _occurrences(place: RecordedWorkflow, origins: list[Any] | None, events: list[str]) -> list[Occurrence]:
     names = origins or []
     return [(as_origin(name), place.codec.event_of_text(text)) for name, text in zip(names, events, strict=True)]

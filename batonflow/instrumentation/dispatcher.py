@@ -480,10 +480,10 @@ root_manager = Manager(root_dispatcher)
 
 
 def get_dispatcher(name: str = "root") -> Dispatcher:
-    """Return the dispatcher with the name ``name``, always the same object; the root when there is no name.
+    """Return the dispatcher with the name ``name``: the same object for the same name.
 
     Args:
-        name: Dotted, usually ``__name__``.
+        name: Dotted, usually ``__name__``. The default is the root dispatcher.
 
     Example:
         >>> dispatcher = get_dispatcher(__name__)

@@ -89,7 +89,7 @@ class LLMError(BatonflowError):
         model: str | None = None,
         shown: bool = False,
     ) -> None:
-        who = " ".join(one for one in (vendor, model) if one)
+        who = " ".join(dict.fromkeys(one for one in (vendor, model) if one))
         details = [f"status {status_code}"] if status_code is not None else []
         if request_id:
             details.append(f"request {request_id}")

@@ -1,4 +1,4 @@
-"""FallbackLLM: a list of models, each of which takes over when the one before fails."""
+"""FallbackLLM: a list of models; when one fails, the next takes over."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing

@@ -220,8 +220,9 @@ class ScriptedLLM(FunctionCallingLLM):
     def _exhausted(self, request: ChatRequest) -> ScriptExhaustedError:
         last = request.messages[-1] if request.messages else None
         return ScriptExhaustedError(
-            f"the script of {self.model!r} has {len(self._turns)} turns and this is request {len(self._requests)}; it "
-            f"ends with the message {str(last)[:200]!r}. Add a turn, or find the cause of the extra request",
+            f"The script has {len(self._turns)} turn{'' if len(self._turns) == 1 else 's'}, and this is request "
+            f"{len(self._requests)}. The request ends with the message {str(last)[:200]!r}. Add a turn, or find the "
+            "cause of the extra request",
             vendor="scripted",
             model=self.model,
         )

@@ -35,12 +35,12 @@ def strict_schema(schema: _Schema, *, nullable: bool = True) -> _Schema | None:
 
     Args:
         schema: A JSON schema of an object.
-        nullable: Whether an optional property becomes nullable, so that the model need not invent a value. The code
-            that validates the output takes null for a missing value, as ``batonflow.tools`` does.
+        nullable: True to make optional properties nullable, so that the model can leave them out. The code that
+            validates the output must then read null as a missing value, as ``batonflow.tools`` does.
 
     Returns:
-        The strict schema, or None when there is no strict form, for example for an object with free keys, a tuple, or a
-        value of any type.
+        The strict schema. None if strict form cannot express the schema: an object with free keys, a tuple, or a value
+        of any type.
 
     Example:
         >>> strict_schema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})

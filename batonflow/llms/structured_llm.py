@@ -22,7 +22,7 @@ __all__ = ["StructuredLLM", "generate_structured_response", "messages_to_xml_for
 
 
 class _Conversation(ChatPromptTemplate):
-    """A conversation as a prompt, for models that override ``structured_predict``; braces in it are text."""
+    """A conversation as a prompt for models that override ``structured_predict``; its braces are text."""
 
     def format_messages(self, llm: Any = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: ARG002 - overrides
         return list(self.message_templates)
@@ -39,7 +39,7 @@ class StructuredLLM(LLM):
         output_cls: The class of the answers.
 
     Raises:
-        StructuredOutputError: In a call: the answer does not fit (see ``LLM.astructured_predict``).
+        StructuredOutputError: An answer does not fit the class; raised by calls, as in ``LLM.astructured_predict``.
 
     Example:
         >>> response = await StructuredLLM(llm=llm, output_cls=Song).achat([ChatMessage("A song of the tides")])
@@ -94,7 +94,7 @@ class StructuredLLM(LLM):
             **kwargs: Options of the call.
 
         Returns:
-            A generator of responses: ``raw`` is a partial model, and in the last response the validated instance.
+            A generator of responses: ``raw`` is a partial model; the last response has the validated instance.
         """
         asked = self.llm.astream_structured_predict
         if getattr(asked, "__func__", None) is Predicting.astream_structured_predict:

@@ -20,6 +20,7 @@ __all__ = [
     "ToolSelection",
     "ToolSpec",
     "chosen_tool",
+    "not_a_tool",
     "parse_arguments",
     "tool_call_blocks",
     "tool_selections",
@@ -199,10 +200,16 @@ def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:
                 )
             )
         else:
-            raise TypeError(
-                f"{tool!r} is not a tool: it has no metadata; for a function write FunctionTool.from_defaults(function)"
-            )
+            raise TypeError(not_a_tool(tool))
     return specs
+
+
+def not_a_tool(value: Any) -> str:
+    """Return the text of the error for an object among tools that is not one."""
+    given = getattr(value, "base_tool", value)  # the adapter of an object that was taken for a tool
+    if callable(getattr(given, "as_tool", None)):
+        return f"the agent {given.name} is not a tool: put {given.name}.as_tool() into tools"
+    return f"{given!r} is not a tool: it has no metadata; for a function write FunctionTool.from_defaults(function)"
 
 
 def parse_arguments(text: str) -> dict[str, Any] | None:

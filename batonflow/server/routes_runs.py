@@ -16,7 +16,7 @@ from batonflow.server.bodies import body_of, choice, flag, number, run_id_of, st
 from batonflow.server.pending import UnfitAnswerError, answer, open_requests, put, request_as_json
 from batonflow.server.responses import JSON, refusal
 from batonflow.server.routes_workflows import ID_LENGTH
-from batonflow.server.runs import Place, Runs, status_of
+from batonflow.server.runs import Place, Runs, not_found, status_of
 from batonflow.server.shapes import AnswerBody, ForkBody, SendBody
 from batonflow.server.sse import EventStream
 from batonflow.server.states import states_in
@@ -133,7 +133,7 @@ class RunRoutes:
                 raise
             raise HTTPException(404, f"Commit {wanted} is not kept any more") from None
         if loaded is None:
-            raise HTTPException(404, "Handler not found")
+            raise not_found(place.info.run_id)
         states = states_in(loaded)
         own = states.pop("", {})
         return JSON({"commit": wanted or loaded.info.seq, "state": own, "children": states})
@@ -228,8 +228,8 @@ class RunRoutes:
         purge = flag(request, "purge", default=False)
         if place.is_over and not purge:
             if self._compat_status_codes:
-                raise HTTPException(404, "Handler not found")
-            raise HTTPException(409, f"Run {place.info.run_id} is over ({place.info.status})")
+                raise not_found(place.info.run_id)
+            raise HTTPException(409, f"Run {place.info.run_id} is over ({place.info.status}): purge=true deletes it")
         # A run without a driver and without code on this server is deleted as it is.
         if not place.is_over and not (purge and place.is_nobodys):
             await self._cancel(place)

@@ -21,9 +21,16 @@ from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.stored_runs import StoredRuns
 
-__all__ = ["Place", "Runs", "status_of"]
+__all__ = ["Place", "Runs", "not_found", "status_of"]
 
 PAGE = 200
+
+
+def not_found(run_id: str) -> HTTPException:
+    """Return the error for a run that no store has; it begins like the error of LlamaIndex's server."""
+    return HTTPException(
+        404, f"Handler not found: this server has no run {run_id!r}; GET /handlers lists the runs that it has"
+    )
 
 
 class Place(NamedTuple):
@@ -134,7 +141,7 @@ class Runs:
             # Clients resolve a path that ends with one or two dots before they send it, so "=.." stands for "..".
             place = await self.look_for(run_id[1:])
         if place is None:
-            raise HTTPException(404, "Handler not found")
+            raise not_found(run_id)
         return place
 
     async def page(

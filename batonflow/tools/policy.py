@@ -20,15 +20,16 @@ class ToolPolicy:
     """Approval, timeout, retries and limits of a tool, and the meaning of an interrupted call.
 
     Args:
-        requires_approval: True if a person must approve calls, or a function of the arguments that returns this.
+        requires_approval: True if a person must approve each call, or a function of the arguments that returns True
+            for calls that a person must approve.
         approval_timeout: Seconds until an unanswered request counts as denied.
-        idempotent: True if a repeated call does no harm.
+        idempotent: True if it is safe to repeat a call.
         on_unknown: Reaction to a call with an unknown outcome: ask a person, run it again, or report a failure to the
             model.
         timeout: Seconds for one attempt; None for no limit.
         retry: Retry policy of failed attempts; see ``batonflow.workflow_core.retry_policy``.
         max_calls: Largest number of calls in one run of an agent; None for no limit.
-        max_result_chars: Characters of a result that the model receives at once; None for all.
+        max_result_chars: Largest number of characters of a result that the model receives at once; None for all.
 
     Raises:
         ToolDefinitionError: A value is invalid; the text names the field and the remedy.
@@ -48,7 +49,7 @@ class ToolPolicy:
     max_result_chars: int | None = None
 
     def __post_init__(self) -> None:
-        # Programs without a type checker may pass any value.
+        # Programs that no type checker has seen may pass any value.
         given: dict[str, Any] = vars(self)
         if not isinstance(given["requires_approval"], bool) and not callable(given["requires_approval"]):
             _refuse("requires_approval", given, "True, False, or a function of the arguments that returns one of them")

@@ -129,7 +129,7 @@ def _named(parts: list[str], find: Callable[[str], Any]) -> tuple[Any, list[str]
 
 
 def _abstract(name: str) -> Any:
-    """Return a class of ``collections.abc``, which can only be an argument of a generic model."""
+    """Return the class of ``collections.abc`` with this name, or None; generic models have such type arguments."""
     module, _, rest = name.rpartition(".")
     return getattr(collections.abc, rest, None) if module == "collections.abc" and not rest.startswith("_") else None
 

@@ -1,4 +1,4 @@
-"""Numbers of events that each step of a run took and returned, for drawings of executions."""
+"""Counts of the events that each step of a run took and returned, for drawings of executions."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ Counts = dict[type[Event], int]
 
 @dataclass(slots=True)
 class ExecutionCounts:
-    """Numbers of one run, or of all runs of an attached workflow within one run.
+    """Counts of one run, or of all runs of an attached workflow within one run.
 
     Attributes:
         executions: Step name -> deliveries that the step was given.
-        received: Step name -> event class -> how many of them; to a step that takes a list comes one
-            CollectionReleaseEvent, to one that joins several events one of each.
-        produced: Step name -> event class -> how often the step returned or sent one.
-        children: Name of an attached workflow -> the numbers of its runs.
-        runs: How many runs were added up.
+        received: Step name -> event class -> number of these events. A step that takes a list receives one
+            CollectionReleaseEvent; a step that joins several events receives one of each.
+        produced: Step name -> event class -> number of these events that the step returned or sent.
+        children: Name of an attached workflow -> the counts of its runs.
+        runs: The number of runs that were added up.
     """
 
     executions: dict[str, int] = field(default_factory=dict[str, int])
@@ -35,7 +35,7 @@ class ExecutionCounts:
 
         Args:
             state: Its state.
-            live: Name and run of those attached workflows that are still running; ended ones are known to the state.
+            live: Names and runs of attached workflows that are still running; the state has the ended ones.
         """
         self.runs += 1
         for step in state.steps.values():
@@ -43,7 +43,7 @@ class ExecutionCounts:
             count = sum(step.received.values())
             self.executions[name] = self.executions.get(name, 0) + count
             received = step.received
-            if len(step.spec.slots) > 1:  # a join's delivery is counted under the event that came last
+            if len(step.spec.slots) > 1:  # the delivery of a join is counted for the event that arrived last
                 received = {slot.types[0]: count for slot in step.spec.slots}
             _add(self.received.setdefault(name, {}), received)
             _add(self.produced.setdefault(name, {}), step.produced)
@@ -54,12 +54,12 @@ class ExecutionCounts:
             self._child(name).add_run(run)
 
     def add_run(self, run: Any) -> None:
-        """Add a run with the runs that it has started and that are still going on."""
+        """Add a run, with its child runs that are still going on."""
         children = run.family.children if run.family is not None else ()
         self.add(run.state, [(child.name, child.run) for child in children])
 
     def merge(self, other: "ExecutionCounts") -> None:
-        """Add all runs of another record."""
+        """Add the counts of another object."""
         self.runs += other.runs
         for name, count in other.executions.items():
             self.executions[name] = self.executions.get(name, 0) + count

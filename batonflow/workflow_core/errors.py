@@ -166,7 +166,7 @@ class UnknownOutcomeError(WorkflowRuntimeError):
 
 
 class InputClosedError(BatonflowError, RuntimeError):
-    """A question to a person was answered before, or the answer is no longer awaited."""
+    """A question to a person is closed: it has an answer already, or the run no longer waits for one."""
 
 
 class InputResponseError(BatonflowError, ValueError):

@@ -443,7 +443,7 @@ class WorkflowIdleEvent(InternalDispatchEvent):
 
 
 class WorkflowStalledEvent(InternalDispatchEvent):
-    """The run can no longer move by itself; ``waiting_on`` describes what the waiting joins lack."""
+    """The run is stalled; ``waiting_on`` names the events that its joins still wait for."""
 
     waiting_on: list[str]
 

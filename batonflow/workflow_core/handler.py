@@ -1,4 +1,4 @@
-"""WorkflowHandler: a caller's hold on a run."""
+"""WorkflowHandler: the handle by which a caller follows and controls a run."""
 
 import asyncio
 from collections.abc import AsyncIterator, Generator
@@ -70,7 +70,7 @@ class WorkflowHandler(EarlierHandler):
         return context
 
     async def started(self) -> None:
-        """Wait until the run has begun, with a store: until it is there; does not wait for its end.
+        """Wait until the run has begun; with a store, until the store has it. Does not wait for its end.
 
         Raises:
             StoreError: It cannot begin, for example ``RunInUseError`` or ``RunInputMismatchError``.
@@ -88,7 +88,7 @@ class WorkflowHandler(EarlierHandler):
 
     @property
     def is_waiting(self) -> bool:
-        """Tell whether nothing goes on in the run and it waits for an event from outside."""
+        """Tell whether the run does nothing but wait for an event from outside."""
         return self._run.is_waiting
 
     def is_done(self) -> bool:
@@ -123,7 +123,7 @@ class WorkflowHandler(EarlierHandler):
             WorkflowTimeoutError: The run took longer than its timeout.
             WorkflowCancelledByUser: The run was cancelled.
             asyncio.CancelledError: The run was cancelled by ``cancel()`` of this handler, as tasks are.
-            BaseException: Whatever a step raised that nothing caught, the very object.
+            BaseException: The exception of a step that no other step handled; the same object.
         """
         self._asked = True
         ending = self._run.ending
@@ -154,15 +154,15 @@ class WorkflowHandler(EarlierHandler):
     def stream_events(self, expose_internal: bool = False) -> AsyncIterator[Event]:
         """The events that the run streams, from its beginning to its StopEvent.
 
-        One reading: after the end it cannot be read again; breaking out and iterating again goes on. Errors of the
-        run are raised by awaiting the handler, not here.
+        The stream can be read once: a new iteration continues where the last one stopped, and after the end it cannot
+        be read again. Errors of the run are raised by awaiting the handler, not here.
 
         Args:
-            expose_internal: Also give what the engine says about itself.
+            expose_internal: Also yield the engine's own events.
 
         Raises:
-            WorkflowRuntimeError: While iterating, when the stream has already been consumed to its end, or somebody
-                else waits for its next event: ``subscribe()`` is for several readers.
+            WorkflowRuntimeError: While iterating, when the stream was read to its end before, or another reader waits
+                for its next event: ``subscribe()`` is for several readers.
         """
         if self._reader is None:
             self._reader = self._run.reader(internal=expose_internal)
@@ -173,12 +173,12 @@ class WorkflowHandler(EarlierHandler):
     def subscribe(self, after: int = -1, internal: bool = False) -> AsyncIterator[StreamItem]:
         """Read the stream with positions and origins; any number of readers, each independent.
 
-        Of a run that this process took up from a store, the stored stream comes first. The questions that are open are
-        streamed again when the run is taken up, so a reader of the live part alone meets them too.
+        If this process took the run up from a store, the stored stream comes first. Open questions are streamed again
+        when a run is taken up, so a reader of the live part alone gets them too.
 
         Args:
             after: Begin behind this ``seq``; -1 for the beginning.
-            internal: Also give what the engine says about itself; of that, the last 10,000 notes are kept.
+            internal: Also yield the engine's own events, of which the last 10,000 are kept.
 
         Example:
             >>> async for item in handler.subscribe(after=41):
@@ -189,8 +189,8 @@ class WorkflowHandler(EarlierHandler):
     def inputs(self) -> "AsyncIterator[InputRequest]":
         """Read the questions to people, also of child runs: the open ones, then new ones, to the end of the run.
 
-        Any number of readers; each gets a question once, unless it was answered before. Independent of
-        ``stream_events``; after a restore the questions that stood open are given again.
+        There may be any number of readers, independent of ``stream_events``. Each gets a question once, unless it was
+        answered before. After a restore, open questions are yielded again.
 
         Example:
             >>> async for request in handler.inputs():
@@ -199,13 +199,13 @@ class WorkflowHandler(EarlierHandler):
         return parts.inputs.InputReader(self._run)
 
     def open_inputs(self) -> "list[InputRequest]":
-        """The questions to people that stand open now."""
+        """Return the questions to people that are open now."""
         return parts.inputs.requests_of(self._run)
 
     async def cancel_run(self, *, timeout: float = 5.0) -> None:
         """Cancel the run and wait until its steps have ended; never raises. ``ctx.to_dict()`` remains resumable.
 
-        Awaiting the handler raises ``WorkflowCancelledByUser`` then. A run that is over stays as it is.
+        Awaiting the handler then raises ``WorkflowCancelledByUser``. A run that is over stays as it is.
 
         Args:
             timeout: Seconds to wait for the steps.
@@ -217,7 +217,7 @@ class WorkflowHandler(EarlierHandler):
         await self._run.stop(timeout)
 
     async def interrupt(self, *, timeout: float = 5.0) -> None:
-        """Stop the run in this process. One that a store keeps can be resumed, by any process; another is cancelled.
+        """Stop the run in this process. With a store, any process can resume it; without one, it is cancelled.
 
         A run that is over stays as it is.
 

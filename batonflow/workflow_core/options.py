@@ -125,24 +125,27 @@ def _classes(value: Any) -> bool:
 
 
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "timeout": (_or_none(is_seconds), "is a number of seconds, or None for as long as it takes"),
-    "resource_manager": (_or_none(_an(ResourceManager)), "is a ResourceManager(), or None for a new one"),
+    "timeout": (_or_none(is_seconds), "must be a number of seconds, or None to wait without limit"),
+    "resource_manager": (_or_none(_an(ResourceManager)), "must be a ResourceManager(), or None for a new one"),
     "num_concurrent_runs": (_or_none(partial(is_whole, least=1)), "must be an integer greater than 0"),
-    "runtime": (_or_none(_an(BasicRuntime)), "is a runtime such as BasicRuntime(), or None for that of the process"),
-    "workflow_name": (_or_none(_is_text), 'is a text such as "orders"'),
+    "runtime": (
+        _or_none(_an(BasicRuntime)),
+        "must be a runtime such as BasicRuntime(), or None for the default",
+    ),
+    "workflow_name": (_or_none(_is_text), 'must be a text such as "orders"'),
     "serializer": (
         _or_none(_an(BaseSerializer)),
-        "is an object with serialize(value) and deserialize(text), or None for JSON",
+        "must be an object with serialize(value) and deserialize(text), or None for JSON",
     ),
     "on_stall": (_one_of("warn", "raise"), 'must be "warn" or "raise"'),
-    "types": (_classes, "is a list of classes, such as [Note]"),
-    "workflows": (_or_none(_by_text), 'is a dict of names with workflows, such as {"child": Child()}'),
-    "version": (_or_none(_is_text), 'is a text such as "2"'),
+    "types": (_classes, "must be a list of classes, such as [Note]"),
+    "workflows": (_or_none(_by_text), 'must be a dict of names with workflows, such as {"child": Child()}'),
+    "version": (_or_none(_is_text), 'must be a text such as "2"'),
     "upcasters": (
         _or_none(lambda value: _by_text(value) and all(map(callable, value.values()))),
-        'is a dict of versions with functions, such as {"1": from_version_1}',
+        'must be a dict of versions with functions, such as {"1": from_version_1}',
     ),
-    "idle_release": (_or_none(is_seconds), "is a number of seconds, 0 or more"),
+    "idle_release": (_or_none(is_seconds), "must be a number of seconds, 0 or more"),
     "on_parent_stop": (_one_of("finish", "cancel"), 'must be "finish" or "cancel"'),
 }
 
@@ -163,7 +166,7 @@ def checked(name: str, value: T) -> T:
     """
     fits, says = _RULES.get(name, _ANYTHING)
     if not fits(value):
-        raise WorkflowValidationError(f"{name} {says}, got {value!r}")
+        raise WorkflowValidationError(f"{name} {says}; got {value!r}")
     return value
 
 

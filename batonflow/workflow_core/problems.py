@@ -1,7 +1,8 @@
 """Errors in the fields of a model, in words that name the place and not the value."""
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import UnionType
+from typing import Any, Union, cast, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -51,8 +52,24 @@ def in_words_with_hints(error: ValidationError, cls: type[BaseModel], given: Map
     inner = given.get("_data")
     names = {**given, **(cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else {})}
     others = [name for name in names if name not in _names(cls) and get_close_matches(name, missing, n=1)]
-    hints = _unknown(cls, others, missing)
-    return f"{in_words(error)}; {hints}" if hints else in_words(error)
+    return "; ".join(filter(None, (_by_field(error, cls), _unknown(cls, others, missing))))
+
+
+def _by_field(error: ValidationError, cls: type[BaseModel]) -> str:
+    """As ``in_words``, with one text for a field of several types, which pydantic reports once for each type."""
+    said: dict[str, list[str]] = {}
+    for one in problems_of(error):
+        loc = one["loc"]
+        field = cls.model_fields.get(str(loc[0])) if loc else None
+        is_union = field is not None and get_origin(field.annotation) in (Union, UnionType)
+        place = loc[:1] if is_union else loc
+        said.setdefault(".".join(map(str, place)) or "all", []).append(one["msg"])
+    return "; ".join(f"{place}: {_or(texts)}" for place, texts in said.items())
+
+
+def _or(texts: Sequence[str]) -> str:
+    first, *others = dict.fromkeys(texts)
+    return ", or ".join([first, *(text.removeprefix("Input should be ") for text in others)])
 
 
 def close_to_fields(model: BaseModel) -> str:

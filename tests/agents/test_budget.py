@@ -5,7 +5,7 @@ import json
 from typing import Any, ClassVar
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from batonflow.agents import AgentWorkflow, Budget, BudgetExceededError, FunctionAgent
 from batonflow.durable.stores.memory import MemoryStore
@@ -643,3 +643,9 @@ async def test_the_answer_of_an_early_stop_is_within_the_budget() -> None:
     made = agent(find("a"), "What I have.", budget=Budget(max_tokens=1100))
     with pytest.raises(BudgetExceededError, match="max_tokens=1100"):
         await made.run("Go. " * 300, max_iterations=1, early_stopping_method="generate")
+
+
+def test_a_limit_that_there_is_not_is_told_with_those_that_there_are() -> None:
+    told = "Budget has no max_tokns; it has max_tokens, max_cost, max_tool_calls, seconds, on_exceeded"
+    with pytest.raises(ValidationError, match=told):
+        Budget(max_tokns=5)  # type: ignore[call-arg]

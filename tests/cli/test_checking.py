@@ -97,3 +97,35 @@ def test_a_drawing_as_text_and_as_files(here: Cli) -> None:
         2,
         "batonflow draw: -o flow.png: choose a name that ends with .html, .svg or .mermaid\n",
     )
+
+
+OWN_TOOL = """
+from batonflow import FunctionAgent, ScriptedLLM
+
+alone = FunctionAgent(name="alone", description="Asks itself.", llm=ScriptedLLM([]))
+alone.tools = [*alone.tools, alone]
+through = FunctionAgent(name="through", description="Asks itself, later.", llm=ScriptedLLM([]))
+through.tools.append(through.as_tool())
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("alone", "agent alone: the agent alone is not a tool: put alone.as_tool() into tools"),
+        ("through", "agent through: Agent through would be its own tool, through through: leave that tool out"),
+    ],
+)
+def test_an_agent_that_is_its_own_tool(here: Cli, name: str, told: str) -> None:
+    Path("own.py").write_text(OWN_TOOL)
+    code, output, errors = here("check", f"own.py:{name}")
+    assert (code, errors) == (1, "")
+    assert f"problem  {told}" in output
+
+
+@pytest.mark.parametrize("name", ["flow.svg", "flow.mermaid"])
+def test_a_drawing_in_a_missing_folder_is_refused(here: Cli, name: str) -> None:
+    code, output, errors = here("draw", "flows.py:greet", "-o", f"missing/{name}")
+    assert (code, output) == (2, "")
+    assert errors == f"batonflow draw: there is no folder missing for missing/{name}: make it first, or name another\n"
+    assert not Path("missing").exists()

@@ -96,6 +96,17 @@ def test_a_run_whose_process_was_killed_is_interrupted(folder: Path) -> None:
     running.communicate()
     assert "status    interrupted\n" in cli(folder, "show", "s", "--store", "runs.db")[1]
     assert cli(folder, "runs", "--store", "runs.db")[1].splitlines()[1].split()[:3] == ["s", "slow", "interrupted"]
+    assert cli(folder, "run", "flows.py:greet", "--run-id", "g", "--store", "runs.db")[0] == 0
+
+    def chosen(*statuses: str) -> list[str]:
+        options = [word for status in statuses for word in ("--status", status)]
+        code, output, errors = cli(folder, "runs", "--store", "runs.db", *options)
+        assert (code, errors) == (0, "")
+        return [line.split()[0] for line in output.splitlines()[1:]]
+
+    assert chosen("interrupted") == ["s"]
+    assert chosen("interrupted", "completed") == ["g", "s"]
+    assert chosen("waiting") == []
 
 
 def test_show_as_json(here: Cli, store: list[str]) -> None:
@@ -133,9 +144,18 @@ def test_show_as_a_page(here: Cli, store: list[str]) -> None:
     assert "High water comes twice a day" in page
 
 
+def test_a_page_in_a_missing_folder_is_refused(here: Cli, store: list[str]) -> None:
+    code, output, errors = here("show", "team", "--html", "missing/team.html", *store)
+    told = "batonflow show: there is no folder missing for missing/team.html: make it first, or name another\n"
+    assert (code, output, errors) == (2, "", told)
+    assert not Path("missing").exists()
+
+
 def test_runs_that_ask_something_wait(here: Cli, store: list[str]) -> None:
     listed = json.loads(here("runs", "--status", "waiting", "--json", *store)[1])
     assert {run["run_id"] for run in listed} == {"team", "asking"}
+    listed = json.loads(here("runs", "--status", "waiting", "--status", "failed", "--json", *store)[1])
+    assert [run["run_id"] for run in listed] == ["team", "asking", "failed"]
 
 
 def test_replay_prints_what_was_streamed(here: Cli, store: list[str]) -> None:

@@ -43,7 +43,7 @@ def test_a_file_in_a_package_has_its_name_there(here: Cli) -> None:
         ("flows.py:gret", 2, "flows.py has no 'gret'; there is greet, fail, ask, around, slow"),
         ("flows.py:number", 2, "flows.py:number is a int, not a workflow, agent, team or server; there is greet, fail"),
         ("flows.py:later", 2, "flows.py:later is an async function: name one that returns the workflow at once"),
-        ("flows.py:broken", 1, "flows.py:broken() cannot be made: OSError: no disk; --debug shows the traceback"),
+        ("flows.py:broken", 1, "broken() of flows.py:broken raised OSError: no disk; --debug shows the traceback"),
         ("flow.py:greet", 2, "there is no file flow.py"),
         ("flow:greet", 2, "there is no module 'flow' here or installed"),
         (":greet", 2, "':greet' names no module: write module:name or file.py:name"),

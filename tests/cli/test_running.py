@@ -49,6 +49,19 @@ def test_a_field_that_is_none_is_told(here: Cli) -> None:
         (["flows.py:greet", "name=x", "price=2"], "Named has no field 'price'; it has name, times, loud"),
         (["flows.py:greet", "--input", '{"nam": "x"}'], "Named has no field 'nam'. Did you mean 'name'?"),
         (["team.py:team", "--input", '{"user_msg": 5}'], "user_msg is a text or a ChatMessage, not 5"),
+        (["team.py:team", "usr_msg=x"], "run() ignores unknown option 'usr_msg'. Did you mean 'user_msg'?"),
+        (["team.py:writer", "usr_msg=x", "Hello."], "run() ignores unknown option 'usr_msg'. Did you mean 'user_msg'?"),
+        (["team.py:writer", "llm=x", "Hello."], "run(llm=...) changes nothing: llm is given to FunctionAgent(...)"),
+        (["team.py:team"], 'AgentWorkflow needs a message: batonflow run team.py:team "Hello."'),
+        (
+            ["team.py:writer", "max_iterations=3"],
+            "FunctionAgent needs a message: batonflow run team.py:writer",
+        ),
+        (["team.py:team", "max_iterations=0", "Hello."], "max_iterations is a whole number from 1 on, not 0"),
+        (
+            ["team.py:team", "early_stopping_method=x", "Hello."],
+            "early_stopping_method is 'force' or 'generate', not 'x'",
+        ),
     ],
 )
 def test_fields_that_do_not_fit_are_told(here: Cli, words: list[str], told: str) -> None:
@@ -56,6 +69,15 @@ def test_fields_that_do_not_fit_are_told(here: Cli, words: list[str], told: str)
     assert code == 2
     assert errors.startswith(f"batonflow run: {told}")
     assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize("named", ["missing/runs.db", "sqlite:///missing/runs.db"])
+@pytest.mark.parametrize("command", ["run", "resume", "serve", "chat"])
+def test_a_store_in_a_missing_folder_is_refused(here: Cli, command: str, named: str) -> None:
+    code, output, errors = here(command, "team.py:team", *["x"] * (command in ("run", "resume")), "--store", named)
+    told = f"batonflow {command}: there is no folder missing for the store {named}: make it first, or name another\n"
+    assert (code, output, errors) == (2, "", told)
+    assert not Path("missing").exists()
 
 
 def test_an_empty_id_is_told(here: Cli) -> None:

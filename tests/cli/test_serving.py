@@ -1,7 +1,9 @@
 """`batonflow serve`: a server that is asked over HTTP."""
 
 import json
+import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +18,7 @@ import pytest
 
 from batonflow.lazy import how_to_install
 from tests.cli.conftest import Cli
-from tests.cli.projects import start
+from tests.cli.projects import cli, start
 
 
 @pytest.fixture
@@ -98,7 +100,51 @@ def test_a_port_that_is_taken(here: Cli) -> None:
         port = str(taken.getsockname()[1])
         code, output, errors = here("serve", "flows.py:greet", "--port", port, "--store", "runs.db")
     assert (code, output) == (1, "")
-    assert errors.startswith(f"batonflow serve: cannot listen on 127.0.0.1, port {port}: ")
+    told = f"port {port} of 127.0.0.1 is in use by another program: end it, or choose another port with --port"
+    assert errors == f"batonflow serve: {told}\n"
+
+
+def test_an_address_of_another_machine(here: Cli) -> None:
+    code, output, errors = here("serve", "flows.py:greet", "--host", "192.0.2.1", "--token", "x", "--port", "0")
+    assert (code, output) == (1, "")
+    told = "cannot listen on 192.0.2.1, port 0: Cannot assign requested address. Choose others with --host and --port"
+    assert told in errors
+
+
+GIVES_RIGHTS_UP = """
+import os
+from batonflow.server import WorkflowServer
+from flows import greet
+
+server = WorkflowServer(store="runs.db")
+server.add_workflow("greet", greet)
+os.setuid(65534)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give rights up")
+@pytest.mark.parametrize(
+    ("mode", "told"), [(0o444, "cannot be written (attempt to write a readonly database)"), (0, "cannot be read")]
+)
+@pytest.mark.parametrize("served", ["greet", "server"])
+def test_a_store_that_cannot_be_written_is_refused(folder: Path, served: str, mode: int, told: str) -> None:
+    # A directory of its own below /tmp: those above pytest's are closed to other users.
+    public = Path("/tmp") / f"batonflow-{os.getpid()}-{folder.name}"
+    public.mkdir()
+    try:
+        for one in folder.iterdir():
+            (public / one.name).write_text(one.read_text())
+        (public / "served.py").write_text(GIVES_RIGHTS_UP)
+        assert cli(public, "run", "flows.py:greet", "--store", "runs.db")[0] == 0
+        (public / "runs.db").chmod(mode)
+        public.chmod(0o777)
+        options = ["--store", "runs.db"] if served == "greet" else []
+        code, output, errors = cli(public, "serve", f"served.py:{served}", "--port", "0", *options)
+    finally:
+        shutil.rmtree(public)
+    assert (code, output) == (1, "")
+    assert errors.startswith(f"batonflow serve: The database {public / 'runs.db'} {told}")
+    assert len(errors.splitlines()) == 1
 
 
 def test_without_what_it_stands_on_it_says_what_to_install(here: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

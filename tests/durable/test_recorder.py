@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batonflow.durable import lease as drive
-from batonflow.durable.connection import desk_of
+from batonflow.durable import lease as lease
+from batonflow.durable.connection import connection_of
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.workflow_core import (
     Context,
@@ -112,11 +112,11 @@ async def test_the_outcome_of_once_is_handed_over_before_it_is_returned():
     class Flow(Workflow):
         @step
         async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
-            drive = desk_of(journal).drives["r"]
-            handed_over.append(drive.made)
+            lease = connection_of(journal).leases["r"]
+            handed_over.append(lease.made)
             await ctx.once("key", lambda: 1)
-            handed_over.append(drive.made)
-            await drive.settled()
+            handed_over.append(lease.made)
+            await lease.settled()
             assert journal.segments() == [[("go", 0, "once")]]
             return StopEvent()
 
@@ -492,7 +492,7 @@ class Rounds(Workflow):
 async def test_a_snapshot_that_cannot_be_written_costs_no_record(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(drive, "SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(lease, "SNAPSHOT_EVERY", 10)
     store = MemoryStore()
     odd, other = Rounds(store=store).run(run_id="odd", odd=True), Rounds(store=store).run(run_id="other")
     assert [await odd, await other] == [40, 40]

@@ -197,7 +197,9 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody with fewer rights")
-@pytest.mark.parametrize("there", ["a directory that cannot be written", "a file that cannot be written"])
+@pytest.mark.parametrize(
+    "there", ["a directory that cannot be written", "a file that cannot be written", "a file that cannot be read"]
+)
 async def test_without_the_right_to_write_it_says_which_right(tmp_path: Path, there: str):
     # A directory of its own below /tmp: those above pytest's are closed to other users.
     folder = Path("/tmp") / f"batonflow-{os.getpid()}-{tmp_path.name}"
@@ -208,10 +210,10 @@ async def test_without_the_right_to_write_it_says_which_right(tmp_path: Path, th
             store = SQLiteStore(path)
             await begin(store)
             await store.aclose()
-            path.chmod(0o444)
+            path.chmod(0o444 if there.endswith("written") else 0)
             folder.chmod(0o777)
         said = await in_a_child(UNPRIVILEGED, str(path), "65534")
-        assert f"The database {path} cannot be written" in said
+        assert f"The database {path} cannot be {there.split()[-1]}" in said
         assert f"make files in {folder}" in said
     finally:
         shutil.rmtree(folder)

@@ -485,7 +485,7 @@ class TestLeavingMemory:
 
     @pytest.mark.parametrize("seconds", [-1, "1", True], ids=str)
     def test_seconds_that_mean_nothing(self, seconds: Any) -> None:
-        with pytest.raises(WorkflowValidationError, match="idle_release is a number of seconds"):
+        with pytest.raises(WorkflowValidationError, match="idle_release must be a number of seconds"):
             Asks(idle_release=seconds)
 
 
@@ -782,7 +782,7 @@ class TestBadInput:
             Asks(store="memory:").fork("r", 1, event="yes")  # type: ignore[arg-type]
 
     def test_a_version_that_is_no_text(self) -> None:
-        with pytest.raises(WorkflowValidationError, match="version is a text"):
+        with pytest.raises(WorkflowValidationError, match="version must be a text"):
             Asks(version=5)  # type: ignore[arg-type]
 
     async def test_what_is_no_event(self) -> None:

@@ -121,8 +121,9 @@ class TestScriptedLLM:
     async def test_running_out_says_how_long_the_script_is_and_what_was_asked(self) -> None:
         llm = ScriptedLLM(["only one"])
         await llm.achat(ASK)
-        with pytest.raises(ScriptExhaustedError, match=r"1 turns and this is request 2.*What is 2 \+ 40"):
+        with pytest.raises(ScriptExhaustedError, match=r"1 turn, and this is request 2.*What is 2 \+ 40") as raised:
             await llm.achat(ASK)
+        assert str(raised.value).startswith("scripted: The script has 1 turn,")
 
     async def test_what_is_no_turn_is_named(self) -> None:
         with pytest.raises(TypeError, match="5 is not a turn"):

@@ -667,7 +667,10 @@ async def test_what_there_is_is_told(serving: Serving) -> None:
         for path in ("schema", "events", "representation"):
             assert (await running.http.get(f"/workflows/nobody/{path}")).status_code == 404
         assert (await running.http.post("/workflows/nobody/run", json={})).status_code == 404
-        assert (await running.http.get("/handlers/nobody")).status_code == 404
+        answer = await running.http.get("/handlers/nobody")
+        assert answer.status_code == 404
+        told = "Handler not found: this server has no run 'nobody'; GET /handlers lists the runs that it has"
+        assert answer.json()["detail"] == told
         assert (await running.http.delete("/handlers/nobody")).status_code == 405
 
 

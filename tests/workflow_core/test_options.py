@@ -27,20 +27,20 @@ class Reads:
 @pytest.mark.parametrize(
     ("option", "said", "wrong"),
     [
-        ("resource_manager", r"is a ResourceManager\(\)", ["x", "", 0, ResourceManager]),
-        ("runtime", r"is a runtime such as BasicRuntime\(\)", ["x", "", 0, BasicRuntime]),
-        ("serializer", r"is an object with serialize\(value\) and deseri", ["json", 5, JsonSerializer, Reads()]),
-        ("workflow_name", 'is a text such as "orders"', [5, b"orders", Hello]),
-        ("types", r"is a list of classes, such as \[Note\]", ["x", 5, None, Colour, int, ["int"], {"n": int}]),
-        ("workflows", "is a dict of names with workflows", ["x", 5, [Hello()], {1: Hello()}]),
-        ("upcasters", "is a dict of versions with functions", ["x", 5, [print], {1: print}, {"1": "print"}]),
+        ("resource_manager", r"must be a ResourceManager\(\)", ["x", "", 0, ResourceManager]),
+        ("runtime", r"must be a runtime such as BasicRuntime\(\)", ["x", "", 0, BasicRuntime]),
+        ("serializer", r"must be an object with serialize\(value\) and deseri", ["json", 5, JsonSerializer, Reads()]),
+        ("workflow_name", 'must be a text such as "orders"', [5, b"orders", Hello]),
+        ("types", r"must be a list of classes, such as \[Note\]", ["x", 5, None, Colour, int, ["int"], {"n": int}]),
+        ("workflows", "must be a dict of names with workflows", ["x", 5, [Hello()], {1: Hello()}]),
+        ("upcasters", "must be a dict of versions with functions", ["x", 5, [print], {1: print}, {"1": "print"}]),
     ],
 )
 def test_an_option_of_a_value_that_it_cannot_have_is_refused(option: str, said: str, wrong: list[Any]):
     for value in wrong:
-        with pytest.raises(WorkflowValidationError, match=f"{option} {said}.*, got ") as raised:
+        with pytest.raises(WorkflowValidationError, match=f"{option} {said}.*; got ") as raised:
             Hello(**{option: value})
-        assert str(raised.value).endswith(f", got {value!r}")
+        assert str(raised.value).endswith(f"; got {value!r}")
 
 
 def test_options_of_values_that_they_can_have_are_taken():
@@ -65,7 +65,7 @@ def test_a_workflow_is_attached_as_an_object():
 
 
 def test_what_the_end_of_a_parent_means_is_one_of_two():
-    with pytest.raises(WorkflowValidationError, match='on_parent_stop must be "finish" or "cancel", got \'stop\''):
+    with pytest.raises(WorkflowValidationError, match='on_parent_stop must be "finish" or "cancel"; got \'stop\''):
         Hello().add_workflows(on_parent_stop="stop", other=Hello())  # type: ignore[arg-type]
 
 
@@ -73,8 +73,8 @@ def test_another_store_is_chosen_by_the_same_rules():
     flow = Hello()
     with pytest.raises(StoreError, match='store=5: give the path of a SQLite file, "memory:", or an object'):
         flow.with_store(5)  # type: ignore[arg-type]
-    with pytest.raises(WorkflowValidationError, match="idle_release is a number of seconds, 0 or more, got 'x'"):
+    with pytest.raises(WorkflowValidationError, match="idle_release must be a number of seconds, 0 or more; got 'x'"):
         flow.with_store("memory:", idle_release="x")  # type: ignore[arg-type]
-    with pytest.raises(WorkflowValidationError, match='workflow_name is a text such as "orders", got 5'):
+    with pytest.raises(WorkflowValidationError, match='workflow_name must be a text such as "orders"; got 5'):
         flow.with_store("memory:", name=5)  # type: ignore[arg-type]
     assert flow.with_store("memory:").run_store is not None

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import BaseModel, ValidationError, model_validator
 
-from batonflow.workflow_core.problems import in_words, problems_of
+from batonflow.workflow_core.problems import in_words, in_words_with_hints, problems_of
 
 
 class Trip(BaseModel):
@@ -38,3 +38,16 @@ def test_values_and_links_stay_away():
 
 def test_what_is_wrong_with_the_whole_has_a_name_too():
     assert in_words(refused(days=0), "the trip") == "the trip: Value error, there are no days"
+
+
+class Parcel(BaseModel):
+    weight: int | list[int]
+    to: str
+
+
+def test_a_field_of_several_types_is_named_once():
+    with pytest.raises(ValidationError) as caught:
+        Parcel.model_validate({"weight": "heavy"})
+    words = in_words_with_hints(caught.value, Parcel, {"weight": "heavy"})
+    first = "weight: Input should be a valid integer, unable to parse string as an integer, or a valid list"
+    assert words == f"{first}; to: Field required"

@@ -161,7 +161,7 @@ def test_the_number_of_concurrent_runs_is_a_positive_integer(wrong: Any):
 
 @pytest.mark.parametrize("wrong", ["45", True, -1, float("nan"), [45]])
 def test_the_timeout_is_a_number_of_seconds(wrong: Any):
-    with pytest.raises(WorkflowValidationError, match="timeout is a number of seconds, or None for as long as it"):
+    with pytest.raises(WorkflowValidationError, match="timeout must be a number of seconds, or None to wait"):
         Hello(timeout=wrong)
 
 

@@ -46,7 +46,7 @@ from batonflow.durable.stores.bounds import (
 from batonflow.durable.stores.hints import Bell
 from batonflow.durable.stores.owners import Owners
 from batonflow.durable.stores.sqlite_commits import write_commits
-from batonflow.durable.stores.sqlite_rows import Desk
+from batonflow.durable.stores.sqlite_rows import DatabaseSession
 from batonflow.durable.stores.sqlite_schema import DatabaseFile
 from batonflow.durable.stores.sqlite_threads import Job, Readers, Writer, forget_all
 from batonflow.workflow_core.errors import StoreError
@@ -305,8 +305,8 @@ async def _outcome(threads: Writer | Readers, operation: Callable[..., T], argum
         except RuntimeError:
             return  # the loop was closed
 
-    def operate(desk: Desk) -> T:
-        return operation(desk, *arguments)
+    def operate(session: DatabaseSession) -> T:
+        return operation(session, *arguments)
 
     threads.submit(Job(operate, done))
     return await future
@@ -321,11 +321,11 @@ def _resolve(future: "asyncio.Future[Any]", result: Any, error: BaseException | 
         future.set_result(result)
 
 
-def _write_batch(batch: Sequence[RunCommit], desk: Desk) -> list[CommitVerdict]:
-    return write_commits(desk, batch)
+def _write_batch(batch: Sequence[RunCommit], session: DatabaseSession) -> list[CommitVerdict]:
+    return write_commits(session, batch)
 
 
-def _nothing(_desk: Desk) -> None:
+def _nothing(_session: DatabaseSession) -> None:
     return None
 
 

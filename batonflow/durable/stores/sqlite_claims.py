@@ -16,7 +16,7 @@ from batonflow.durable.store_protocol import (
 )
 from batonflow.durable.stores.bounds import check_new_run, check_owner, check_payload, check_run_id
 from batonflow.durable.stores.sqlite_commits import insert_bodies
-from batonflow.durable.stores.sqlite_rows import ENDS, Desk, RunRow, checksum, find_run, info_of, salt_of
+from batonflow.durable.stores.sqlite_rows import ENDS, DatabaseSession, RunRow, checksum, find_run, info_of, salt_of
 
 __all__ = ["append", "claim", "claim_due", "create", "park", "release", "renew", "renew_held", "sweep"]
 
@@ -27,18 +27,18 @@ WHERE id = ?
 """
 
 
-def create(desk: Desk, run: NewRun, owner: str, ttl: float) -> Created | Existing:
+def create(session: DatabaseSession, run: NewRun, owner: str, ttl: float) -> Created | Existing:
     """See ``RunStore.create``."""
     check_new_run(run)
-    existing = find_run(desk, run.run_id)
+    existing = find_run(session, run.run_id)
     if existing is not None:
-        return Existing(info_of(desk, existing))
-    desk.owners.vouch(check_owner(owner))
-    (floor,) = desk.connection.execute("SELECT epoch_floor FROM facts").fetchone()
-    now = desk.source.now()
+        return Existing(info_of(session, existing))
+    session.owners.vouch(check_owner(owner))
+    (floor,) = session.connection.execute("SELECT epoch_floor FROM facts").fetchone()
+    now = session.source.now()
     salt = salt_of(run.run_id)
-    until = desk.lease(ttl)
-    inserted = desk.connection.execute(
+    until = session.lease(ttl)
+    inserted = session.connection.execute(
         """
         INSERT INTO runs (run_id, workflow, version, digest, shape, status, owner, epoch, claimed_at, lease_boot,
                           lease_until, lease_ttl, seq, stream_seq, created_at, updated_at, salt)
@@ -49,7 +49,7 @@ def create(desk: Desk, run: NewRun, owner: str, ttl: float) -> Created | Existin
             owner,
             floor + 1,
             now,
-            desk.boot,
+            session.boot,
             until,
             ttl,
             int(run.first is not None),
@@ -60,9 +60,9 @@ def create(desk: Desk, run: NewRun, owner: str, ttl: float) -> Created | Existin
         ),
     )
     assert inserted.lastrowid is not None
-    desk.known[run.run_id] = (inserted.lastrowid, salt)
+    session.known[run.run_id] = (inserted.lastrowid, salt)
     if run.first is not None:
-        insert_bodies(desk, inserted.lastrowid, salt, 0, [run.first], now)
+        insert_bodies(session, inserted.lastrowid, salt, 0, [run.first], now)
     return Created(floor + 1)
 
 
@@ -70,48 +70,52 @@ def _names(run: NewRun) -> tuple[str | None, ...]:
     return run.run_id, run.workflow, run.version, run.digest, run.shape
 
 
-def claim(desk: Desk, run_id: str, owner: str, ttl: float, only_due: bool) -> Claimed | Busy | Ended | NotDue | None:
+def claim(
+    session: DatabaseSession, run_id: str, owner: str, ttl: float, only_due: bool
+) -> Claimed | Busy | Ended | NotDue | None:
     """See ``RunStore.claim``."""
-    row = find_run(desk, check_run_id(run_id))
+    row = find_run(session, check_run_id(run_id))
     if row is None:
         return None
     if row.status in ENDS:
-        return Ended(info_of(desk, row))
-    if row.owner is not None and row.owner != owner and desk.driven(row):
-        return Busy(row.owner, row.claimed_at or row.created_at, desk.lease_left(row))
-    if only_due and row.status == "waiting" and not row.unread and not _is_due(desk, row):
+        return Ended(info_of(session, row))
+    if row.owner is not None and row.owner != owner and session.driven(row):
+        return Busy(row.owner, row.claimed_at or row.created_at, session.lease_left(row))
+    if only_due and row.status == "waiting" and not row.unread and not _is_due(session, row):
         return NotDue(row.wake_at)
-    return _take(desk, row, owner, ttl)
+    return _take(session, row, owner, ttl)
 
 
-def _is_due(desk: Desk, row: RunRow) -> bool:
-    return row.wake_at is not None and row.wake_at <= desk.source.now()
+def _is_due(session: DatabaseSession, row: RunRow) -> bool:
+    return row.wake_at is not None and row.wake_at <= session.source.now()
 
 
-def _take(desk: Desk, row: RunRow, owner: str, ttl: float) -> Claimed:
-    desk.owners.vouch(check_owner(owner))
-    abandoned = row.status == "running" and row.owner is not None and not desk.owners.alive(row.owner)
-    now = desk.source.now()
-    desk.connection.execute(
+def _take(session: DatabaseSession, row: RunRow, owner: str, ttl: float) -> Claimed:
+    session.owners.vouch(check_owner(owner))
+    abandoned = row.status == "running" and row.owner is not None and not session.owners.alive(row.owner)
+    now = session.source.now()
+    session.connection.execute(
         """
         UPDATE runs
         SET status = 'running', owner = ?, epoch = epoch + 1, claimed_at = ?, lease_boot = ?, lease_until = ?,
             lease_ttl = ?, due_at = NULL, updated_at = ?
         WHERE id = ?
         """,
-        (owner, now, desk.boot, desk.lease(ttl), ttl, now, row.id),
+        (owner, now, session.boot, session.lease(ttl), ttl, now, row.id),
     )
-    desk.known[row.run_id] = (row.id, row.salt)
+    session.known[row.run_id] = (row.id, row.salt)
     return Claimed(row.run_id, row.epoch + 1, row.seq, row.stream_seq, row.workflow, abandoned)
 
 
-def claim_due(desk: Desk, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None) -> list[Claimed]:
+def claim_due(
+    session: DatabaseSession, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None
+) -> list[Claimed]:
     """See ``RunStore.claim_due``."""
     names = None if workflows is None else json.dumps(list(workflows))
-    now = desk.source.now()
-    rows = _left_behind(desk, names, limit)
+    now = session.source.now()
+    rows = _left_behind(session, names, limit)
     rows += _runs(
-        desk,
+        session,
         """
         SELECT * FROM run_infos
         WHERE due_at <= ? AND (? IS NULL OR workflow IN (SELECT value FROM json_each(?)))
@@ -121,7 +125,7 @@ def claim_due(desk: Desk, owner: str, ttl: float, limit: int, workflows: Sequenc
     )
     # Ready since a time to come: the wall clock was put back.
     rows += _runs(
-        desk,
+        session,
         """
         SELECT * FROM run_infos
         WHERE status = 'ready' AND due_at > ? AND (? IS NULL OR workflow IN (SELECT value FROM json_each(?)))
@@ -129,21 +133,21 @@ def claim_due(desk: Desk, owner: str, ttl: float, limit: int, workflows: Sequenc
         """,
         (now, names, names, limit - len(rows)),
     )
-    return [_take(desk, row, owner, ttl) for row in rows]
+    return [_take(session, row, owner, ttl) for row in rows]
 
 
-def _runs(desk: Desk, statement: str, values: tuple[object, ...]) -> list[RunRow]:
-    return [RunRow(*row) for row in desk.connection.execute(statement, values).fetchall()]
+def _runs(session: DatabaseSession, statement: str, values: tuple[object, ...]) -> list[RunRow]:
+    return [RunRow(*row) for row in session.connection.execute(statement, values).fetchall()]
 
 
-def _left_behind(desk: Desk, workflows: str | None, limit: int) -> list[RunRow]:
+def _left_behind(session: DatabaseSession, workflows: str | None, limit: int) -> list[RunRow]:
     """Return runs with a dead owner or an expired lease, the longest first."""
-    owners = desk.connection.execute("SELECT DISTINCT owner FROM runs WHERE status = 'running'").fetchall()
-    dead = [owner for (owner,) in owners if owner is not None and not desk.owners.alive(owner)]
-    now = desk.source.monotonic()
+    owners = session.connection.execute("SELECT DISTINCT owner FROM runs WHERE status = 'running'").fetchall()
+    dead = [owner for (owner,) in owners if owner is not None and not session.owners.alive(owner)]
+    now = session.source.monotonic()
     return _runs(
-        desk,
-        # A lease that lasts longer than it ever did is from before the machine's last start, see Desk.lease_left.
+        session,
+        # A lease that lasts longer than it ever did is from before the last start, see DatabaseSession.lease_left.
         """
         SELECT * FROM run_infos
         WHERE status = 'running'
@@ -152,34 +156,34 @@ def _left_behind(desk: Desk, workflows: str | None, limit: int) -> list[RunRow]:
             AND (? IS NULL OR workflow IN (SELECT value FROM json_each(?)))
         ORDER BY updated_at, id LIMIT ?
         """,
-        (desk.boot, now, now, json.dumps(dead), workflows, workflows, limit),
+        (session.boot, now, now, json.dumps(dead), workflows, workflows, limit),
     )
 
 
-def renew(desk: Desk, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> list[str]:
+def renew(session: DatabaseSession, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> list[str]:
     """See ``RunStore.renew``."""
-    until = desk.lease(ttl)
+    until = session.lease(ttl)
     lost: list[str] = []
     for run_id, epoch in runs:
-        renewed = desk.connection.execute(
+        renewed = session.connection.execute(
             """
             UPDATE runs SET lease_boot = ?, lease_until = ?, lease_ttl = ?
             WHERE run_id = ? AND owner = ? AND epoch = ? AND status = 'running'
             """,
-            (desk.boot, until, ttl, check_run_id(run_id), owner, epoch),
+            (session.boot, until, ttl, check_run_id(run_id), owner, epoch),
         )
         if not renewed.rowcount:
             lost.append(run_id)
     return lost
 
 
-def renew_held(desk: Desk, held: dict[str, int]) -> list[tuple[str, int]]:
+def renew_held(session: DatabaseSession, held: dict[str, int]) -> list[tuple[str, int]]:
     """Extend the leases of these runs, by id and epoch, each by its own ttl. An epoch belongs to one owner.
 
     Returns:
         Those that were claimed by another since, or deleted.
     """
-    desk.connection.execute(
+    session.connection.execute(
         """
         UPDATE runs SET lease_until = ? + lease_ttl
         WHERE id IN (
@@ -188,9 +192,9 @@ def renew_held(desk: Desk, held: dict[str, int]) -> list[tuple[str, int]]:
             WHERE runs.run_id = held.key AND runs.epoch = held.value AND runs.status = 'running'
         )
         """,
-        (desk.source.monotonic(), json.dumps(held)),
+        (session.source.monotonic(), json.dumps(held)),
     )
-    return desk.connection.execute(
+    return session.connection.execute(
         """
         SELECT held.key, held.value FROM json_each(?) AS held LEFT JOIN runs ON runs.run_id = held.key
         WHERE runs.epoch IS NOT held.value
@@ -199,70 +203,72 @@ def renew_held(desk: Desk, held: dict[str, int]) -> list[tuple[str, int]]:
     ).fetchall()
 
 
-def park(desk: Desk, run_id: str, owner: str, epoch: int, seq: int, wake_at: float | None) -> bool:
+def park(session: DatabaseSession, run_id: str, owner: str, epoch: int, seq: int, wake_at: float | None) -> bool:
     """See ``RunStore.park``."""
-    parked = desk.connection.execute(
+    parked = session.connection.execute(
         """
         UPDATE runs
         SET status = 'waiting', owner = NULL, lease_until = NULL, wake_at = ?, due_at = ?, updated_at = ?
         WHERE run_id = ? AND owner = ? AND epoch = ? AND seq = ? AND status = 'running' AND unread = 0
         """,
-        (wake_at, wake_at, desk.source.now(), check_run_id(run_id), owner, epoch, seq),
+        (wake_at, wake_at, session.source.now(), check_run_id(run_id), owner, epoch, seq),
     )
-    desk.known.pop(run_id, None)
+    session.known.pop(run_id, None)
     return bool(parked.rowcount)
 
 
-def release(desk: Desk, run_id: str, owner: str, epoch: int) -> bool:
+def release(session: DatabaseSession, run_id: str, owner: str, epoch: int) -> bool:
     """See ``RunStore.release``."""
-    row = find_run(desk, check_run_id(run_id))
+    row = find_run(session, check_run_id(run_id))
     if row is None or (row.status, row.owner, row.epoch) != ("running", owner, epoch):
         return False
-    _make_ready(desk, row)
+    _make_ready(session, row)
     return True
 
 
-def _make_ready(desk: Desk, row: RunRow) -> None:
-    now = desk.source.now()
-    desk.connection.execute(_READY, (now, now, row.id))
-    desk.known.pop(row.run_id, None)
+def _make_ready(session: DatabaseSession, row: RunRow) -> None:
+    now = session.source.now()
+    session.connection.execute(_READY, (now, now, row.id))
+    session.known.pop(row.run_id, None)
 
 
 def append(
-    desk: Desk, run_id: str, key: str, payload: bytes, kind: Literal["event", "cancel"]
+    session: DatabaseSession, run_id: str, key: str, payload: bytes, kind: Literal["event", "cancel"]
 ) -> Appended | Ended | None:
     """See ``RunStore.append``."""
     check_payload(run_id, key, payload)
-    row = find_run(desk, run_id)
+    row = find_run(session, run_id)
     if row is None:
         return None
-    before = desk.connection.execute("SELECT position FROM inbox WHERE run = ? AND key = ?", (row.id, key)).fetchone()
+    before = session.connection.execute(
+        "SELECT position FROM inbox WHERE run = ? AND key = ?", (row.id, key)
+    ).fetchone()
     if before is not None:
         return Appended(before[0], new=False)
     if row.status in ENDS:
-        return Ended(info_of(desk, row))
+        return Ended(info_of(session, row))
     position = row.inbox_head + 1
-    now = desk.source.now()
-    desk.connection.execute(
+    now = session.source.now()
+    session.connection.execute(
         "INSERT INTO inbox (run, position, key, kind, payload, at, came, crc) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (row.id, position, key, kind, payload, now, row.seq, checksum(row.salt, position, payload)),
     )
-    desk.connection.execute(
+    session.connection.execute(
         "UPDATE runs SET inbox_head = ?, unread = unread + 1, updated_at = ? WHERE id = ?", (position, now, row.id)
     )
-    desk.connection.execute("UPDATE facts SET appends = appends + 1")
-    desk.appended += 1
+    session.connection.execute("UPDATE facts SET appends = appends + 1")
+    session.appended += 1
     if row.status == "waiting":
-        _make_ready(desk, row)
+        _make_ready(session, row)
     return Appended(position, new=True)
 
 
-def sweep(desk: Desk, limit: int, grace: float) -> list[str]:
+def sweep(session: DatabaseSession, limit: int, grace: float) -> list[str]:
     """See ``RunStore.sweep``."""
-    now = desk.source.now()
-    rows = _left_behind(desk, None, limit)
+    now = session.source.now()
+    rows = _left_behind(session, None, limit)
     rows += _runs(
-        desk,
+        session,
         """
         SELECT * FROM run_infos WHERE due_at <= ? AND (status = 'waiting' OR due_at <= ?) ORDER BY due_at, id LIMIT ?
         """,
@@ -270,10 +276,10 @@ def sweep(desk: Desk, limit: int, grace: float) -> list[str]:
     )
     # Ready since a time to come: the wall clock was put back.
     rows += _runs(
-        desk,
+        session,
         "SELECT * FROM run_infos WHERE status = 'ready' AND due_at > ? ORDER BY id LIMIT ?",
         (now, limit - len(rows)),
     )
     for row in rows:
-        _make_ready(desk, row)
+        _make_ready(session, row)
     return [row.run_id for row in rows]

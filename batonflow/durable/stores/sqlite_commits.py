@@ -6,7 +6,7 @@ from functools import lru_cache
 from batonflow.durable.store_protocol import CommitVerdict, RunCommit
 from batonflow.durable.stores.bounds import check_commit, check_run_id
 from batonflow.durable.stores.packing import packed, unpacked
-from batonflow.durable.stores.sqlite_rows import PLACE_BITS, Desk, RunRow, checksum, find_run
+from batonflow.durable.stores.sqlite_rows import PLACE_BITS, DatabaseSession, RunRow, checksum, find_run
 
 __all__ = ["flush", "insert_bodies", "write_commits"]
 
@@ -29,7 +29,7 @@ WHERE id = ?
 """
 
 
-def write_commits(desk: Desk, batch: Sequence[RunCommit]) -> list[CommitVerdict]:
+def write_commits(session: DatabaseSession, batch: Sequence[RunCommit]) -> list[CommitVerdict]:
     """Write each entry of a batch, or find that it must not be.
 
     Raises:
@@ -37,22 +37,22 @@ def write_commits(desk: Desk, batch: Sequence[RunCommit]) -> list[CommitVerdict]
     """
     for entry in batch:
         check_commit(entry)
-    return [_write(desk, entry) for entry in batch]
+    return [_write(session, entry) for entry in batch]
 
 
-def _write(desk: Desk, entry: RunCommit) -> CommitVerdict:
-    known = desk.known.get(entry.run_id)
+def _write(session: DatabaseSession, entry: RunCommit) -> CommitVerdict:
+    known = session.known.get(entry.run_id)
     if known is None or entry.consumed or entry.status is not None:
-        return _write_with_care(desk, entry)
+        return _write_with_care(session, entry)
     number, salt = known
-    now = desk.source.now()
-    done = desk.connection.execute(
+    now = session.source.now()
+    done = session.connection.execute(
         _GO_ON,
         (
             entry.expected_seq + len(entry.commits),
             entry.stream_seq,
             entry.wake_at,
-            desk.lease(entry.ttl),
+            session.lease(entry.ttl),
             entry.ttl,
             now,
             number,
@@ -63,28 +63,28 @@ def _write(desk: Desk, entry: RunCommit) -> CommitVerdict:
         ),
     )
     if not done.rowcount:
-        return _write_with_care(desk, entry)
-    _insert(desk, number, salt, entry, now)
+        return _write_with_care(session, entry)
+    _insert(session, number, salt, entry, now)
     return _COMMITTED
 
 
-def _write_with_care(desk: Desk, entry: RunCommit) -> CommitVerdict:
-    row = find_run(desk, check_run_id(entry.run_id))
+def _write_with_care(session: DatabaseSession, entry: RunCommit) -> CommitVerdict:
+    row = find_run(session, check_run_id(entry.run_id))
     if row is None:
         return _FENCED
     if (row.status, row.owner, row.epoch, row.seq) != ("running", entry.owner, entry.epoch, entry.expected_seq):
-        return CommitVerdict("already", row.unread > 0) if _was_written(desk, row, entry) else _FENCED
-    desk.known[entry.run_id] = (row.id, row.salt)
-    now = desk.source.now()
+        return CommitVerdict("already", row.unread > 0) if _was_written(session, row, entry) else _FENCED
+    session.known[entry.run_id] = (row.id, row.salt)
+    now = session.source.now()
     over = entry.status is not None
-    used = _use(desk, row, entry)
-    desk.connection.execute(
+    used = _use(session, row, entry)
+    session.connection.execute(
         _GO_ON_OR_END,
         (
             entry.expected_seq + len(entry.commits),
             entry.stream_seq,
             None if over else entry.wake_at,
-            None if over else desk.lease(entry.ttl),
+            None if over else session.lease(entry.ttl),
             entry.ttl,
             now,
             entry.status or "running",
@@ -94,74 +94,74 @@ def _write_with_care(desk: Desk, entry: RunCommit) -> CommitVerdict:
             row.id,
         ),
     )
-    _insert(desk, row.id, row.salt, entry, now)
+    _insert(session, row.id, row.salt, entry, now)
     if over:
-        desk.known.pop(entry.run_id, None)
+        session.known.pop(entry.run_id, None)
         if entry.result is not None:
             result = packed(entry.result)
             crc = checksum(row.salt, entry.expected_seq + len(entry.commits), result)
-            desk.connection.execute("INSERT INTO results VALUES (?, ?, ?)", (row.id, result, crc))
+            session.connection.execute("INSERT INTO results VALUES (?, ?, ?)", (row.id, result, crc))
     return CommitVerdict("committed", row.unread > used)
 
 
-def _use(desk: Desk, row: RunRow, entry: RunCommit) -> int:
+def _use(session: DatabaseSession, row: RunRow, entry: RunCommit) -> int:
     """Mark the consumed inbox items; return the number of newly used ones."""
     used = 0
     for position in entry.consumed:
-        used += desk.connection.execute(
+        used += session.connection.execute(
             "UPDATE inbox SET used = ? WHERE run = ? AND position = ? AND used IS NULL",
             (entry.expected_seq + 1, row.id, position),
         ).rowcount
     for position in entry.passed_over:
         # Should a caller have chosen the very key that this makes, the old one stays taken.
-        desk.connection.execute(
+        session.connection.execute(
             "UPDATE OR IGNORE inbox SET key = key || ' passed over ' || position WHERE run = ? AND position = ?",
             (row.id, position),
         )
     return used
 
 
-def _insert(desk: Desk, run: int, salt: int, entry: RunCommit, now: float) -> None:
-    seq = insert_bodies(desk, run, salt, entry.expected_seq, entry.commits, now)
+def _insert(session: DatabaseSession, run: int, salt: int, entry: RunCommit, now: float) -> None:
+    seq = insert_bodies(session, run, salt, entry.expected_seq, entry.commits, now)
     if entry.snapshot is not None:
         snapshot = packed(entry.snapshot)
-        desk.connection.execute(
+        session.connection.execute(
             "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)",
             ((run << PLACE_BITS) + seq, snapshot, checksum(salt, seq, snapshot)),
         )
-    desk.touched.append(entry.run_id)
+    session.touched.append(entry.run_id)
 
 
-def insert_bodies(desk: Desk, run: int, salt: int, seq: int, bodies: Sequence[bytes], now: float) -> int:
+def insert_bodies(session: DatabaseSession, run: int, salt: int, seq: int, bodies: Sequence[bytes], now: float) -> int:
     """Add commits behind number ``seq``, before the transaction ends; returns the number of the last."""
     base = run << PLACE_BITS
-    rows = desk.rows
+    rows = session.rows
     for body in bodies:
         seq += 1
         stored = packed(body)
         rows += (base + seq, now, stored, checksum(salt, seq, stored))
     if len(rows) >= _VALUES:
-        _flush_full(desk)
+        _flush_full(session)
     return seq
 
 
-def flush(desk: Desk) -> None:
+def flush(session: DatabaseSession) -> None:
     """Write the gathered commits, before the table is read or the transaction ends."""
-    if not desk.rows:
+    if not session.rows:
         return
-    _flush_full(desk)
-    while desk.rows:
-        count = 1 << (len(desk.rows) // 4).bit_length() - 1
-        desk.connection.execute(_insert_statement(count), desk.rows[: 4 * count])
-        del desk.rows[: 4 * count]
+    _flush_full(session)
+    while session.rows:
+        count = 1 << (len(session.rows) // 4).bit_length() - 1
+        session.connection.execute(_insert_statement(count), session.rows[: 4 * count])
+        del session.rows[: 4 * count]
 
 
-def _flush_full(desk: Desk) -> None:
+def _flush_full(session: DatabaseSession) -> None:
     # Few statements with many rows: Python's lock changes hands around each, which a busy event loop makes slow.
-    rows = desk.rows
+    rows = session.rows
     full = len(rows) - len(rows) % _VALUES
     for begin in range(0, full, _VALUES):
-        desk.connection.execute(_insert_statement(_ROWS), rows[begin : begin + _VALUES])
+        session.connection.execute(_insert_statement(_ROWS), rows[begin : begin + _VALUES])
     del rows[:full]
 
 
@@ -170,7 +170,7 @@ def _insert_statement(rows: int) -> str:
     return "INSERT INTO commits VALUES (?, ?, ?, ?)" + ", (?, ?, ?, ?)" * (rows - 1)
 
 
-def _was_written(desk: Desk, row: RunRow, entry: RunCommit) -> bool:
+def _was_written(session: DatabaseSession, row: RunRow, entry: RunCommit) -> bool:
     """Tell whether the very same was asked before, and the answer was lost on its way.
 
     In one epoch a run has one writer, so that what is there under these numbers is of the same owner; the bodies tell
@@ -181,12 +181,12 @@ def _was_written(desk: Desk, row: RunRow, entry: RunCommit) -> bool:
         return False
     if not entry.commits:
         return entry.status is not None
-    flush(desk)
+    flush(session)
     base = row.id << PLACE_BITS
     for seq, body in enumerate(entry.commits, entry.expected_seq + 1):
         if seq <= row.compacted:
             continue
-        found = desk.connection.execute("SELECT body FROM commits WHERE place = ?", (base + seq,)).fetchone()
+        found = session.connection.execute("SELECT body FROM commits WHERE place = ?", (base + seq,)).fetchone()
         if found is None or unpacked(found[0]) != body:
             return False
     return True

@@ -74,6 +74,11 @@ def _store_error(file: DatabaseFile, error: sqlite3.Error | OSError, waited: flo
             f"The database {path} lies on a file system that is mounted read-only: choose a path on a writable one, "
             "copy the file there, or mount the file system for writing"
         )
+    if path.exists() and not os.access(path, os.R_OK):
+        return StoreError(
+            f"The database {path} cannot be read ({error}): this process needs the right to read and write the file "
+            f"and to make files in {path.parent}"
+        )
     if refused or isinstance(error, PermissionError):
         return StoreError(
             f"The database {path} cannot be written ({error}): this process needs the right to write the file and to "

@@ -10,7 +10,7 @@ from batonflow.durable.stores.packing import unpacked
 from batonflow.durable.stores.sqlite_rows import (
     ENDS,
     PLACE_BITS,
-    Desk,
+    DatabaseSession,
     RunRow,
     checksum,
     damaged,
@@ -22,33 +22,33 @@ from batonflow.workflow_core.errors import StoreError
 __all__ = ["follow", "info", "list_runs", "load", "read", "unread"]
 
 
-def info(desk: Desk, run_id: str) -> RunInfo | None:
+def info(session: DatabaseSession, run_id: str) -> RunInfo | None:
     """See ``RunStore.info``."""
-    row = find_run(desk, check_run_id(run_id))
-    return None if row is None else info_of(desk, row)
+    row = find_run(session, check_run_id(run_id))
+    return None if row is None else info_of(session, row)
 
 
-def load(desk: Desk, run_id: str, at: int | None) -> Loaded | None:
+def load(session: DatabaseSession, run_id: str, at: int | None) -> Loaded | None:
     """See ``RunStore.load``."""
-    row = find_run(desk, check_run_id(run_id))
+    row = find_run(session, check_run_id(run_id))
     if row is None:
         return None
     last = row.seq if at is None else at
     if not 0 <= last <= row.seq:
         raise StoreError(f"Run {run_id!r} has no commit {at}: its commits are numbered from 1 to {row.seq}")
-    snapshot = _snapshot(desk, row, last)
+    snapshot = _snapshot(session, row, last)
     first = snapshot[0] if snapshot else 0
     if first < row.compacted and first < last:
         raise StoreError(
             f"Commit {at} of run {run_id!r} is not kept any more: those up to {row.compacted} were dropped"
         )
-    commits = _commits(desk, row, first, last, last - first)
-    return Loaded(info_of(desk, row), snapshot, commits, _inbox(desk, row, last if at is not None else None))
+    commits = _commits(session, row, first, last, last - first)
+    return Loaded(info_of(session, row), snapshot, commits, _inbox(session, row, last if at is not None else None))
 
 
-def _snapshot(desk: Desk, row: RunRow, last: int) -> tuple[int, bytes] | None:
+def _snapshot(session: DatabaseSession, row: RunRow, last: int) -> tuple[int, bytes] | None:
     base = row.id << PLACE_BITS
-    found = desk.connection.execute(
+    found = session.connection.execute(
         "SELECT place, body, crc FROM snapshots WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
         (base, base + last),
     ).fetchone()
@@ -56,16 +56,16 @@ def _snapshot(desk: Desk, row: RunRow, last: int) -> tuple[int, bytes] | None:
         return None
     seq, body = found[0] - base, found[1]
     if found[2] != checksum(row.salt, seq, body):
-        raise damaged(desk, f"The snapshot after commit {seq} of run {row.run_id!r}")
+        raise damaged(session, f"The snapshot after commit {seq} of run {row.run_id!r}")
     return seq, unpacked(body)
 
 
-def _commits(desk: Desk, row: RunRow, after: int, last: int, limit: int) -> list[StoredCommit]:
+def _commits(session: DatabaseSession, row: RunRow, after: int, last: int, limit: int) -> list[StoredCommit]:
     """Return the commits behind ``after`` or the compacted ones, up to ``last`` and a limit; each must be there."""
     base = row.id << PLACE_BITS
     begin = max(after, row.compacted)
     end = min(last, begin + limit)
-    found = desk.connection.execute(
+    found = session.connection.execute(
         "SELECT place, at, body, crc FROM commits WHERE place > ? AND place <= ? ORDER BY place",
         (base + begin, base + end),
     ).fetchall()
@@ -74,20 +74,20 @@ def _commits(desk: Desk, row: RunRow, after: int, last: int, limit: int) -> list
         if place != base + seq:
             break
         if crc != checksum(row.salt, seq, body):
-            raise damaged(desk, f"Commit {seq} of run {row.run_id!r}")
+            raise damaged(session, f"Commit {seq} of run {row.run_id!r}")
         commits.append(StoredCommit(seq, at, unpacked(body)))
     if len(commits) < end - begin:
-        raise damaged(desk, f"Commit {begin + len(commits) + 1} of run {row.run_id!r} is missing, so the run")
+        raise damaged(session, f"Commit {begin + len(commits) + 1} of run {row.run_id!r} is missing, so the run")
     return commits
 
 
-def _inbox(desk: Desk, row: RunRow, last: int | None) -> list[InboxItem]:
+def _inbox(session: DatabaseSession, row: RunRow, last: int | None) -> list[InboxItem]:
     """Return the inbox items that are unused now, or were unused at commit ``last``."""
     if last is None:
         return _items(
-            desk,
+            session,
             row,
-            desk.connection.execute(
+            session.connection.execute(
                 """
                 SELECT position, key, kind, payload, at, crc FROM inbox
                 WHERE run = ? AND used IS NULL ORDER BY position
@@ -96,9 +96,9 @@ def _inbox(desk: Desk, row: RunRow, last: int | None) -> list[InboxItem]:
             ),
         )
     return _items(
-        desk,
+        session,
         row,
-        desk.connection.execute(
+        session.connection.execute(
             """
             SELECT position, key, kind, payload, at, crc FROM inbox
             WHERE run = ? AND came <= ? AND (used IS NULL OR used > ?) ORDER BY position
@@ -108,44 +108,44 @@ def _inbox(desk: Desk, row: RunRow, last: int | None) -> list[InboxItem]:
     )
 
 
-def _items(desk: Desk, row: RunRow, found: Iterable[Any]) -> list[InboxItem]:
+def _items(session: DatabaseSession, row: RunRow, found: Iterable[Any]) -> list[InboxItem]:
     items: list[InboxItem] = []
     for position, key, kind, payload, at, crc in found:
         if crc != checksum(row.salt, position, payload):
-            raise damaged(desk, f"Inbox item {position} of run {row.run_id!r}")
+            raise damaged(session, f"Inbox item {position} of run {row.run_id!r}")
         items.append(InboxItem(position, key, kind, payload, at))
     return items
 
 
-def read(desk: Desk, run_id: str, after: int, limit: int) -> list[StoredCommit]:
+def read(session: DatabaseSession, run_id: str, after: int, limit: int) -> list[StoredCommit]:
     """See ``RunStore.read``."""
-    row = find_run(desk, check_run_id(run_id))
-    return [] if row is None else _commits(desk, row, after, row.seq, limit)
+    row = find_run(session, check_run_id(run_id))
+    return [] if row is None else _commits(session, row, after, row.seq, limit)
 
 
 def follow(
-    desk: Desk, run_id: str, after: int, limit: int, number: int | None
+    session: DatabaseSession, run_id: str, after: int, limit: int, number: int | None
 ) -> tuple[int | None, list[StoredCommit]]:
     """Return commits for a continuous reader, with the last number; None when no more will come.
 
     Args:
-        desk: What to work with.
+        session: Of this thread.
         run_id: The run.
         after: The last commit that is known.
         limit: How many at most.
         number: The number that the run had before; another run of that name is not meant.
     """
-    row = find_run(desk, run_id)
+    row = find_run(session, run_id)
     if row is None or number not in (None, row.id):
         return None, []
-    commits = _commits(desk, row, after, row.seq, limit)
+    commits = _commits(session, row, after, row.seq, limit)
     over = row.status in ENDS and (commits[-1].seq if commits else after) >= row.seq
     return None if over else row.id, commits
 
 
-def unread(desk: Desk, after: Mapping[str, int]) -> dict[str, list[InboxItem]]:
+def unread(session: DatabaseSession, after: Mapping[str, int]) -> dict[str, list[InboxItem]]:
     """See ``RunStore.unread``."""
-    found = desk.connection.execute(
+    found = session.connection.execute(
         """
         SELECT runs.run_id, runs.salt, inbox.position, inbox.key, kind, payload, inbox.at, inbox.crc
         FROM json_each(?) AS asked
@@ -158,7 +158,7 @@ def unread(desk: Desk, after: Mapping[str, int]) -> dict[str, list[InboxItem]]:
     items: dict[str, list[InboxItem]] = {}
     for run_id, salt, position, key, kind, payload, at, crc in found:
         if crc != checksum(salt, position, payload):
-            raise damaged(desk, f"Inbox item {position} of run {run_id!r}")
+            raise damaged(session, f"Inbox item {position} of run {run_id!r}")
         items.setdefault(run_id, []).append(InboxItem(position, key, kind, payload, at))
     return items
 
@@ -167,7 +167,7 @@ _LAST_ID = 2**63 - 1
 
 
 def list_runs(
-    desk: Desk,
+    session: DatabaseSession,
     statuses: Sequence[RunStatus] | None,
     workflow: str | None,
     after: str | None,
@@ -178,12 +178,12 @@ def list_runs(
     begin = _LAST_ID if newest_first else 0
     behind, order = ("id < ?", "id DESC") if newest_first else ("id > ?", "id")
     if after is not None:
-        last = find_run(desk, after)
+        last = find_run(session, after)
         if last is None:
             raise StoreError(f"Run {after!r}, to list those behind it, is not there any more: begin anew")
         begin = last.id
     if statuses is not None and len(statuses) == 1:
-        found = desk.connection.execute(
+        found = session.connection.execute(
             f"""
             SELECT * FROM run_infos
             WHERE status = ? AND {behind} AND (? IS NULL OR workflow = ?) ORDER BY {order} LIMIT ?
@@ -192,7 +192,7 @@ def list_runs(
         )
     else:
         wanted = None if statuses is None else json.dumps(list(statuses))
-        found = desk.connection.execute(
+        found = session.connection.execute(
             f"""
             SELECT * FROM run_infos
             WHERE {behind} AND (? IS NULL OR status IN (SELECT value FROM json_each(?)))
@@ -201,4 +201,4 @@ def list_runs(
             """,  # noqa: S608 - as before
             (begin, wanted, wanted, workflow, workflow, limit),
         )
-    return [info_of(desk, RunRow(*row)) for row in found.fetchall()]
+    return [info_of(session, RunRow(*row)) for row in found.fetchall()]

@@ -13,7 +13,7 @@ from batonflow.durable.stores.owners import Owners, boot_number
 from batonflow.durable.stores.packing import unpacked
 from batonflow.workflow_core.errors import StoreCorruptedError
 
-__all__ = ["ENDS", "PLACE_BITS", "Desk", "RunRow", "checksum", "damaged", "find_run", "info_of", "salt_of"]
+__all__ = ["ENDS", "PLACE_BITS", "DatabaseSession", "RunRow", "checksum", "damaged", "find_run", "info_of", "salt_of"]
 
 PLACE_BITS = 32
 """A record's place is the number of its run, shifted by these, plus its own number."""
@@ -54,8 +54,8 @@ class RunRow(NamedTuple):
 
 
 @dataclass(slots=True)
-class Desk:
-    """The tools of an operation; each thread has its own.
+class DatabaseSession:
+    """A connection to the database with the data that operations share; each thread has its own.
 
     Attributes:
         connection: To the database.
@@ -105,20 +105,20 @@ class Desk:
         )
 
 
-def find_run(desk: Desk, run_id: str) -> RunRow | None:
+def find_run(session: DatabaseSession, run_id: str) -> RunRow | None:
     """The row of a run."""
-    row = desk.connection.execute("SELECT * FROM run_infos WHERE run_id = ?", (run_id,)).fetchone()
+    row = session.connection.execute("SELECT * FROM run_infos WHERE run_id = ?", (run_id,)).fetchone()
     return None if row is None else RunRow(*row)
 
 
-def info_of(desk: Desk, row: RunRow) -> RunInfo:
+def info_of(session: DatabaseSession, row: RunRow) -> RunInfo:
     """Return the listing of a run from its row.
 
     Raises:
         StoreCorruptedError: Its result is damaged.
     """
     if row.result is not None and row.result_crc != checksum(row.salt, row.seq, row.result):
-        raise damaged(desk, f"The result of run {row.run_id!r}")
+        raise damaged(session, f"The result of run {row.run_id!r}")
     return RunInfo(
         run_id=row.run_id,
         workflow=row.workflow,
@@ -127,8 +127,8 @@ def info_of(desk: Desk, row: RunRow) -> RunInfo:
         shape=row.shape,
         status=row.status,
         owner=row.owner,
-        owner_alive=row.owner is not None and desk.owners.alive(row.owner),
-        lease_left=desk.lease_left(row),
+        owner_alive=row.owner is not None and session.owners.alive(row.owner),
+        lease_left=session.lease_left(row),
         claimed_at=row.claimed_at,
         epoch=row.epoch,
         seq=row.seq,
@@ -152,9 +152,9 @@ def checksum(salt: int, number: int, data: bytes) -> int:
     return zlib.crc32(data, salt ^ number)
 
 
-def damaged(desk: Desk, what: str) -> StoreCorruptedError:
+def damaged(session: DatabaseSession, what: str) -> StoreCorruptedError:
     """Return the error for a damaged record."""
     return StoreCorruptedError(
-        f"{what} in {desk.path} is damaged: it is not what was written. Restore the database from a backup, fork the "
-        "run at an earlier commit, or delete the run"
+        f"{what} in {session.path} is damaged: it differs from the data that was written. Restore the database from a "
+        "backup, fork the run at an earlier commit, or delete the run"
     )

@@ -18,7 +18,7 @@ from batonflow.durable.stores.owners import Owners
 from batonflow.durable.stores.sqlite_claims import renew_held
 from batonflow.durable.stores.sqlite_commits import flush
 from batonflow.durable.stores.sqlite_faults import concerns_all, explained, is_busy
-from batonflow.durable.stores.sqlite_rows import Desk
+from batonflow.durable.stores.sqlite_rows import DatabaseSession
 from batonflow.durable.stores.sqlite_schema import DatabaseFile
 from batonflow.instrumentation.logs import logger_named
 from batonflow.workflow_core.errors import StoreError
@@ -41,11 +41,11 @@ class Job:
     """An operation that waits for its turn.
 
     Attributes:
-        operation: Called with a desk, inside a transaction, perhaps more than once.
+        operation: Called with the session of the writer, inside a transaction, perhaps more than once.
         done: EventForReader the result or the error, once.
     """
 
-    operation: Callable[[Desk], Any]
+    operation: Callable[[DatabaseSession], Any]
     done: Done
 
     def finish(self, result: Any, error: BaseException | None) -> None:
@@ -81,7 +81,7 @@ class Writer:
         self._stopped = False
         self._ended = False
         self._callbacks: list[Callable[[], None]] = []
-        self._desk: Desk | None = None
+        self._session: DatabaseSession | None = None
         self._held: dict[str, tuple[int, Callable[[], None] | None]] = {}
         self._shortest_ttl = math.inf
         self._renew_at = math.inf
@@ -198,7 +198,7 @@ class Writer:
             self._renew_at = now + self._shortest_ttl / 3
             with self._guard:
                 held = {run_id: epoch for run_id, (epoch, _) in self._held.items()}
-            self._settle([Job(lambda desk: renew_held(desk, held), self._tell_lost)])
+            self._settle([Job(lambda session: renew_held(session, held), self._tell_lost)])
         if self.hints.wanted and now >= self._poll_at:
             self._poll()
             idle = now - self._active_at
@@ -217,11 +217,11 @@ class Writer:
     def _poll(self) -> None:
         """Wake readers for commits of other processes."""
         try:
-            desk = self._opened()
-            (version,) = desk.connection.execute("PRAGMA data_version").fetchone()
+            session = self._opened()
+            (version,) = session.connection.execute("PRAGMA data_version").fetchone()
             if version == self._last_version:
                 return
-            (appends,) = desk.connection.execute("SELECT appends FROM facts").fetchone()
+            (appends,) = session.connection.execute("SELECT appends FROM facts").fetchone()
         except (sqlite3.Error, OSError, StoreError):
             return  # the next operation reports the error
         self._last_version = version
@@ -264,55 +264,55 @@ class Writer:
             pause = min(pause * 2, 0.05)
 
     def _transaction(self, jobs: list[Job]) -> list[Any]:
-        desk = self._opened()
+        session = self._opened()
         self._file.check()
-        desk.connection.execute("BEGIN IMMEDIATE")
-        results = [job.operation(desk) for job in jobs]
-        flush(desk)
-        desk.connection.execute("COMMIT")
-        if desk.shortest_ttl < self._shortest_ttl:
-            self._shortest_ttl = desk.shortest_ttl
+        session.connection.execute("BEGIN IMMEDIATE")
+        results = [job.operation(session) for job in jobs]
+        flush(session)
+        session.connection.execute("COMMIT")
+        if session.shortest_ttl < self._shortest_ttl:
+            self._shortest_ttl = session.shortest_ttl
             self._renew_at = min(self._renew_at, time.monotonic() + self._shortest_ttl / 3)
-        if desk.touched:
-            self.hints.committed(desk.touched)
-            desk.touched.clear()
-        if desk.appended:
+        if session.touched:
+            self.hints.committed(session.touched)
+            session.touched.clear()
+        if session.appended:
             if self._last_appends >= 0:
-                self._last_appends += desk.appended
-            desk.appended = 0
+                self._last_appends += session.appended
+            session.appended = 0
             self.hints.appended()
         self._active_at = time.monotonic()
         return results
 
     def _undo(self, error: BaseException) -> None:
-        desk = self._desk
-        if desk is None:
+        session = self._session
+        if session is None:
             return
-        desk.known.clear()
-        desk.rows.clear()
-        desk.touched.clear()
-        desk.appended = 0
+        session.known.clear()
+        session.rows.clear()
+        session.touched.clear()
+        session.appended = 0
         try:
-            if desk.connection.in_transaction:
-                desk.connection.execute("ROLLBACK")
+            if session.connection.in_transaction:
+                session.connection.execute("ROLLBACK")
         except sqlite3.Error:
             self._close()
         if concerns_all(error) and not is_busy(error):
             self._close()
 
-    def _opened(self) -> Desk:
-        if self._desk is None:
+    def _opened(self) -> DatabaseSession:
+        if self._session is None:
             connection = self._file.open_writer()
-            self._desk = Desk(connection, self._file.path, self._owners, self._source)
+            self._session = DatabaseSession(connection, self._file.path, self._owners, self._source)
             self._last_version = self._last_appends = -1
             self._owners.tidy()
             self.was_opened = True
-        return self._desk
+        return self._session
 
     def _close(self) -> None:
-        desk, self._desk = self._desk, None
-        if desk is not None:
-            desk.connection.close()
+        session, self._session = self._session, None
+        if session is not None:
+            session.connection.close()
 
 
 class Readers:
@@ -380,41 +380,41 @@ class Readers:
         callback()
 
     def _run(self) -> None:
-        desk: Desk | None = None
+        session: DatabaseSession | None = None
         try:
             while (job := self._jobs.get()) is not None:
                 try:
-                    if desk is None:
+                    if session is None:
                         connection = self._file.open_reader()
-                        desk = Desk(connection, self._file.path, self._owners, self._source)
-                    job.finish(self._read(desk, job), None)
+                        session = DatabaseSession(connection, self._file.path, self._owners, self._source)
+                    job.finish(self._read(session, job), None)
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is for the one who asked, who waits
                     job.finish(None, explained(self._file, error, self._busy_seconds))
-                    if desk is not None and concerns_all(error):
-                        desk.connection.close()
-                        desk = None
+                    if session is not None and concerns_all(error):
+                        session.connection.close()
+                        session = None
                 with self._guard:
                     self._waiting += 1
         finally:
-            if desk is not None:
-                desk.connection.close()
+            if session is not None:
+                session.connection.close()
             with self._guard:
                 self._running -= 1
                 callbacks = [] if self._running else self._callbacks
             for callback in callbacks:
                 callback()
 
-    def _read(self, desk: Desk, job: Job) -> Any:
+    def _read(self, session: DatabaseSession, job: Job) -> Any:
         self._file.check()
-        desk.connection.execute("BEGIN")
+        session.connection.execute("BEGIN")
         try:
-            return job.operation(desk)
+            return job.operation(session)
         finally:
-            if desk.connection.in_transaction:
-                desk.connection.execute("ROLLBACK")
+            if session.connection.in_transaction:
+                session.connection.execute("ROLLBACK")
 
 
-def _nothing(_desk: Desk) -> None:
+def _nothing(_session: DatabaseSession) -> None:
     return None
 
 

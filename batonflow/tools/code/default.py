@@ -1,5 +1,6 @@
 """The default executor."""
 
+from batonflow.lazy import how_to_install
 from batonflow.llms.errors import MissingDependencyError
 from batonflow.tools.code.base import Executor, SandboxUnavailableError
 from batonflow.tools.code.monty import MontyExecutor
@@ -23,6 +24,6 @@ def default_executor(key: bytes | None = None) -> Executor:
         return MontyExecutor(key)
     except MissingDependencyError as err:
         raise SandboxUnavailableError(
-            f"code runs only in a sandbox, and the default one is missing: {err}. "
-            "On Linux, use BubblewrapExecutor() instead; UnsafeLocalExecutor() runs code without a sandbox."
+            f"Code runs only in a sandbox, and the default one is not installed. Run {how_to_install('code')}, or use "
+            "BubblewrapExecutor() on Linux. UnsafeLocalExecutor() runs code without a sandbox."
         ) from err

@@ -35,7 +35,7 @@ class Call:
         patience: Seconds to answer a question; None for no limit.
 
     Attributes:
-        context: The context variables of the calling step.
+        context: The context variables of the calling step, in which questions are asked.
         refused: True if the server rejected the call over HTTP.
     """
 
@@ -52,12 +52,12 @@ class Call:
         self._left = 0.0
         self._questions: set[Question] = set()
         self._asked: Counter[str] = Counter()
-        # Questions arrive in the connection's tasks; they are asked in the context of the calling step.
+        # Questions arrive in the tasks of the connection, which have other context variables.
         self.context = contextvars.copy_context()
 
     @property
     def run(self) -> object:
-        """The owner of questions: the run, or else this call."""
+        """Return the owner of the questions: the run, or this call outside of a run."""
         return self if self.ctx is None else self.ctx.run_id
 
     def timed_by(self, clock: asyncio.Timeout) -> None:
@@ -91,12 +91,12 @@ class Call:
             question.leave(self)
 
     async def name_question(self, ctx: Context[Any], asked: dict[str, Any], name: str | None) -> str:
-        """Return the name of a question; equal when the step and its call are repeated after a restore.
+        """Return the name of a question; it stays the same when the step repeats its call after a restore.
 
         Args:
             ctx: The context of the step.
             asked: The question.
-            name: The name that the question has from another call.
+            name: The name that another call gave the question.
         """
         text = json.dumps([self.tool, self.arguments, asked], sort_keys=True, default=str)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -107,8 +107,8 @@ class Call:
 class Question:
     """A question of a server to a person.
 
-    The protocol may leave open which of several calls asks. Then the step of the latest call asks, because calls ask
-    early. When that call ends first, the step of another call asks, under the same name, until all of them have ended.
+    The protocol does not always tell which of several calls asks. Then the latest call is taken, because calls usually
+    ask early. If that call ends first, another one asks under the same name, until all of them have ended.
 
     Args:
         calls: The calls that may have asked, all of one run, in the order of their start.
@@ -158,7 +158,7 @@ class Question:
                 self._task = task = asyncio.get_running_loop().create_task(
                     self._ask_until_answered(call, ctx), context=call.context
                 )
-                # Not awaited itself: the end of the call cancels it, and must not cancel this task.
+                # Not awaited directly: the end of the call cancels that task, and must not cancel this one.
                 await asyncio.wait({task})
                 if not task.cancelled():
                     return None if isinstance(task.exception(), TimeoutError) else task.result()

@@ -1,13 +1,13 @@
 """The runner acts: it starts tasks, keeps timers, streams events and turns outcomes into ticks for the broker.
 
 There is no loop task and no mailbox: when a step ends, its own task makes the tick, lets the broker decide, acts on the
-commands, and goes on with one of the steps that it started. Three rules keep that honest:
+commands, and goes on with one of the steps that it started. Three rules keep this correct:
 
 - every task runs in a copy of the run's context variables; when a step changed them, its successor gets a task of its
   own;
 - a sent event is delivered from an inbox, one started step per turn of the event loop, so that a started step reaches
   its first pause before the next event arrives; a step's result waits for the step's own sends;
-- after some hops, or a millisecond, the task yields to the loop.
+- after some steps in a row, or a millisecond, the task yields to the loop.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class Runner(LiveRun):
         state: A new or restored state.
         cell: The run's key-value state.
         path: Which workflow of the tree this is, empty at the root.
-        parent: The family of the run that this one is a child of.
+        parent: The child runs of the run around this one, among which it is; None at the root.
     """
 
     __slots__ = (
@@ -125,12 +125,12 @@ class Runner(LiveRun):
         # Questions are named by their places in the stream, and the questions of a snapshot keep their names.
         self.stream.seq = state.question_seq
         self.recorder: Recorder | None = None
-        # Of a run that a store keeps: its ownership, the task that opens it, and the events sent before it was open.
+        # For a run in a store: its ownership, the task that opens it, and the events sent before it was open.
         self.drive: Ownership | None = None
         self.opening: asyncio.Task[None] | None = None
         # Events that came while the run was out of memory, with their steps and places in the tree.
         self.early: list[tuple[Event, str | None, str]] | None = None
-        # Of one that was taken up again: events that no step takes yet, as the step that will is not there yet.
+        # After a restore: events without a step that takes them, because that step has not been restored yet.
         self._late: deque[tuple[Callable[[], bool], Callable[[], None]]] | None = None
         self._tick_log = self.source.tick_log
         self.family: Any = None
@@ -151,7 +151,7 @@ class Runner(LiveRun):
     # --- the life of a run --------------------------------------------------------------------------------------------
 
     def begin(self, event: Event | None, step: str | None = None, causes: Causes = ()) -> None:
-        """Start with an event, for one step if it is named, or go on from a restored state."""
+        """Start with an event, for one step if it is named, or continue from a restored state."""
         self.state.running = True
         self._pumping = held = bool(self._inbox)
         self.ending.begin()
@@ -180,7 +180,7 @@ class Runner(LiveRun):
         return child and {"child": child}
 
     def _restart(self) -> None:
-        """Bring a restored run to life: executing deliveries start again, timers are set anew."""
+        """Restart a restored run: executing deliveries start again, and timers are set again."""
         underway, self.state.restored_deliveries = self.state.restored_deliveries, []
         ended = {tick.item for tick in underway if not isinstance(tick, EventArrived)}
         for item in list(self.state.items.values()):
@@ -203,7 +203,7 @@ class Runner(LiveRun):
             self.ending.children_ended()
 
     def _ended_before(self, tick: StepReturned | StepFailed) -> StepReturned | StepFailed:
-        """Return the outcome of a step that ended before the snapshot was taken and is decided about now."""
+        """Return the outcome of a step that ended before the snapshot; the broker decides about it only now."""
         item = tick.item
         if item.open_waits:
             self.waiting.abandon(item)
@@ -239,7 +239,7 @@ class Runner(LiveRun):
         self._post(EventArrived(event, target, recoveries, causes), sender)
 
     def _post(self, tick: Tick, sender: WorkItem | None) -> None:
-        """Put a tick last in the inbox."""
+        """Append a tick to the inbox."""
         if self._inbox is None:
             self._inbox = deque()
         self._inbox.append((tick, sender))
@@ -290,13 +290,13 @@ class Runner(LiveRun):
         item.task = self.loop.create_task(self._drive(item), context=self.variables.copy())
 
     def _spawn_all(self, items: Sequence[WorkItem]) -> None:
-        """Give steps tasks of their own; each comes to its first pause before the next event is delivered."""
+        """Give steps tasks of their own; each reaches its first pause before the next event is delivered."""
         for item in items:
             self.spawn(item)
             self._pump_held = self._pumping
 
     async def _drive(self, item: WorkItem) -> None:
-        """Run a step, then go on with the first of the steps that its result starts, and so on, for a while."""
+        """Run a step, then the first step that its result starts, and so on for a while."""
         task = asyncio.current_task()
         assert task is not None
         self._unstarted -= 1
@@ -352,7 +352,7 @@ class Runner(LiveRun):
         return copy_context()
 
     def _failure(self, item: WorkItem, error: BaseException, task: "asyncio.Task[None]") -> StepFailed | None:
-        """Return the failed attempt that an exception means, or None when the run is over anyway."""
+        """Return the failed attempt for an exception, or None when the run is over."""
         if self.ending.over or self.loop.is_closed() or self.is_past(item):
             return None  # of a run that is over or left memory
         if isinstance(error, GeneratorExit):
@@ -385,12 +385,12 @@ class Runner(LiveRun):
         return StepFailed(item, error, self.now())
 
     def leave(self, item: WorkItem, tick: StepReturned | StepFailed) -> list[WorkItem]:
-        """Close an attempt and give its outcome to the broker; returns the steps to start."""
+        """Close an attempt, give its outcome to the broker, and return the steps to start."""
         if item.at_end is not None:
             item.look_at_end()
         item.run = None
         item.context = None
-        # The task's variables hold the item: without this the two would keep one another until the collector comes.
+        # The task's variables hold the item: without this the two form a cycle that only the garbage collector frees.
         item.task = None
         if self.ending.over or self.is_past(item):
             if self.recorder is not None:
@@ -422,9 +422,9 @@ class Runner(LiveRun):
     # --- deciding and acting ------------------------------------------------------------------------------------------
 
     def _deliver_next(self) -> list[WorkItem]:
-        """Deliver from the inbox until something starts, for a task that has nothing else to go on with.
+        """Deliver from the inbox until a step starts, in a task that has no other step to continue with.
 
-        That saves a task for each event that a step sends; the pump is on its way in any case.
+        That saves a task for each event that a step sends. The pump is scheduled in any case, and finds less to do.
         """
         while self._inbox and not self._unstarted and not self.ending.over:
             tick, sender = self._inbox.popleft()
@@ -464,7 +464,7 @@ class Runner(LiveRun):
             self.ending.fail("", error)
 
     def _decide(self, tick: Tick) -> list[WorkItem]:
-        """Let the broker decide and carry out its commands; the steps to start are returned."""
+        """Let the broker decide, carry out its commands, and return the steps to start."""
         if self._tick_log is not None:
             self._tick_log.append(str(tick))
         started: list[WorkItem] = []
@@ -489,7 +489,7 @@ class Runner(LiveRun):
         return [] if self.ending.over else started
 
     def _close_segment(self, tick: Tick, commands: list[Command]) -> None:
-        """An attempt's outcome is decided: it is the last that its record says."""
+        """Close the record of an attempt, whose outcome is decided and is the last entry of the record."""
         if self.recorder is not None and isinstance(tick, StepReturned | StepFailed):
             self.recorder.close(tick.item, verdict(tick, commands))
 
@@ -499,7 +499,7 @@ class Runner(LiveRun):
             self.spawn(item)
 
     def settle(self) -> None:
-        """When nothing is queued, executing or on its way: say so once, and whether anything may still come."""
+        """Report once that nothing is queued, executing or under way, and whether an event may still arrive."""
         if self._inbox or self.idle or self.ending.over or (self.state.busy and self.family is None):
             return
         idle = not (self.state.busy or (self.family is not None and self.family.active()))
@@ -529,7 +529,7 @@ class Runner(LiveRun):
             case Answered() | GaveUp():
                 record_wait(self.recorder, command)
             case Recovered():
-                pass  # the record of the failed attempt says it
+                pass  # the record of the failed attempt contains it
             case Publish():
                 if self.recorder is not None:
                     self.recorder.published(command.item, self.root.stream.seq, self.now())

@@ -1,7 +1,7 @@
-"""A workflow with the workflows attached to it, as checks and drawings see them: which events pass between them.
+"""A workflow with its attached workflows, as checks and drawings see them, and the events that pass between them.
 
-An event that no step of its own workflow takes goes to the attached workflows and to the workflow around, never
-further; so all that matters of the tree to one workflow is its neighbours.
+An event that no step of its own workflow takes goes to the attached workflows and to the workflow around, and no
+further. So only its neighbours in the tree matter to a workflow.
 """
 
 from collections.abc import Iterator
@@ -23,9 +23,9 @@ class Member:
     Attributes:
         name: Under which name it is attached; empty for the root.
         workflow_class: Its class.
-        workflow: The instance; None where only the class is known: one was asked for, or a resource will make it.
+        workflow: The instance; None if only the class is known, because a step asks for it or a resource will make it.
         table: Its steps.
-        entry: Events that start a run of it when it is attached.
+        entry: The events that start a run of the workflow when it is attached.
         parent: The workflow it is attached to.
         children: The workflows attached to it.
     """
@@ -40,23 +40,23 @@ class Member:
 
     @property
     def label(self) -> str:
-        """The class with the name under which it is attached."""
+        """Return the name of the class, with the name under which the workflow is attached."""
         own = self.workflow_class.__name__
         return f"{own} (attached as {self.name!r})" if self.name else own
 
     @property
     def steps(self) -> dict[str, StepSpec]:
-        """Step name -> step."""
+        """Return the steps by name."""
         return self.table.steps
 
     def everyone(self) -> "Iterator[Member]":
-        """This workflow and all below it."""
+        """Yield this workflow and all workflows below it."""
         yield self
         for child in self.children:
             yield from child.everyone()
 
     def produced(self) -> dict[type[Event], list[str]]:
-        """Event class -> the steps that declare to return it."""
+        """Return event classes with the steps that declare to return them."""
         found: dict[type[Event], list[str]] = {}
         for spec in self.steps.values():
             for cls in spec.config.return_types:
@@ -72,7 +72,7 @@ class Member:
         return self.table.route(event_type).accepted
 
     def receivers(self, event_type: type[Event]) -> "list[Member]":
-        """The neighbours that an event goes to when no step here takes it."""
+        """Return the neighbours that receive an event that no step here takes."""
         if issubclass(event_type, StopEvent) or self.takes(event_type):
             return []
         found = [child for child in self.children if event_type in child.entry or child.takes(event_type)]
@@ -81,18 +81,18 @@ class Member:
         return found
 
     def neighbours(self) -> "list[Member]":
-        """The workflows attached here and the one around."""
+        """Return the workflows attached here, and the one around."""
         return [*self.children, *([self.parent] if self.parent is not None else [])]
 
     def arrivals(self) -> set[type[Event]]:
-        """Event types that neighbours produce and that come here."""
+        """Return the event types that neighbours produce and send here."""
         return {cls for other in self.neighbours() for cls in other.produced() if self in other.receivers(cls)}
 
 
 def member_of(workflow: AnyWorkflow | type[Any]) -> Member:
-    """Read the tree that begins with a workflow.
+    """Return the root of the tree of a workflow, or its place there.
 
-    A workflow that a step of the workflow around it is just running is read with that one as its parent.
+    If a step of another workflow is running this workflow now, that other workflow is its parent.
     """
     if isinstance(workflow, type):
         return _read("", workflow, None, None, ())
@@ -147,13 +147,13 @@ def _entry_of(workflow_class: type[Any], table: StepTable) -> tuple[type[Event],
 
 
 def _asked_for(table: StepTable) -> dict[str, type[Any]]:
-    """Parameter name -> class, for attached workflows that steps ask for: all that a class can tell."""
+    """Return parameter names with classes of attached workflows that steps ask for; a class knows no more."""
     slots = [slot for spec in table.steps.values() for slot in spec.children]
     return {slot.name: cast(type[Any], slot.workflow_class) for slot in slots}
 
 
 def _made_by_resources(table: StepTable) -> dict[str, type[Any]]:
-    """Parameter name -> class, for workflows that steps are given as resources."""
+    """Return parameter names with classes of the workflows that steps get as resources."""
     found: dict[str, type[Any]] = {}
     for spec in table.steps.values():
         for definition in spec.resources:

@@ -9,9 +9,9 @@ import pytest
 from batonflow.agents import layers
 from batonflow.agents.layers.tool import CallNext, ToolInvocation
 from batonflow.durable import lease as driving
-from batonflow.durable.attempt_record import Segment
-from batonflow.durable.lease import Drive
-from batonflow.durable.recorded_run import Fold, Place
+from batonflow.durable.attempt_record import AttemptRecord
+from batonflow.durable.lease import RunLease
+from batonflow.durable.recorded_run import RecordedRun, RecordedWorkflow
 from batonflow.durable.recorder import Recorder
 from batonflow.tools import ToolOutput
 from batonflow.workflow_core.context import snapshot
@@ -36,21 +36,21 @@ class Bug:
 
 
 def commits_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
-    take = Drive.take
+    take = RunLease.take
 
-    def swapped(self: Drive) -> Any:
+    def swapped(self: RunLease) -> Any:
         commit = take(self)
         if commit is not None:
             commit.commits.reverse()
         return commit
 
-    patch.setattr(Drive, "take", swapped)
+    patch.setattr(RunLease, "take", swapped)
 
 
 def state_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
     make = Recorder._make
 
-    def without(self: Recorder, segment: Segment, *rest: Any, **options: Any) -> None:
+    def without(self: Recorder, segment: AttemptRecord, *rest: Any, **options: Any) -> None:
         make(self, segment, *rest, **options)
         assert segment.data is not None
         segment.data.pop("writes", None)
@@ -59,7 +59,7 @@ def state_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
 
 
 def committed_before_what_it_rests_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Segment, "group", lambda self: [self])
+    patch.setattr(AttemptRecord, "group", lambda self: [self])
 
 
 def parts_of_an_attempt_in_any_order(patch: pytest.MonkeyPatch) -> None:
@@ -95,20 +95,20 @@ def sends_are_not_numbered(patch: pytest.MonkeyPatch) -> None:
 
 
 def results_of_once_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Fold, "_once", lambda *_: None)
+    patch.setattr(RecordedRun, "_once", lambda *_: None)
 
 
 def collected_events_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Fold, "_collect", lambda *_: None)
+    patch.setattr(RecordedRun, "_collect", lambda *_: None)
 
 
 def answers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    apply = Fold.commit
+    apply = RecordedRun.commit
 
-    def without(self: Fold, records: list[dict[str, Any]], elapsed: float | None = None) -> None:
+    def without(self: RecordedRun, records: list[dict[str, Any]], elapsed: float | None = None) -> None:
         apply(self, [record for record in records if record["kind"] != "answered"], elapsed)
 
-    patch.setattr(Fold, "commit", without)
+    patch.setattr(RecordedRun, "commit", without)
 
 
 def changes_in_place_are_overlooked(patch: pytest.MonkeyPatch) -> None:
@@ -116,10 +116,10 @@ def changes_in_place_are_overlooked(patch: pytest.MonkeyPatch) -> None:
 
 
 def events_for_other_workflows_are_dropped(patch: pytest.MonkeyPatch) -> None:
-    def sent(self: Place, origin: Any, event: Any, recoveries: Any, target: Any) -> None:
+    def sent(self: RecordedWorkflow, origin: Any, event: Any, recoveries: Any, target: Any) -> None:
         self.came(origin, event, 0, recoveries, target)
 
-    patch.setattr(Place, "sent", sent)
+    patch.setattr(RecordedWorkflow, "sent", sent)
 
 
 def snapshots_of_what_is_under_way(patch: pytest.MonkeyPatch) -> None:
@@ -128,13 +128,13 @@ def snapshots_of_what_is_under_way(patch: pytest.MonkeyPatch) -> None:
 
 
 def failures_are_not_counted(patch: pytest.MonkeyPatch) -> None:
-    failed = Fold._failed
+    failed = RecordedRun._failed
 
-    def forgotten(self: Fold, place: Place, delivery: Any, *rest: Any) -> None:
+    def forgotten(self: RecordedRun, place: RecordedWorkflow, delivery: Any, *rest: Any) -> None:
         failed(self, place, delivery, *rest)
         delivery.attempts = 0
 
-    patch.setattr(Fold, "_failed", forgotten)
+    patch.setattr(RecordedRun, "_failed", forgotten)
 
 
 def tools_are_repeated_silently(patch: pytest.MonkeyPatch) -> None:

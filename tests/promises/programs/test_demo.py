@@ -219,5 +219,28 @@ async def test_it_asks_a_real_model_when_there_is_a_key(tmp_path: Path) -> None:
     assert "LLMConnectionError" in errors
 
 
+INTERRUPTED = """
+import os, runpy, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+sys.path.insert(0, os.path.dirname(sys.argv[2]))
+runpy.run_path(sys.argv[2], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["asyncio", "models", "batonflow.llms.scripted"])
+def test_ctrl_c_during_the_imports_ends_it_quietly(tmp_path: Path, module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module, str(DEMO)],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_it_can_be_read_in_one_sitting() -> None:
     assert len(DEMO.read_text().splitlines()) < 160

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batonflow.durable.attempt_record import Segment
+from batonflow.durable.attempt_record import AttemptRecord
 from batonflow.durable.codec import Codec
-from batonflow.durable.recorder import Journal, Recorder
+from batonflow.durable.recorder import Recorder, RecordSink
 from batonflow.workflow_core import Event, JsonSerializer, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.engine.state import RunState, WorkItem
 
@@ -19,7 +19,7 @@ class Groups:
         self.of: dict[int, int] = {}
         self.order: list[list[int]] = []
 
-    def commit(self, group: Sequence[Segment]) -> None:
+    def commit(self, group: Sequence[AttemptRecord]) -> None:
         numbers = [segment.item for segment in group if segment.kind == "segment"]
         for number in numbers:
             assert number not in self.of, "a segment was committed twice"
@@ -37,7 +37,7 @@ class World:
 
     def __init__(self) -> None:
         self.journal = Groups()
-        journal: Journal = self.journal
+        journal: RecordSink = self.journal
         self.recorder = Recorder(journal, Codec(JsonSerializer()))
         self.state = RunState("run", Flow().step_table)
         self.open: dict[int, WorkItem] = {}

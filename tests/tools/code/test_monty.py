@@ -238,7 +238,7 @@ class TestDefault:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
         output, _ = await process.communicate()
-        assert output.startswith(b"SandboxUnavailableError code runs only in a sandbox")
+        assert output.startswith(b"SandboxUnavailableError Code runs only in a sandbox")
         assert how_to_install("code").encode() in output
 
 
