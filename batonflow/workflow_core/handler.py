@@ -200,7 +200,7 @@ class WorkflowHandler(EarlierHandler):
 
     def open_inputs(self) -> "list[InputRequest]":
         """The questions to people that stand open now."""
-        return parts.inputs.requests_of(self._run)
+        return parts.inputs.open_requests(self._run)
 
     async def cancel_run(self, *, timeout: float = 5.0) -> None:
         """Cancel the run and wait until its steps have ended; never raises. ``ctx.to_dict()`` remains resumable.

@@ -68,7 +68,7 @@ def written(serializer: BaseSerializer, value: Any) -> str:
     except (TypeError, ValueError):
         told = value
         with suppress(RecursionError):  # it contains itself, as the error says
-            told = _told(value, partial(_can_write_as_given, serializer))
+            told = _told(value, partial(_can_write, serializer))
         if told is value:
             raise
         return serializer.serialize(told)
@@ -163,7 +163,7 @@ def _as_data(value: Any) -> Any:
     return f"<{type(value).__name__}>"
 
 
-def _can_write_as_given(serializer: BaseSerializer, value: Any) -> bool:
+def _can_write(serializer: BaseSerializer, value: Any) -> bool:
     try:
         serializer.serialize(value)
     except (TypeError, ValueError):
@@ -241,18 +241,10 @@ def as_declared(state: BaseModel, name: str, serializer: BaseSerializer) -> None
     except ValidationError:
         return  # a step may put any value there
     found = getattr(whole, name)
-    if found is not getattr(state, name) and not _can_write(serializer, found):
-        vars(state)[name] = found
-
-
-def _can_write(serializer: BaseSerializer, value: Any) -> bool:
     if isinstance(serializer, JsonSerializer):
         serializer = serializer.for_records()
-    try:
-        serializer.serialize(value)
-    except (TypeError, ValueError):
-        return False
-    return True
+    if found is not getattr(state, name) and not _can_write(serializer, found):
+        vars(state)[name] = found
 
 
 def load_state(payload: dict[str, Any], serializer: BaseSerializer, state_type: type[BaseModel]) -> BaseModel:

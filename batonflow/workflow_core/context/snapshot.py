@@ -70,13 +70,7 @@ def dump_run(
 ) -> dict[str, Any]:
     """The snapshot of a run.
 
-    Args:
-        state: The run's state.
-        cell: Its key-value state.
-        serializer: Writes events and values.
-        run: The live run, for what is on its way and for children.
-        include_state: Whether the key-value state is part of it.
-        children_with: Writes what workflows inside it have; each its own serializer by default.
+    The live run adds ticks under way and children, which ``children_with`` writes, else the serializer of each.
 
     Raises:
         ValueError: Something cannot be written; the message names it.
