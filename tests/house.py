@@ -385,8 +385,7 @@ def main() -> int:
 
 
 BOUNDS: dict[str, float] = {
-    "workflow_core, Python lines": 13_420,
-    "all packages, Python lines": 69_500,
+    "all packages, Python lines": 69_520,
     "modules loaded by an agent with a tool": 402,
     "calls for a tool call, from the first delta to the result": 250,
     "files that a tool call passes through": 35,

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from batonflow.instrumentation.logs import logger_named
+from batonflow.values.problems import in_words
 from batonflow.workflow_core.engine.state import TO_STEPS, Question, Waiter, address_of
 from batonflow.workflow_core.errors import InputClosedError, InputResponseError
 from batonflow.workflow_core.events import Event, HumanResponseEvent, check_public
-from batonflow.workflow_core.problems import in_words
 from batonflow.workflow_core.questions import News, Questions
 from batonflow.workflow_core.run import Run
 

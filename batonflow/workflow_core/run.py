@@ -9,13 +9,13 @@ from functools import partial
 from threading import get_ident
 from typing import Any, TypeVar
 
+from batonflow.served_input import mark_input
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.ports import Ownership, Recorder, dump_run, load_run
 from batonflow.workflow_core.engine.runner import Runner
 from batonflow.workflow_core.engine.state import RETURNED, Causes, RunState, Waiter, WorkItem, is_address
 from batonflow.workflow_core.errors import RunInterruptedError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
-from batonflow.workflow_core.served_input import mark_input
 from batonflow.workflow_core.stream import Origin, StreamReader
 
 __all__ = ["Run"]

@@ -9,7 +9,6 @@ import types
 import typing
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import (
     Annotated,
     Any,
@@ -21,14 +20,13 @@ from typing import (
     get_args,
     get_origin,
     overload,
-    runtime_checkable,
 )
-from weakref import WeakKeyDictionary
 
+from batonflow.resources import Resource, ResourceConfig, ResourceDefinition, may_be_left_out
+from batonflow.retrying import RetryPolicy, next_delay
 from batonflow.workflow_core.collect import All, Cardinality, Collect, Take
 from batonflow.workflow_core.errors import WorkflowValidationError
 from batonflow.workflow_core.events import Event, StepFailedEvent
-from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceDefinition, may_be_left_out
 from batonflow.workflow_core.types import is_context_class, is_seconds, is_whole
 
 __all__ = [
@@ -44,52 +42,6 @@ __all__ = [
     "next_delay",
     "step",
 ]
-
-
-@runtime_checkable
-class RetryPolicy(Protocol):
-    """Decides after each failure of a step whether and when it runs again."""
-
-    def next(self, elapsed_time: float, attempts: int, error: Exception, *, seed: int | None = None) -> float | None:
-        """Return the seconds to wait before the next attempt, or None to give up.
-
-        Args:
-            elapsed_time: Seconds since the step's first attempt began.
-            attempts: Failures so far, this one included: 1 after the first.
-            error: What the step raised.
-            seed: Fixes the jitter. A policy without this parameter is called without it.
-        """
-        ...
-
-
-_TAKES_SEED: WeakKeyDictionary[type[RetryPolicy], bool] = WeakKeyDictionary()
-
-
-def _takes_seed(policy_class: type[RetryPolicy]) -> bool:
-    takes = _TAKES_SEED.get(policy_class)
-    if takes is None:
-        parameters = inspect.signature(policy_class.next).parameters
-        takes = "seed" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-        _TAKES_SEED[policy_class] = takes
-    return takes
-
-
-def next_delay(policy: RetryPolicy, elapsed: float, attempts: int, error: Exception, seed: str) -> float | None:
-    """Ask ``policy`` for the delay after a failure; the entry of the engine.
-
-    Args:
-        policy: Any retry policy, also one whose ``next`` has no ``seed`` parameter.
-        elapsed: Seconds since the first attempt began.
-        attempts: Failures so far, from 1.
-        error: What the step raised.
-        seed: Names this failure among all; the same text gives the same jitter.
-
-    Returns:
-        Seconds to wait before the next attempt, or None to give up.
-    """
-    if not _takes_seed(type(policy)):
-        return policy.next(elapsed, attempts, error)
-    return policy.next(elapsed, attempts, error, seed=int.from_bytes(sha256(seed.encode()).digest()[:8]))
 
 
 StepGraphCheck = Literal["reachability", "dead_end"]

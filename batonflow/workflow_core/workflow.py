@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ValidationError
 
+from batonflow import values
 from batonflow.bridge import run_on_background_loop
 from batonflow.instrumentation.logs import logger_named
+from batonflow.resources import ResourceManager
 from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
@@ -29,8 +31,6 @@ from batonflow.workflow_core.options import (
     shown,
 )
 from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
-from batonflow.workflow_core.problems import close_to_fields, in_words_with_hints
-from batonflow.workflow_core.resource import ResourceManager
 from batonflow.workflow_core.routing import ClassSteps, StepTable, steps_of
 from batonflow.workflow_core.runs import new_run
 from batonflow.workflow_core.step import WorkflowGraphCheck
@@ -431,13 +431,13 @@ def _start_event(workflow: Workflow, given: StartEvent | None, kwargs: dict[str,
     try:
         event = cls(**kwargs)
     except ValidationError as error:
-        problems = in_words_with_hints(error, cls, kwargs)
+        problems = values.in_words_with_hints(error, cls, kwargs)
         missing = [str(one["loc"][0]) for one in error.errors(include_url=False) if one["type"] == "missing"]
         remedy = f". Give run() the arguments {', '.join(f'{name}=...' for name in missing)}" if missing else ""
         raise WorkflowRuntimeError(
             f"Failed creating a start event of type {cls.__name__}: {problems}{remedy}"
         ) from error
-    if event.__pydantic_extra__ and cls.__pydantic_fields__ and (said := close_to_fields(event)):
+    if event.__pydantic_extra__ and cls.__pydantic_fields__ and (said := values.close_to_fields(event)):
         logger.warning("run() keeps data beside the fields of the start event: %s", said)
     return event
 

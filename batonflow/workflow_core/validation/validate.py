@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from batonflow.resources import ResourceDefinition, ResourceManager
 from batonflow.values.names import qualified_name
 from batonflow.workflow_core.errors import WorkflowConfigurationError, WorkflowValidationError
 from batonflow.workflow_core.events import (
@@ -19,7 +20,6 @@ from batonflow.workflow_core.events import (
     StopEvent,
 )
 from batonflow.workflow_core.options import AnyWorkflow
-from batonflow.workflow_core.resource import ResourceDefinition, ResourceManager
 from batonflow.workflow_core.routing import Level
 from batonflow.workflow_core.types import is_whole
 from batonflow.workflow_core.validation.tree import Member, member_of
