@@ -261,7 +261,7 @@ class ResourceConfig:
         description: longer text for drawings.
 
     Raises:
-        ValueError: the file is nott a ``.json`` file.
+        ValueError: the file is not a ``.json`` file.
 
     Example::
 
@@ -328,7 +328,7 @@ class ResourceConfig:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: the file is nott JSON, or the selected part is not an object.
+            ValueError: the file is not JSON, or the selected part is not an object.
         """
         status = Path(self.config_file).stat()
         value: Any = _load_json(self.config_file, (status.st_mtime_ns, status.st_size))

@@ -507,9 +507,7 @@ class Runner(LiveRun):
             root.drive.idle()
         if not self.idle:
             return
-        self.start_all(
-            RunIdle(self.state.table.accepts_human or bool(self.family is not None and self.family.children))
-        )
+        self.start_all(RunIdle(self.state.table.accepts_human or bool(self.family and self.family.children)))
         if self.family is not None and self.family.parent is not None:
             self.family.parent.run.settle()
 

@@ -21,7 +21,6 @@ from batonflow.workflow_core.events import (
 )
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import Level
-from batonflow.workflow_core.types import is_whole
 from batonflow.workflow_core.validation.tree import Member, member_of
 
 __all__ = ["check_once", "graph_problems", "validate_workflow"]
@@ -404,12 +403,6 @@ def _asks_people(member: Member) -> bool:
 def _check_handlers(member: Member) -> None:
     problems: list[str] = []
     handlers = member.table.handlers
-    for name, config in handlers.items():
-        bound = config.max_recoveries
-        if not is_whole(bound, least=1):
-            problems.append(
-                f"@catch_error handler {name!r} has max_recoveries={bound!r}; it must be an int of at least 1"
-            )
     wildcards = sorted(name for name, config in handlers.items() if config.for_steps is None)
     if len(wildcards) > 1:
         problems.append(
