@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from batonflow.draw import draw_all_possible_flows, draw_most_recent_execution
     from batonflow.durable.stores.sqlite import SQLiteStore
     from batonflow.llms import LLM, Anthropic, ChatMessage, MessageRole, OpenAI, ScriptedLLM, llm_from
+    from batonflow.resources import Resource, ResourceConfig
+    from batonflow.retry_policies import retry_policy
     from batonflow.tools import BaseTool, FunctionTool, ToolOutput, tool
     from batonflow.workflow_core.collect import All, Collect, Take
     from batonflow.workflow_core.context import Context, JsonSerializer
@@ -51,8 +53,6 @@ if TYPE_CHECKING:
         StopEvent,
     )
     from batonflow.workflow_core.handler import WorkflowHandler
-    from batonflow.workflow_core.resource import Resource, ResourceConfig
-    from batonflow.workflow_core.retry_policy import retry_policy
     from batonflow.workflow_core.step import catch_error, step
     from batonflow.workflow_core.workflow import Workflow
 
@@ -131,8 +131,8 @@ _HOMES = {
     "workflow_core.events": "Event HumanResponseEvent InputRequiredEvent StartEvent StepFailedEvent StopEvent",
     "workflow_core.handler": "WorkflowHandler",
     "durable.stores.sqlite": "SQLiteStore",
-    "workflow_core.resource": "Resource ResourceConfig",
-    "workflow_core.retry_policy": "retry_policy",
+    "resources": "Resource ResourceConfig",
+    "retry_policies": "retry_policy",
     "workflow_core.workflow": "Workflow",
 }
 _HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names.split()}

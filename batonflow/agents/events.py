@@ -26,8 +26,8 @@ from batonflow.llms.stream import StreamEvent, TextDelta, ThinkingDelta
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.tools import ToolOutput
 from batonflow.user_warnings import warn_user
+from batonflow.values.problems import in_words
 from batonflow.workflow_core.events import Event, StartEvent
-from batonflow.workflow_core.problems import in_words
 
 __all__ = [
     "START_FIELDS",

@@ -14,7 +14,7 @@ from batonflow.cli.questions import Question, open_questions
 from batonflow.cli.stores import opened
 from batonflow.cli.values import json_object, json_or_text
 from batonflow.durable.store_protocol import Appended
-from batonflow.workflow_core.answer_fields import unfit
+from batonflow.values.answer_fields import unfit
 
 __all__ = ["approve"]
 

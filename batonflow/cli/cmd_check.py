@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from batonflow.agents import AgentWorkflow, BaseWorkflowAgent
-from batonflow.agents.as_tool import refuse_itself
+from batonflow.agents.running import refuse_itself
 from batonflow.cli.errors import DONE, FAILED
 from batonflow.cli.loading import load_workflow
 from batonflow.cli.output import say, say_json

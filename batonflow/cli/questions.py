@@ -14,8 +14,8 @@ from batonflow.cli.text import summary
 from batonflow.durable.replay import records_of
 from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.trace import plain_event, plain_value
+from batonflow.values.answer_fields import AnswerFields, answer_fields, needed
 from batonflow.values.names import qualified_name
-from batonflow.workflow_core.answer_fields import AnswerFields, answer_fields, needed
 from batonflow.workflow_core.events import HumanResponseEvent
 from batonflow.workflow_core.inputs import InputRequest, answer_key
 

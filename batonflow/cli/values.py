@@ -13,8 +13,8 @@ from batonflow.agents.events import START_FIELDS, AgentWorkflowStartEvent
 from batonflow.agents.members import check_options, misspelt_options
 from batonflow.agents.running import AgentRuns
 from batonflow.cli.errors import USAGE, CommandError
+from batonflow.values.problems import in_words_with_hints, unknown_fields
 from batonflow.workflow_core.events import Event
-from batonflow.workflow_core.problems import in_words_with_hints, unknown_fields
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["fields_of", "json_object", "json_or_text"]

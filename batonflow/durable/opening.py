@@ -19,6 +19,7 @@ from batonflow.durable.recorder import Recorder
 from batonflow.durable.state_edits import edited_state
 from batonflow.durable.store_protocol import Busy, Claimed, Created, Ended, NewRun, RunInfo, RunStore
 from batonflow.durable.traces import ABANDONED, trace_in
+from batonflow.served_input import input_is_served
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.context.state_store import named_values
 from batonflow.workflow_core.engine.state import Cause, PastRecord, RunState
@@ -26,7 +27,6 @@ from batonflow.workflow_core.errors import ReplayIncompatible, RunInUseError, St
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
-from batonflow.workflow_core.served_input import input_is_served
 
 __all__ = ["Opening"]
 

@@ -23,10 +23,10 @@ from batonflow.durable.state_values import MISSING, StateValues
 from batonflow.durable.streamed import streamed_as_data, without_secrets
 from batonflow.instrumentation.redaction import redacted
 from batonflow.user_warnings import warn_user
+from batonflow.values.answer_fields import answer_fields
 from batonflow.values.exceptions import dump_exception, traceback_of
 from batonflow.values.names import qualified_name
 from batonflow.values.serializers import BaseSerializer
-from batonflow.workflow_core.answer_fields import answer_fields
 from batonflow.workflow_core.context.state_store import IMMUTABLE, StateCell
 from batonflow.workflow_core.engine.state import CAME_IN, Causes, Waiter, WorkItem, origins_of
 from batonflow.workflow_core.errors import StateOutsideContextWarning, StoreError

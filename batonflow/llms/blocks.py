@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from batonflow import llms
 from batonflow.lazy import at_first_use
-from batonflow.workflow_core.served_input import is_reading_input
+from batonflow.served_input import is_reading_input
 
 __all__ = [
     "AudioBlock",

@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from batonflow.llms import _vendor
 from batonflow.llms.errors import LLMRequestError
+from batonflow.served_input import input_is_served
 from batonflow.threads import in_thread, start_in_thread
-from batonflow.workflow_core.served_input import input_is_served
 
 __all__ = ["FetchError", "FetchPolicy", "Fetched", "afetch", "fetch", "fetching"]
 

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 
 from batonflow.durable.stores.opening import open_store
 from batonflow.instrumentation.logs import clean, logger_named
+from batonflow.served_input import served_input
 from batonflow.server.connections import Connections
 from batonflow.server.guard import Guard, check_bind
 from batonflow.server.keeper import Keeper
@@ -35,7 +36,6 @@ from batonflow.server.stopping import before_shutdown, uvicorn_here
 from batonflow.workflow_core.errors import ServerConfigurationError, StoreError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.handler import WorkflowHandler
-from batonflow.workflow_core.served_input import served_input
 from batonflow.workflow_core.stored_runs import StoredRuns
 
 if TYPE_CHECKING:

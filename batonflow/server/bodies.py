@@ -9,8 +9,8 @@ from starlette.requests import Request
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.server.limits import json_body
 from batonflow.server.shapes import Status
+from batonflow.values.problems import in_words
 from batonflow.workflow_core.errors import StoreError
-from batonflow.workflow_core.problems import in_words
 
 __all__ = ["body_of", "choice", "flag", "number", "run_id_of", "statuses", "words"]
 

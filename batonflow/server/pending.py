@@ -9,10 +9,10 @@ from starlette.exceptions import HTTPException
 from batonflow.durable.replay import records_of
 from batonflow.server.envelopes import chain, envelope
 from batonflow.server.runs import Place, Runs
+from batonflow.values.problems import problems_of
 from batonflow.workflow_core.errors import InputResponseError, StoreError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest
-from batonflow.workflow_core.problems import problems_of
 from batonflow.workflow_core.stored_runs import StoredRuns
 
 __all__ = ["UnfitAnswerError", "answer", "open_requests", "put", "request_as_json"]

@@ -10,13 +10,13 @@ from starlette.exceptions import HTTPException
 
 from batonflow.durable.codec import Codec
 from batonflow.durable.digests import digest_of_start
+from batonflow.served_input import reading_input
 from batonflow.server.envelopes import known_as
 from batonflow.server.limits import DEPTH, inside, is_deeper
 from batonflow.values.names import qualified_name
+from batonflow.values.problems import in_words_with_hints, unknown_fields
 from batonflow.values.serializers import IS_PYDANTIC
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InternalDispatchEvent, StartEvent, check_public
-from batonflow.workflow_core.problems import in_words_with_hints, unknown_fields
-from batonflow.workflow_core.served_input import reading_input
 
 if TYPE_CHECKING:
     from batonflow.durable.store_protocol import RunStore

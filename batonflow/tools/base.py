@@ -8,13 +8,13 @@ from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, field_serializer
 
+from batonflow import values
 from batonflow.llms.blocks import ContentBlock, TextBlock, sendable
 from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.tool_protocol import ToolSpec, wire_name
 from batonflow.threads import in_thread
 from batonflow.tools.schema import parameters_text
 from batonflow.user_warnings import warn_user
-from batonflow.workflow_core.state_data import json_or_words
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _SEQUENCES = frozenset({tuple, list})
@@ -198,7 +198,7 @@ class ToolOutput(BaseModel):
             return value
         if _is_call(value) and not value["args"] and _SCALARS.issuperset(map(type, value["kwargs"].values())):
             return value
-        return json_or_words(value)
+        return values.json_or_words(value)
 
     @staticmethod
     def of_text(tool_name: str, text: str, raw_input: dict[str, Any], raw_output: Any) -> "ToolOutput":

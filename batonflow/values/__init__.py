@@ -8,20 +8,25 @@ if TYPE_CHECKING:
     from batonflow.values.pickle_serializer import PickleSerializer
     from batonflow.values.pickle_serializer import PickleSerializer as JsonPickleSerializer
     from batonflow.values.plans import is_ours
+    from batonflow.values.problems import close_to_fields, in_words_with_hints, misspelt
     from batonflow.values.serializers import BaseSerializer, JsonSerializer
     from batonflow.values.unmarked import alike, built_in, dict_as_data, has_mark, value_as_data, value_of
+    from batonflow.values.words import in_words, is_writable, json_or_words, written
 
 __all__ = [
-    "BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer", "alike", "built_in", "dict_as_data",
-    "form_of", "has_mark", "is_ours", "value_as_data", "value_of",
+    "BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer", "alike", "built_in",
+    "close_to_fields", "dict_as_data", "form_of", "has_mark", "in_words", "in_words_with_hints", "is_ours",
+    "is_writable", "json_or_words", "misspelt", "value_as_data", "value_of", "written",
 ]  # fmt: skip
 
-# Pickle can run code, so its module is loaded only when it is asked for by name.
+# Pickle can run code, so its module is loaded only when it is asked for by name; the others, as most runs do without.
 _HOMES = {
     "JsonPickleSerializer": ("pickle_serializer", "PickleSerializer"),
     "PickleSerializer": ("pickle_serializer", "PickleSerializer"),
     "form_of": ("forms", "form_of"),
     "is_ours": ("plans", "is_ours"),
+    **{name: ("words", name) for name in ("in_words", "is_writable", "json_or_words", "written")},
+    **{name: ("problems", name) for name in ("close_to_fields", "in_words_with_hints", "misspelt")},
     **{
         name: ("unmarked", name)
         for name in ("alike", "built_in", "dict_as_data", "has_mark", "value_as_data", "value_of")

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from batonflow._moved import module_at
+from batonflow.resources import Resource, ResourceConfig, ResourceManager
 from batonflow.values.serializers import JsonSerializer
 from batonflow.workflow_core.collect import All, Cardinality, Collect, Take
 from batonflow.workflow_core.context.context import Context
@@ -47,7 +48,6 @@ from batonflow.workflow_core.events import (
     WorkflowTimedOutEvent,
 )
 from batonflow.workflow_core.handler import WorkflowHandler
-from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceManager
 from batonflow.workflow_core.state_data import DictState
 from batonflow.workflow_core.step import catch_error, step
 from batonflow.workflow_core.stream import StreamItem

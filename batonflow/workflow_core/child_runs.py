@@ -37,16 +37,10 @@ class Child:
 
 
 class Family:
-    """The place of a run in the tree of workflows.
-
-    Args:
-        run: The run.
-        parent: The family of the run around it.
-        make_inner: Makes a run inside this one that has not begun.
-    """
+    """The place of a run in the tree of workflows; ``make_inner`` makes a child run that has not begun."""
 
     __slots__ = (
-        "_adopted", "_counts", "_make_inner", "_resumable", "children", "finished", "own_streamed", "parent", "run",
+        "_adopted", "_make_inner", "_resumable", "children", "counts", "finished", "own_streamed", "parent", "run",
         "saved", "saved_with",
     )  # fmt: skip
 
@@ -61,7 +55,8 @@ class Family:
         # Reads them; each workflow's own serializer without one.
         self.saved_with: BaseSerializer | None = parent.saved_with if parent is not None else None
         self._adopted: dict[str, AnyWorkflow] = {}
-        self._counts: dict[str, int] = {}
+        # The number of runs of each attached workflow so far.
+        self.counts: dict[str, int] = {}
         # Events that child runs have streamed here, by id.
         self.own_streamed: set[int] = set()
         self._resumable = False
@@ -84,9 +79,13 @@ class Family:
         """Under which name an instance is attached, if it is."""
         return next((name for name, known in self.attached().items() if known is workflow), None)
 
+    def child_of(self, run: Run) -> Child | None:
+        """Return the child with a run, as long as it goes on."""
+        return next((child for child in self.children if child.run is run), None)
+
     def description_of(self, run: Run) -> dict[str, Any] | None:
         """Describe a child run for its record."""
-        child = next((child for child in self.children if child.run is run), None)
+        child = self.child_of(run)
         if child is None:
             return None
         about: dict[str, Any] = {"name": child.name, "call": None, "by_event": child.by_event}
@@ -142,15 +141,11 @@ class Family:
         for run in runs:
             run.send(event, step, None, causes)
 
-    def streamed(self, event: Event) -> bool:
-        """Tell whether a child has streamed this very object already."""
-        return id(event) in self.own_streamed
-
     # --- runs of children ---------------------------------------------------------------------------------------------
 
     def _own_name(self, name: str) -> str:
         """Return the last part of the path of a new child run."""
-        self._counts[name] = count = self._counts.get(name, 0) + 1
+        self.counts[name] = count = self.counts.get(name, 0) + 1
         return name if count == 1 else f"{name}#{count}"
 
     def start(self, name: str, workflow: AnyWorkflow, event: Event, step: str | None, causes: Causes) -> None:
@@ -164,8 +159,10 @@ class Family:
         numbers = item.done().here()
         numbers.calls += 1
         number = numbers.named(numbers.calls)
-        saved = self._take_saved(item.id, number)
+        as_data = call_as_data((item.id, number))
+        saved = next((saved for saved in self.saved if saved["call"] == as_data), None)
         if saved is not None:
+            self.saved.remove(saved)
             run = self._make_inner(workflow, self, _last_part(saved["path"]), payload=saved["payload"], ctx=ctx)
         else:
             run = self._make_inner(workflow, self, self._own_name(name), ctx=ctx)
@@ -189,34 +186,27 @@ class Family:
         self.finished = [child for child in self.finished if child.call is None or child.call[0] != item.id]
         self.saved = [saved for saved in self.saved if saved["call"] is None or saved["call"][0] != item.id]
 
-    def _take_saved(self, item_id: int, number: Number) -> dict[str, Any] | None:
-        for saved in self.saved:
-            if saved["call"] == call_as_data((item_id, number)):
-                self.saved.remove(saved)
-                return saved
-        return None
-
     def unfold(self) -> list[Run]:
         """Make the children of a restored run that never begins, and return them."""
         attached = self.attached()
         for saved in self.saved:
             if "result" not in saved["payload"] and saved["name"] in attached:
-                run = self._make_inner(
-                    attached[saved["name"]], self, _last_part(saved["path"]), payload=saved["payload"]
-                )
-                self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
+                self._make_saved(saved)
         return [child.run for child in self.children]
 
     def restart(self) -> None:
         """Take up the children that events had started; called ones are taken up by the step that calls again."""
-        attached = self.attached()
         for saved in [saved for saved in self.saved if saved["call"] is None]:
             self.saved.remove(saved)
-            workflow = attached[saved["name"]]
-            run = self._make_inner(workflow, self, _last_part(saved["path"]), payload=saved["payload"])
-            self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
-            workflow.__batonflow__.turns.launch(run, None)
+            run = self._make_saved(saved)
+            run.workflow.__batonflow__.turns.launch(run, None)
             run.came_back()
+
+    def _make_saved(self, saved: dict[str, Any]) -> Run:
+        workflow = self.attached()[saved["name"]]
+        run = self._make_inner(workflow, self, _last_part(saved["path"]), payload=saved["payload"])
+        self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
+        return run
 
     def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None:
         """Remember the child runs of a snapshot.
@@ -230,13 +220,8 @@ class Family:
                 f"The snapshot holds a run of the attached workflow {lost[0]!r}, which is not attached to "
                 f"{type(self.run.workflow).__name__}: attach it with add_workflows({lost[0]}=...) first"
             )
-        self._counts = dict(counts)
+        self.counts = dict(counts)
         self.saved = list(saved)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The number of runs of each attached workflow so far."""
-        return self._counts
 
     def active(self) -> bool:
         """Tell whether a child still does something by itself."""
@@ -248,10 +233,6 @@ class Family:
             self.parent.run.idle = False
             self.parent.run.ending.busy_again()
             self.parent.wake_around()
-
-    def expecting(self) -> bool:
-        """Tell whether something may still come from a child."""
-        return bool(self.children)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -275,15 +256,12 @@ class Family:
 
     def ended(self) -> None:
         """The run of this family is over: tell the parent."""
-        if self.parent is not None:
-            self.parent.child_ended(self.run)
+        if self.parent is not None and (child := self.parent.child_of(self.run)) is not None:
+            self.parent.child_ended(child)
         self._adopted.clear()
 
-    def child_ended(self, run: Run) -> None:
+    def child_ended(self, child: Child) -> None:
         """Note that the run of a child is over."""
-        child = next((child for child in self.children if child.run is run), None)
-        if child is None:
-            return
         self.children.remove(child)
         if child.call is not None and not self._resumable:
             self.finished.append(child)

@@ -31,12 +31,7 @@ class ExecutionCounts:
     runs: int = 0
 
     def add(self, state: Any, live: Iterable[tuple[str, Any]] = ()) -> None:
-        """Add a run.
-
-        Args:
-            state: Its state.
-            live: Names and runs of attached workflows that are still running; the state has the ended ones.
-        """
+        """Add a run; ``live`` has the names and runs of attached workflows that are still running."""
         self.runs += 1
         for step in state.steps.values():
             name = step.spec.name

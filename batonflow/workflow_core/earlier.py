@@ -1,23 +1,32 @@
 """Forms of ``Context`` and of the handler that earlier versions documented, kept so that their programs still run."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from batonflow.user_warnings import warn_user
 from batonflow.workflow_core.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.run import Run
 
-__all__ = ["EarlierContext", "EarlierHandler"]
+__all__ = ["EarlierContext", "EarlierHandler", "warn_earlier"]
 
 
 _MISSING: Any = object()
+
+
+_warned: set[str] = set()
+
+
+def warn_earlier(text: str) -> None:
+    """Say once per process that a form is deprecated."""
+    if text not in _warned:
+        _warned.add(text)
+        warn_user(text, DeprecationWarning)
 
 
 class EarlierContext:
     """``ctx.get``/``ctx.set`` and the deprecated members of the handler's face."""
 
     store: Any
-    _warned: ClassVar[set[str]] = set()
 
     async def get(self, key: str, default: Any = _MISSING) -> Any:
         """Short for ``ctx.store.get``."""
@@ -27,22 +36,16 @@ class EarlierContext:
         """Short for ``ctx.store.set``."""
         await self.store.set(key, value)
 
-    def warn_earlier(self, text: str) -> None:
-        """Say once per process that a form is deprecated."""
-        if text not in self._warned:
-            self._warned.add(text)
-            warn_user(text, DeprecationWarning)
-
     def get_result(self) -> Any:
         """The result of the finished run; await the handler instead."""
-        self.warn_earlier("Context.get_result() is deprecated, await the handler instead")
+        warn_earlier("Context.get_result() is deprecated, await the handler instead")
         run = self._from_handler("get_result")
         return None if run.ending.event is None else run.ending.event.result
 
     @property
     def streaming_queue(self) -> Any:
         """The stream of the run; use ``handler.stream_events()`` instead."""
-        self.warn_earlier("Context.streaming_queue is deprecated, use handler.stream_events()")
+        warn_earlier("Context.streaming_queue is deprecated, use handler.stream_events()")
         return self._from_handler("streaming_queue").reader()
 
     def _from_handler(self, name: str) -> Any:
@@ -56,16 +59,10 @@ class EarlierHandler:
 
     _run: Run
     _was_cancelled: bool
-    _warned: ClassVar[set[str]] = set()
-
-    def _deprecated(self, name: str, instead: str) -> None:
-        if name not in self._warned:
-            self._warned.add(name)
-            warn_user(f"WorkflowHandler.{name}() is deprecated, use {instead}", DeprecationWarning)
 
     def done(self) -> bool:
         """Tell whether the run is over; use ``is_done()``."""
-        self._deprecated("done", "is_done()")
+        warn_earlier("WorkflowHandler.done() is deprecated, use is_done()")
         return self._run.ending.resolved
 
     def cancel(self) -> None:
@@ -73,18 +70,18 @@ class EarlierHandler:
 
         Use ``await cancel_run()``.
         """
-        self._deprecated("cancel", "await cancel_run()")
+        warn_earlier("WorkflowHandler.cancel() is deprecated, use await cancel_run()")
         self._was_cancelled = True
         self._run.on_loop(self._run.ending.cancel)
 
     def cancelled(self) -> bool:
         """Tell whether the run was cancelled; await the handler instead."""
-        self._deprecated("cancelled", "await and catch WorkflowCancelledByUser")
+        warn_earlier("WorkflowHandler.cancelled() is deprecated, use await and catch WorkflowCancelledByUser")
         return isinstance(self._run.ending.error, WorkflowCancelledByUser)
 
     def exception(self) -> BaseException | None:
         """The error that ended the run; await the handler instead."""
-        self._deprecated("exception", "await and catch")
+        warn_earlier("WorkflowHandler.exception() is deprecated, use await and catch")
         return self._run.ending.error
 
     async def run_step(self) -> list[Event] | None:

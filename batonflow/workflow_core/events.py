@@ -25,10 +25,10 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from batonflow import values
 from batonflow.user_warnings import warn_user
 from batonflow.values.exceptions import UnreconstructedException, dump_exception, load_exception
 from batonflow.workflow_core.errors import NotInitializedError
-from batonflow.workflow_core.problems import misspelt
 
 __all__ = [
     "CollectionReleaseEvent",
@@ -270,7 +270,7 @@ def _warn_of_misspelt(event: Event, names: Iterable[str], open_name: str | None)
     cls = type(event)
     open_fields = [name for name in (*cls.model_fields, open_name) if name and name not in event.model_fields_set]
     warned = _warned_of.setdefault(cls, set())
-    for name, meant in misspelt(names, open_fields).items():
+    for name, meant in values.misspelt(names, open_fields).items():
         if name not in warned:
             warned.add(name)
             warn_user(f"{cls.__name__} has no field {name!r}, and keeps it as data. Did you mean {meant!r}?")

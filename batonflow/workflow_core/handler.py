@@ -199,8 +199,8 @@ class WorkflowHandler(EarlierHandler):
         return parts.inputs.InputReader(self._run)
 
     def open_inputs(self) -> "list[InputRequest]":
-        """Return the questions to people that are open now."""
-        return parts.inputs.requests_of(self._run)
+        """The questions to people that stand open now."""
+        return parts.inputs.open_requests(self._run)
 
     async def cancel_run(self, *, timeout: float = 5.0) -> None:
         """Cancel the run and wait until its steps have ended; never raises. ``ctx.to_dict()`` remains resumable.

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from batonflow.instrumentation.logs import logger_named
+from batonflow.values.problems import in_words
 from batonflow.workflow_core.engine.state import TO_STEPS, Question, Waiter, address_of
 from batonflow.workflow_core.errors import InputClosedError, InputResponseError
 from batonflow.workflow_core.events import Event, HumanResponseEvent, check_public
-from batonflow.workflow_core.problems import in_words
 from batonflow.workflow_core.questions import News, Questions
 from batonflow.workflow_core.run import Run
 
@@ -22,7 +22,6 @@ __all__ = [
     "answer_key",
     "close_answered",
     "open_requests",
-    "requests_of",
     "say_when_asked",
 ]
 
@@ -79,17 +78,18 @@ class InputRequest:
 
         Of several open waits to which the program gave the same id, each has the number of its delivery behind it.
         """
-        waiter = self._question.waiter
-        if waiter is not None and self._run.root.questions.shares_id(self._run, self._question):
-            return self.long_id
-        own = waiter.id if waiter is not None else f"question_{self._question.number}"
-        return f"{self.path}:{own}" if self.path else own
+        return self._id(with_delivery=self._run.root.questions.shares_id(self._run, self._question))
 
     @property
     def long_id(self) -> str:
         """The id with the number of the delivery, which no other open request of the run has."""
+        return self._id(with_delivery=True)
+
+    def _id(self, *, with_delivery: bool) -> str:
         waiter = self._question.waiter
-        own = f"{waiter.id}#{waiter.item.id}" if waiter is not None else f"question_{self._question.number}"
+        own = waiter.id if waiter is not None else f"question_{self._question.number}"
+        if waiter is not None and with_delivery:
+            own = f"{own}#{waiter.item.id}"
         return f"{self.path}:{own}" if self.path else own
 
     def _look_again(self) -> None:
@@ -121,16 +121,13 @@ class InputRequest:
     @property
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the answer, without the fields that are filled in."""
-        _, cls, filled = self._awaited()
-        return _schema(cls or HumanResponseEvent, filled)
+        return _schema(self.response_type, self.filled)
 
     @property
     def answer_key(self) -> str:
         """The key of its answer in the inbox of the run."""
-        question = self._question
-        if question.waiter is not None:
-            return _key_of(question.waiter, self._run.path)
-        return _key_without_wait(question)
+        waiter = self._question.waiter
+        return _key_without_wait(self._question) if waiter is None else _key_of(waiter, self._run.path)
 
     def respond(self, /, response: Any = None, **fields: Any) -> None:
         """Answer the question; the requirements of the waiting step are filled in.
@@ -180,8 +177,7 @@ class InputRequest:
         run, event = self._awaited()[0], self.answer(**given)
         run.root.questions.close(self._question, event)
         waiter = self._question.waiter
-        target = TO_STEPS if waiter is None else address_of(waiter)
-        run.answer(event, target)
+        run.answer(event, TO_STEPS if waiter is None else address_of(waiter))
 
     def _awaited(self) -> tuple[Run, type[Event] | None, dict[str, Any]]:
         """Return the run that takes the answer, its class (None when several fit), and its filled fields."""
@@ -213,14 +209,12 @@ class InputReader(AsyncIterator[InputRequest]):
 
     async def __anext__(self) -> InputRequest:
         questions: Questions = self._run.root.questions
-        news = self._news
-        if news is None:
-            news = self._news = questions.reader(self._run)
+        if self._news is None:
+            self._news = questions.reader(self._run)
         while True:
             questions.look()
-            coming = news.coming
-            while coming:
-                question = coming.popleft()
+            while self._news.coming:
+                question = self._news.coming.popleft()
                 run = None if question in self._seen else questions.place(question, self._run)
                 if run is not None:
                     self._seen.add(question)
@@ -245,13 +239,9 @@ async def say_when_asked(handler: Any) -> None:
 
 
 def open_requests(run: Run) -> list[InputRequest]:
-    """Return the open questions of a run and of the runs inside it, on the thread of its loop."""
-    return [InputRequest(asks, question) for asks, question in run.root.questions.open_within(run)]
-
-
-def requests_of(run: Run) -> list[InputRequest]:
     """Return the open questions of a run and of the runs inside it, from any thread."""
-    return run.on_loop(lambda: open_requests(run))
+    found = run.on_loop(lambda: run.root.questions.open_within(run))
+    return [InputRequest(asks, question) for asks, question in found]
 
 
 def is_answer(key: str) -> bool:
@@ -260,14 +250,10 @@ def is_answer(key: str) -> bool:
 
 
 def asker_of(run: Run, key: str) -> "tuple[Run, str] | None":
-    """Return the run of a tree that takes the answer with this key, and the address there.
+    """Return the run that takes the answer with this key, and the address there.
 
     Returns:
         None when the run is not here, or asks no more.
-
-    Args:
-        run: The run at the root.
-        key: Of the event in the inbox, see ``answer_key``.
     """
     if not is_answer(key):
         return None
@@ -283,11 +269,6 @@ def close_answered(run: Run, key: str, event: Event) -> None:
     """Close the question without a wait that an event from the inbox answers.
 
     An answer that comes too late closes no question: it must not be taken for that of another question.
-
-    Args:
-        run: The run at the root.
-        key: Of the event in the inbox, see ``answer_key``.
-        event: The answer.
     """
     if not is_answer(key):
         return

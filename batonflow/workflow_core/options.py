@@ -4,16 +4,17 @@ All that the engine, the journal, the server and the agents want of a workflow t
 ``workflow.__batonflow__``: of the other names of an instance each may be the user's own.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, get_args
 
+from batonflow.resources import ResourceManager
 from batonflow.values.names import qualified_name
 from batonflow.values.serializers import BaseSerializer, JsonSerializer
 from batonflow.workflow_core.errors import NotInitializedError, WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.events import Event
-from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
-from batonflow.workflow_core.resource import ResourceManager
+from batonflow.workflow_core.plugins import BasicRuntime
 from batonflow.workflow_core.routing import ClassSteps, StepTable
 from batonflow.workflow_core.step import WorkflowGraphCheck
 from batonflow.workflow_core.types import is_seconds, is_whole
@@ -78,9 +79,6 @@ class RunQueue(Protocol):
 
 def check_graph_names(names: Iterable[str] | None) -> frozenset[str]:
     """Return the names of graph checks to leave out as a set.
-
-    Args:
-        names: Some of ``"reachability"``, ``"terminal_event"``, ``"dead_end"``.
 
     Raises:
         WorkflowValidationError: There is no check of such a name.
@@ -170,6 +168,7 @@ def checked(name: str, value: T) -> T:
     return value
 
 
+@dataclass(slots=True, eq=False)
 class Options:
     """The options of a workflow. Arguments as of ``Workflow``, all but the store, behind the steps of its class.
 
@@ -177,79 +176,33 @@ class Options:
         WorkflowValidationError: An option has a value that it cannot have.
     """
 
-    __slots__ = (
-        "_on_parent_stop",
-        "children",
-        "disable_validation",
-        "given_serializer",
-        "idle_release",
-        "keeper",
-        "last_state",
-        "name",
-        "num_concurrent_runs",
-        "on_stall",
-        "resource_manager",
-        "runtime",
-        "said_verbose",
-        "skip_graph_checks",
-        "steps",
-        "store_streamed",
-        "timeout",
-        "timeout_excludes_waiting",
-        "turns",
-        "types",
-        "upcasters",
-        "validated",
-        "verbose",
-        "version",
-    )  # fmt: skip
+    steps: ClassSteps
+    timeout: float | None
+    disable_validation: bool
+    verbose: bool
+    resource_manager: ResourceManager
+    num_concurrent_runs: int | None
+    runtime: BasicRuntime
+    name: str | None
+    skip_graph_checks: frozenset[str]
+    given_serializer: BaseSerializer | None
+    on_stall: Literal["warn", "raise"]
+    timeout_excludes_waiting: bool
+    types: tuple[type, ...]
+    version: str | None
+    upcasters: Mapping[str, Upcaster]
+    idle_release: float | None
+    store_streamed: bool
+    keeper: Any = None
+    turns: RunQueue = field(init=False)
+    said_verbose: bool = field(init=False)
+    children: dict[str, Any] = field(default_factory=dict[str, Any])
+    on_parent_stop: dict[str, ParentStop] = field(default_factory=dict[str, ParentStop])
+    validated: StepTable | None = None
+    last_state: Any = None
 
-    keeper: Any
-    turns: RunQueue
-
-    def __init__(
-        self,
-        steps: ClassSteps,
-        *,
-        timeout: float | None,
-        disable_validation: bool,
-        verbose: bool,
-        resource_manager: ResourceManager | None,
-        num_concurrent_runs: int | None,
-        runtime: BasicRuntime | None,
-        workflow_name: str | None,
-        skip_graph_checks: Iterable[str] | None,
-        serializer: BaseSerializer | None,
-        on_stall: Literal["warn", "raise"],
-        timeout_excludes_waiting: bool,
-        types: Iterable[type],
-        version: str | None,
-        upcasters: Mapping[str, Upcaster] | None,
-        idle_release: float | None,
-        store_streamed: bool,
-    ) -> None:
-        self.steps = steps
-        self.timeout = checked("timeout", timeout)
-        self.disable_validation = disable_validation
-        self.verbose = self.said_verbose = verbose
-        self.resource_manager = checked("resource_manager", resource_manager) or ResourceManager()
-        self.num_concurrent_runs = checked("num_concurrent_runs", num_concurrent_runs)
-        self.runtime = checked("runtime", runtime) or get_current_runtime()
-        self.name = checked("workflow_name", workflow_name)
-        self.skip_graph_checks = check_graph_names(skip_graph_checks)
-        self.given_serializer = checked("serializer", serializer)
-        self.on_stall = checked("on_stall", on_stall)
-        self.timeout_excludes_waiting = timeout_excludes_waiting
-        # An iterator is read once, before its items are checked.
-        self.types = tuple(checked("types", tuple(types) if isinstance(types, Iterator) else types))
-        self.version = checked("version", version)
-        self.upcasters = dict(checked("upcasters", upcasters) or {})
-        self.idle_release = checked("idle_release", idle_release)
-        self.store_streamed = store_streamed
-        self.children: dict[str, Any] = {}
-        self._on_parent_stop: dict[str, ParentStop] = {}
-        self.validated: StepTable | None = None
-        self.last_state: Any = None
+    def __post_init__(self) -> None:
+        self.said_verbose = self.verbose
 
     @property
     def store(self) -> Any:
@@ -258,10 +211,6 @@ class Options:
 
     def attach(self, workflows: "Mapping[str, Any] | None", on_parent_stop: ParentStop = "finish") -> None:
         """Attach workflows by name; see ``Workflow.add_workflows``.
-
-        Args:
-            workflows: Name -> workflow.
-            on_parent_stop: What happens to their runs.
 
         Raises:
             WorkflowValidationError: A name is taken by another workflow, or a value is not a workflow.
@@ -279,12 +228,12 @@ class Options:
                 )
                 raise WorkflowValidationError(said)
             self.children[name] = workflow
-            self._on_parent_stop[name] = on_parent_stop
+            self.on_parent_stop[name] = on_parent_stop
         self.validated = None
 
     def when_parent_stops(self, name: str) -> ParentStop:
         """Return the policy for child runs that an event started, when this workflow stops."""
-        return self._on_parent_stop.get(name, "finish")
+        return self.on_parent_stop.get(name, "finish")
 
     # --- what follows from the options and the steps ------------------------------------------------------------------
 
@@ -336,11 +285,7 @@ class NotInitialized:
 
 
 class shown(Generic[T]):  # noqa: N801 - stands where `property` would
-    """A property that an attribute of the same name hides, be it set on an instance or declared in a class.
-
-    Args:
-        get: What it shows of a workflow.
-    """
+    """A property that an attribute of the same name hides, be it set on an instance or declared in a class."""
 
     def __init__(self, get: Callable[[Any], T]) -> None:
         self._get = get
@@ -363,9 +308,6 @@ class option:  # noqa: N801 - stands where `property` would
 
     What is set holds for runs that begin afterwards. Before ``Workflow.__init__`` it is an attribute like any other,
     and the option takes its place.
-
-    Args:
-        name: The option.
     """
 
     def __init__(self, name: str) -> None:

@@ -24,11 +24,7 @@ _ASKS: WeakKeyDictionary[type[Event], bool] = WeakKeyDictionary()
 
 
 class News:
-    """Questions that one reader has not looked at yet.
-
-    Args:
-        run: Questions of this run and of those inside it are wanted.
-    """
+    """Questions that one reader has not looked at yet."""
 
     __slots__ = ("__weakref__", "coming", "run", "told")
 
@@ -41,15 +37,11 @@ class News:
     def add(self, question: Question) -> None:
         """Tell of a question that may be open."""
         self.coming.append(question)
-        self.run.stream.nudge()
+        self.run.stream.wake()
 
 
 class Questions:
-    """The questions of a tree of workflows; the state of its root keeps questions without a wait.
-
-    Args:
-        root: The run at the root.
-    """
+    """The questions of a tree of workflows; the state of its root keeps questions without a wait."""
 
     __slots__ = ("_position", "_readers", "_root", "_sent", "_takers", "asleep")
 
@@ -118,13 +110,7 @@ class Questions:
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def opened(self, run: Run, waiter: Waiter, asked: Event | None) -> None:
-        """A step waits.
-
-        Args:
-            run: Its run.
-            waiter: The wait.
-            asked: The question that goes with it, streamed a moment ago unless the wait was restored.
-        """
+        """A step waits; ``asked`` is the question with it, streamed a moment ago unless the wait was restored."""
         news = self._read_stream(besides=asked)
         if waiter.question is None:
             if isinstance(asked, InputRequiredEvent):
@@ -165,11 +151,7 @@ class Questions:
         return found
 
     def repeat(self, open_ones: Iterable[tuple[str, Question]]) -> None:
-        """Stream open questions again, for the readers of a process that has just taken the run up.
-
-        Args:
-            open_ones: The place of the workflow that asks in the tree, and the question.
-        """
+        """Stream open questions and their paths again, for the readers of a process that has just taken the run up."""
         self.look()
         root = self._root
         for path, question in open_ones:
@@ -203,12 +185,7 @@ class Questions:
         ]
 
     def close(self, question: Question, answer: Event | None = None) -> None:
-        """A question is answered.
-
-        Args:
-            question: The question.
-            answer: The event that is on its way.
-        """
+        """A question is answered, by an event that is on its way if there is one."""
         question.answered = True
         asks = question.run
         if question.waiter is not None and asks is not None and not (asks.is_away or self._root.is_away):

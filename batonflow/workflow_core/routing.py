@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
-from batonflow.workflow_core.collect import Cardinality, Take
+from batonflow.workflow_core.collect import Take
 from batonflow.workflow_core.errors import WorkflowConfigurationError, WorkflowValidationError
 from batonflow.workflow_core.events import (
     Event,
@@ -39,26 +39,9 @@ class StepSpec:
     """One step as the engine uses it: the function with the facts of its signature."""
 
     __slots__ = (
-        "children",
-        "config",
-        "context_name",
-        "fans_out",
-        "func",
-        "handler",
-        "has_collection",
-        "is_async",
-        "is_free",
-        "may_be_bare",
-        "name",
-        "num_workers",
-        "plan",
-        "resources",
-        "retry_policy",
-        "slots",
-        "take",
-        "timeout",
-        "wide",
-    )
+        "children", "config", "context_name", "fans_out", "func", "handler", "has_collection", "is_async", "is_free",
+        "may_be_bare", "name", "num_workers", "plan", "resources", "retry_policy", "slots", "take", "timeout", "wide",
+    )  # fmt: skip
 
     def __init__(self, name: str, func: Callable[..., Any], config: StepConfig, handler: str | None) -> None:
         self.name = name
@@ -98,14 +81,9 @@ class StepSpec:
             return "method" if is_usual else "context, event"
         return "names"
 
-    @property
-    def cardinality(self) -> Cardinality | None:
-        """The rule of the list parameter, None for steps without one."""
-        return self.config.collect
-
     def matches(self, event_type: type[Event], accepted: Iterable[type[Event]]) -> bool:
         """Tell whether an event type counts as one of ``accepted``, types of this step's parameters."""
-        return _accepts(self, accepted, event_type)
+        return issubclass(event_type, tuple(accepted)) if self.wide else event_type in accepted
 
     def problem_with(self, result: Any) -> str | None:
         """Describe the error in the result of the step; None when it is as declared."""
@@ -145,14 +123,14 @@ class Route:
         joins: list[tuple[StepSpec, tuple[int, ...]]] = []
         collects: list[StepSpec] = []
         for spec in specs:
-            if not _accepts(spec, spec.config.accepted_events, event_type):
+            if not spec.matches(event_type, spec.config.accepted_events):
                 continue
             if spec.config.collect is not None:
                 collects.append(spec)
             elif len(spec.slots) == 1:
                 singles.append(spec)
             else:
-                fitting = [i for i, slot in enumerate(spec.slots) if _accepts(spec, slot.types, event_type)]
+                fitting = [i for i, slot in enumerate(spec.slots) if spec.matches(event_type, slot.types)]
                 joins.append((spec, tuple(fitting)))
         self.singles = tuple(singles)
         self.joins = tuple(joins)
@@ -161,10 +139,6 @@ class Route:
         self.accepted = bool(singles or joins or collects)
         self.is_input_required = issubclass(event_type, InputRequiredEvent)
         self.takes_human = self.accepted and issubclass(event_type, HumanResponseEvent)
-
-
-def _accepts(spec: StepSpec, types: Iterable[type[Event]], event_type: type[Event]) -> bool:
-    return issubclass(event_type, tuple(types)) if spec.wide else event_type in types
 
 
 class _Routes(dict[type[Event], Route]):
@@ -180,12 +154,7 @@ class _Routes(dict[type[Event], Route]):
 
 
 class StepTable:
-    """All steps of one workflow class, in the order of their definition.
-
-    Args:
-        class_name: For messages.
-        functions: Step name -> decorated function.
-    """
+    """All steps of one workflow class, in the order of their definition."""
 
     def __init__(self, class_name: str, functions: Mapping[str, Callable[..., Any]]) -> None:
         self.class_name = class_name
@@ -206,8 +175,10 @@ class StepTable:
         self._levels: dict[type[Event], set[Level]] | None = None
         self._bound: dict[str, tuple[StepSpec, ...]] = {}
         self._facts: dict[str, Any] = {}
-        accepted = [cls for spec in self.steps.values() for cls in spec.config.accepted_events]
-        self.human_events = tuple(dict.fromkeys(cls for cls in accepted if issubclass(cls, HumanResponseEvent)))
+        # The event classes that steps take, and all classes that steps declare to return.
+        self.accepted = list(dict.fromkeys(cls for spec in self.steps.values() for cls in spec.config.accepted_events))
+        self.returned = list(dict.fromkeys(cls for spec in self.steps.values() for cls in spec.config.return_types))
+        self.human_events = tuple(cls for cls in self.accepted if issubclass(cls, HumanResponseEvent))
         self.accepts_human = bool(self.human_events)
 
     def once(self, key: str, find: Callable[[], T]) -> T:
@@ -215,6 +186,10 @@ class StepTable:
         if key not in self._facts:
             self._facts[key] = find()
         return self._facts[key]
+
+    def route(self, event_type: type[Event]) -> Route:
+        """Return the route of events of exactly this type."""
+        return self.routes[event_type]
 
     def _handler_of(self, step: str) -> str | None:
         """The ``@catch_error`` handler that covers it: one that names it, else the one for all; None for handlers."""
@@ -225,10 +200,6 @@ class StepTable:
                 return name
         return next((name for name, config in self.handlers.items() if config.for_steps is None), None)
 
-    def route(self, event_type: type[Event]) -> Route:
-        """Return the route of events of exactly this type."""
-        return self.routes[event_type]
-
     def bound_collectors(self, producer: str) -> tuple[StepSpec, ...]:
         """Return the steps that collect from the streams that ``producer`` opens, by the declared types."""
         if producer not in self._bound:
@@ -238,15 +209,12 @@ class StepTable:
                 if spec.config.collect is not None
                 and any(
                     level and level[-1] == producer
-                    for cls in self._declared_for(spec)
-                    for level in self.levels().get(cls, ())
+                    for cls, levels in self.levels().items()
+                    if spec.matches(cls, spec.config.accepted_events)
+                    for level in levels
                 )
             )
         return self._bound[producer]
-
-    def _declared_for(self, spec: StepSpec) -> list[type[Event]]:
-        accepted = spec.config.accepted_events
-        return [cls for cls in self.levels() if _accepts(spec, accepted, cls)]
 
     def levels(self) -> dict[type[Event], set[Level]]:
         """For every event type that can occur: the open streams it can occur in, following the declared types."""
@@ -266,7 +234,7 @@ class StepTable:
                 continue
             seen.add(level)
             for spec in self.steps.values():
-                if not _accepts(spec, spec.config.accepted_events, event_type):
+                if not spec.matches(event_type, spec.config.accepted_events):
                     continue
                 if spec.config.collect is None:
                     inside = level
@@ -281,15 +249,13 @@ class StepTable:
 
     def _entry_types(self) -> list[type[Event]]:
         """Types that come from outside: start events, answers, and types that no step returns."""
-        produced = {cls for spec in self.steps.values() for cls in spec.config.return_types}
-        accepted = [cls for spec in self.steps.values() for cls in spec.config.accepted_events]
-        outside = [
+        return [
             cls
-            for cls in accepted
+            for cls in self.accepted
             # Handlers are entered on the level of the step that failed, see _find_levels.
-            if cls is not StepFailedEvent and (cls not in produced or issubclass(cls, HumanResponseEvent | StartEvent))
+            if cls is not StepFailedEvent
+            and (cls not in self.returned or issubclass(cls, HumanResponseEvent | StartEvent))
         ]
-        return list(dict.fromkeys(outside))
 
 
 def _results(spec: StepSpec, level: Level) -> Iterable[tuple[type[Event], Level]]:
@@ -372,26 +338,20 @@ class ClassSteps:
         return self.table.once("start", self._find_start_event_class)
 
     def _find_start_event_class(self) -> type[StartEvent]:
-        accepted = [cls for spec in self.table.steps.values() for cls in spec.config.accepted_events]
-        if self.entry and not any(issubclass(cls, StartEvent) for cls in accepted):
+        if self.entry and not any(issubclass(cls, StartEvent) for cls in self.table.accepted):
             return StartEvent
-        return self._the_one(StartEvent, accepted, "StartEvent must be received")
+        return self._the_one(StartEvent, self.table.accepted, "StartEvent must be received", "a parameter")
 
     @property
     def stop_event_class(self) -> type[StopEvent]:
         """The class of the event that ends runs."""
-        returned = [cls for spec in self.table.steps.values() for cls in spec.config.return_types]
-        return self._the_one(StopEvent, returned, "StopEvent must be returned")
+        return self._the_one(StopEvent, self.table.returned, "StopEvent must be returned", "the return type")
 
-    def _the_one(self, base: type[Event], classes: Iterable[type], sentence: str) -> Any:
-        found = list(dict.fromkeys(cls for cls in classes if isinstance(cls, type) and issubclass(cls, base)))  # pyright: ignore[reportUnnecessaryIsInstance]
+    def _the_one(self, base: type[Event], classes: Iterable[type], sentence: str, place: str) -> Any:
+        found = [cls for cls in classes if issubclass(cls, base)]
         name = self.cls.__name__
         if not found:
-            remedy = (
-                f"Annotate a parameter of a step with {base.__name__}"
-                if base is StartEvent
-                else f"Annotate the return type of a step with {base.__name__}"
-            )
+            remedy = f"Annotate {place} of a step with {base.__name__}"
             if not self.table.steps:
                 remedy = f"{name} has no steps: decorate its methods with @step"
             raise WorkflowConfigurationError(
@@ -408,9 +368,8 @@ class ClassSteps:
     @property
     def events(self) -> list[type[Event]]:
         """Every event class that a step accepts or returns."""
-        specs = self.table.steps.values()
-        classes = [cls for spec in specs for cls in (*spec.config.accepted_events, *spec.config.return_types)]
-        return list(dict.fromkeys(cls for cls in classes if issubclass(cls, Event)))
+        classes = dict.fromkeys((*self.table.accepted, *self.table.returned))
+        return [cls for cls in classes if issubclass(cls, Event)]
 
     @property
     def entry_events(self) -> tuple[type[Event], ...]:
@@ -435,9 +394,8 @@ class ClassSteps:
                 continue
             if found is not DictState and not issubclass(wanted, found):
                 raise ValueError(
-                    f"Steps of {self.cls.__name__} ask for Context[{found.__name__}] and "
-                    f"Context[{wanted.__name__}]: state "
-                    "classes must have a compatible inheritance, one derived from the other"
+                    f"Steps of {self.cls.__name__} ask for Context[{found.__name__}] and Context[{wanted.__name__}]: "
+                    "state classes must have a compatible inheritance, one derived from the other"
                 )
             found = wanted
         return found

@@ -9,13 +9,13 @@ from functools import partial
 from threading import get_ident
 from typing import Any, TypeVar
 
+from batonflow.served_input import mark_input
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.ports import Ownership, Recorder, dump_run, load_run
 from batonflow.workflow_core.engine.runner import Runner
 from batonflow.workflow_core.engine.state import RETURNED, Causes, RunState, Waiter, WorkItem, is_address
 from batonflow.workflow_core.errors import RunInterruptedError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
-from batonflow.workflow_core.served_input import mark_input
 from batonflow.workflow_core.stream import Origin, StreamReader
 
 __all__ = ["Run"]
@@ -128,13 +128,7 @@ class Run(Runner):
     # --- events -------------------------------------------------------------------------------------------------------
 
     def send_from(self, event: Event, target: str | None, item: WorkItem | None, *, inside: bool) -> None:
-        """Send an event from a step or from outside.
-
-        Args:
-            event: The event.
-            target: Name of a single step, or ``child.step`` of an attached workflow.
-            item: The delivery whose step sends; its result waits for the event.
-            inside: Whether a step sends, also a step whose delivery is over.
+        """Send an event from a step, whose result waits for it, or from outside.
 
         Raises:
             WorkflowRuntimeError: No such step, the step does not accept the event, or the run is over.
@@ -173,25 +167,14 @@ class Run(Runner):
             self.when_taken(event, partial(self.send, event, target, None))
 
     def answer(self, event: Event, target: str) -> None:
-        """Send the answer to a question of this run, which may be out of memory with its tree.
-
-        Args:
-            event: The answer.
-            target: The address of the wait.
-        """
+        """Send the answer to a question of this run, which may be out of memory with its tree."""
         if self.root.is_away or self.is_replaced:
             self.root.send_to(event, self.path, target)
         else:
             self.send(event, target, None)
 
     def show(self, event: Event, item: WorkItem, context: Any) -> None:
-        """Show an event of a step to the readers of the stream.
-
-        Args:
-            event: The event.
-            item: The delivery of the step.
-            context: Its context; the call of another thread looks there again, as the step may be over by then.
-        """
+        """Show an event of a step to the readers of the stream; calls of other threads go through its context again."""
         if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WorkflowRuntimeError(f"write_event_to_stream() takes an Event, got {type(event).__name__}")
         if get_ident() != self.thread_id:
@@ -201,7 +184,7 @@ class Run(Runner):
         numbers = progress if progress.once_calls is None else progress.here()
         numbers.streamed = number = numbers.streamed + 1
         family = self.family
-        if number <= numbers.skip_streamed or (family is not None and family.streamed(event)):
+        if number <= numbers.skip_streamed or (family is not None and id(event) in family.own_streamed):
             return
         if item.segment is not None:
             item.segment.streamed.append((numbers.named(number), event, self.root.stream.seq, self.now()))
@@ -246,12 +229,6 @@ class Run(Runner):
     ) -> dict[str, Any]:
         """Return a snapshot of the run, from any thread.
 
-        Args:
-            serializer: Writes events and values; the serializer of the workflow for None.
-            cell: Key-value state to write in place of that of the run.
-            include_state: Whether the key-value state is part of it.
-            children_with: Writes the child runs; each by its own serializer by default.
-
         Raises:
             ValueError: Something cannot be written; the message names it.
         """
@@ -267,12 +244,7 @@ class Run(Runner):
         )
 
     def copy_unfinished(self, workflow: Any, given: Any) -> Any:
-        """Return the work that the run has left as a loaded snapshot, None when it has finished.
-
-        Args:
-            workflow: The workflow that goes on with it.
-            given: Serializer of the context; that of the workflow for None.
-        """
+        """Return the work that the run has left as a loaded snapshot for a workflow, None when it has finished."""
         if not self.state.running:
             return None
         serializer = given or workflow.__batonflow__.serializer
@@ -282,11 +254,7 @@ class Run(Runner):
         return loaded
 
     async def stop(self, timeout: float, *, keep: bool = False) -> bool:
-        """Cancel the run and wait until its steps have ended.
-
-        Args:
-            timeout: Seconds to wait for the steps.
-            keep: Stop it only in this process, with the tree that it belongs to; the store keeps it.
+        """Cancel the run, or leave it to its store with ``keep``, and wait until its steps have ended.
 
         Returns:
             False without an effect, when it should be kept and no store has it.
@@ -326,13 +294,7 @@ class Run(Runner):
             work.close()  # nothing goes on there
 
     def reader(self, after: int = -1, *, internal: bool = False, stored: bool = False) -> StreamReader:
-        """Make a reader of the run's stream.
-
-        Args:
-            after: Begin behind this place.
-            internal: Also give what the engine says about itself.
-            stored: Begin with what a store has from before this process took the run up.
-        """
+        """Make a reader of the run's stream; ``stored`` begins with the part that only a store has."""
         keeper = self.workflow.__batonflow__.keeper if stored else None
         earlier = None if keeper is None else partial(keeper.stored_stream, self)
         return StreamReader(self.stream, after, internal=internal, earlier=earlier)
@@ -396,13 +358,7 @@ class Run(Runner):
         recorder.watch(self.cell)
 
     def open(self, event: Event | None, causes: Causes, *, then: Event | None = None) -> None:
-        """Begin, as the store has the run now, and deliver the events that came before.
-
-        Args:
-            event: The run starts with it; a restored run goes on without one.
-            causes: Of the event.
-            then: Another event to send when the run goes on.
-        """
+        """Begin, as the store has the run now, and deliver the events that came before; ``then`` is sent last."""
         held, self.early = self.early or [], None
         if self.ending.done:  # cancelled before it began
             self.record_end()
@@ -423,12 +379,7 @@ class Run(Runner):
             self.recorder.ended(event, self.stream.seq)
 
     def take_result(self, event: StopEvent, seq: int) -> None:
-        """Take the result of a run that was over before.
-
-        Args:
-            event: It ended the run.
-            seq: The place of the event in the stream.
-        """
+        """Take the result of a run that was over before."""
         self.silence()
         self.early = None
         self.stream.begins = self.stream.seq = seq
@@ -446,12 +397,7 @@ class Run(Runner):
         return True
 
     def end_release(self, left: Callable[[], None] | None, *, goes_on: bool) -> None:
-        """Leave memory, or go on, and deliver the events that came meanwhile.
-
-        Args:
-            left: Called when the store has taken the run; None when something came for it.
-            goes_on: Tells whether a run that was not taken still belongs to this process.
-        """
+        """Leave memory and call ``left``, or without it go on; deliver the events that came meanwhile."""
         held, self.early = self.early or [], None
         if isinstance(self.ending.error, RunInterruptedError):
             return
@@ -518,13 +464,7 @@ class Run(Runner):
         return self.state.steps.get(item.spec.name) is not item.step
 
     def when_taken(self, event: Event, deliver: Callable[[], None], ready: Callable[[], bool] | None = None) -> None:
-        """Deliver an event; after a restore not before a step is there that takes it, or nothing else goes on.
-
-        Args:
-            event: The event.
-            deliver: Sends it.
-            ready: Tells whether the receiver is there, for input with one receiver.
-        """
+        """Deliver an event; after a restore not before it is ``ready`` to be taken, or nothing else goes on."""
         self._when(ready or partial(self.reaches, event), deliver)
 
     def _when(self, ready: Callable[[], bool], deliver: Callable[[], None]) -> None:
@@ -534,13 +474,7 @@ class Run(Runner):
             self._late.append((ready, deliver))
 
     def send_to(self, event: Event, path: str, target: str | None = None) -> None:
-        """Send an event to one workflow below this root, as soon as that workflow runs here.
-
-        Args:
-            event: The event.
-            path: The place of the workflow in the tree.
-            target: The only step that the event goes to, or the address of a wait.
-        """
+        """Send an event to one workflow below this root, as soon as that workflow runs here."""
         if self.early is not None:
             self.early.append((event, target, path))
             if self.is_asleep:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any, cast
 
 from batonflow.clock import current_source
+from batonflow.served_input import input_is_served, mark_input
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.context.state_store import StateCell
@@ -11,7 +12,6 @@ from batonflow.workflow_core.engine.state import RunState, WorkItem
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
-from batonflow.workflow_core.served_input import input_is_served, mark_input
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.child_runs import Family

@@ -1,16 +1,14 @@
-"""The key-value state as data: values in a snapshot, values in short text, and dotted paths through a state."""
+"""The key-value state as data: values in a snapshot, and dotted paths through a state."""
 
 import copy
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import to_json, to_jsonable_python
 
+from batonflow import values
 from batonflow.user_warnings import warn_user
-from batonflow.values.serializers import BaseSerializer, JsonSerializer, items_of
+from batonflow.values.serializers import BaseSerializer, JsonSerializer
 from batonflow.workflow_core.errors import ContextSerdeError
 from batonflow.workflow_core.events import DictLikeModel
 
@@ -24,8 +22,6 @@ __all__ = [
     "check_path",
     "declared_as_json",
     "dump_state",
-    "in_words",
-    "json_or_words",
     "key_in",
     "load_state",
     "no_path",
@@ -33,142 +29,7 @@ __all__ = [
     "segments_of",
     "write_into",
     "write_part",
-    "written",
 ]
-
-
-_TOLD = "__batonflow_told__"
-"""The attribute in which a model names its reporting fields, such as the arguments and the result of a tool."""
-
-
-# Levels of data beyond which parts are not looked at.
-_DEEPEST = 24
-
-
-def written(serializer: BaseSerializer, value: Any) -> str:
-    """The text of a value.
-
-    Models may have fields that only tell what has happened: where they hold something that cannot be written, they have
-    data or words in its place. That is looked for when the value as a whole has failed.
-
-    Args:
-        serializer: Writes it.
-        value: An event, or a value of the state.
-
-    Raises:
-        ValueError: It cannot be written.
-        TypeError: The same, of serializers that raise it.
-
-    Example:
-        >>> JsonSerializer().deserialize(written(JsonSerializer(), ToolOutput("draw", raw_output=object()))).raw_output
-        '<object object at 0x7f0c1b2c4a10>'
-    """
-    try:
-        return serializer.serialize(value)
-    except (TypeError, ValueError):
-        told = value
-        with suppress(RecursionError):  # it contains itself, as the error says
-            told = _told(value, partial(_can_write_as_given, serializer))
-        if told is value:
-            raise
-        return serializer.serialize(told)
-
-
-def _told(value: Any, can_write: Callable[[Any], bool]) -> Any:
-    """``value`` with words where they will do and nothing else can be written; itself where there is no such place."""
-    if isinstance(value, dict):
-        before = cast("dict[Any, Any]", value)
-        items = items_of(before)
-        found = {name: _told(one, can_write) for name, one in items}
-        return found if any(found[name] is not one for name, one in items) else before
-    if isinstance(value, list | tuple):
-        parts = cast("list[Any]", value)
-        after = [_told(one, can_write) for one in parts]
-        return after if any(one is not was for one, was in zip(after, parts, strict=True)) else parts
-    return _model_told(value, can_write) if isinstance(value, BaseModel) else value
-
-
-def _model_told(model: BaseModel, can_write: Callable[[Any], bool]) -> BaseModel:
-    telling: frozenset[str] = getattr(type(model), _TOLD, frozenset())
-    private: Any = model.__pydantic_private__
-    values: dict[str, Any] = {**vars(model), **(model.__pydantic_extra__ or {})}
-    if isinstance(private, dict):
-        values.update(cast("dict[str, Any]", private))
-    changed: dict[str, Any] = {}
-    for name, one in values.items():
-        found = in_words(one, can_write) if name in telling else _told(one, can_write)
-        if found is not one:
-            changed[name] = found
-    if not changed:
-        return model
-    hidden = {name: changed.pop(name) for name in model.__private_attributes__ if name in changed}
-    copy = model.model_copy(update=changed)
-    for name, found in hidden.items():
-        setattr(copy, name, found)
-    return copy
-
-
-def in_words(value: Any, can_write: Callable[[Any], bool]) -> Any:
-    r"""A value itself, as data of JSON, or as its ``repr``; of dicts and lists only the parts that need it.
-
-    Args:
-        value: What cannot be written, perhaps.
-        can_write: Whether a part of it can.
-
-    Example:
-        >>> in_words({"to": "Brest", "data": b"\xff"}, lambda value: isinstance(value, str))
-        {'to': 'Brest', 'data': "b'\\xff'"}
-    """
-    return _in_words(value, can_write, ())
-
-
-def json_or_words(value: Any) -> Any:
-    r"""Return the value where pydantic can write it as JSON; else data of JSON, with words for other values.
-
-    Example:
-        >>> json_or_words({"data": b"\xff", "found": 3})
-        {'data': "b'\\xff'", 'found': 3}
-    """
-    return value if _is_json(value) else in_words(value, _is_json)
-
-
-def _is_json(value: Any) -> bool:
-    try:
-        to_json(value)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _in_words(value: Any, can_write: Callable[[Any], bool], around: tuple[int, ...]) -> Any:
-    if can_write(value):
-        return value
-    within = (*around, id(value))
-    if id(value) in around or len(within) > _DEEPEST:
-        return _as_data(value)
-    if isinstance(value, dict):
-        items = items_of(value)
-        found: Any = {name: _in_words(one, can_write, within) for name, one in items}
-    elif isinstance(value, list | tuple):
-        found = [_in_words(one, can_write, within) for one in cast("list[Any]", value)]
-    else:
-        return _as_data(value)
-    return found if can_write(found) else _as_data(found)
-
-
-def _as_data(value: Any) -> Any:
-    for form in (partial(to_jsonable_python, fallback=repr), repr):
-        with suppress(Exception):  # it may contain itself, or have a failing repr
-            return form(value)
-    return f"<{type(value).__name__}>"
-
-
-def _can_write_as_given(serializer: BaseSerializer, value: Any) -> bool:
-    try:
-        serializer.serialize(value)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 KEYS_THAT_MAY_BE_LEFT_OUT = ("memory",)
@@ -193,17 +54,17 @@ def dump_state(state: BaseModel, serializer: BaseSerializer) -> dict[str, Any]:
         data: Any = {"_data": _dump_keys(state.to_dict(), serializer)}
     else:
         try:
-            data = written(serializer, state)
+            data = values.written(serializer, state)
         except (TypeError, ValueError) as error:
             raise ValueError(f"The state {cls.__name__} cannot be written: {error}") from error
     return {"store_type": "in_memory", "state_type": cls.__name__, "state_module": cls.__module__, "state_data": data}
 
 
-def _dump_keys(values: dict[str, Any], serializer: BaseSerializer) -> dict[str, str]:
+def _dump_keys(state: dict[str, Any], serializer: BaseSerializer) -> dict[str, str]:
     found: dict[str, str] = {}
-    for key, value in values.items():
+    for key, value in state.items():
         try:
-            found[key] = written(serializer, value)
+            found[key] = values.written(serializer, value)
         except (TypeError, ValueError) as error:
             if key not in KEYS_THAT_MAY_BE_LEFT_OUT:
                 raise ValueError(
@@ -241,18 +102,10 @@ def as_declared(state: BaseModel, name: str, serializer: BaseSerializer) -> None
     except ValidationError:
         return  # a step may put any value there
     found = getattr(whole, name)
-    if found is not getattr(state, name) and not _can_write(serializer, found):
-        vars(state)[name] = found
-
-
-def _can_write(serializer: BaseSerializer, value: Any) -> bool:
     if isinstance(serializer, JsonSerializer):
         serializer = serializer.for_records()
-    try:
-        serializer.serialize(value)
-    except (TypeError, ValueError):
-        return False
-    return True
+    if found is not getattr(state, name) and not values.is_writable(serializer, found):
+        vars(state)[name] = found
 
 
 def load_state(payload: dict[str, Any], serializer: BaseSerializer, state_type: type[BaseModel]) -> BaseModel:
@@ -265,8 +118,8 @@ def load_state(payload: dict[str, Any], serializer: BaseSerializer, state_type: 
     try:
         if isinstance(data, str):
             return _load_model(data, serializer, state_type)
-        values = cast("dict[str, Any]", data or {}).get("_data", data or {})
-        read = {key: serializer.deserialize(value) for key, value in values.items()}
+        keys = cast("dict[str, Any]", data or {}).get("_data", data or {})
+        read = {key: serializer.deserialize(value) for key, value in keys.items()}
         return state_type.model_validate(read)
     except (TypeError, ValueError, AttributeError) as error:
         raise ContextSerdeError(f"The state of the snapshot cannot be read: {error}") from error
@@ -275,10 +128,10 @@ def load_state(payload: dict[str, Any], serializer: BaseSerializer, state_type: 
 def _load_model(data: str, serializer: BaseSerializer, state_type: type[BaseModel]) -> BaseModel:
     found = serializer.deserialize(data)
     if isinstance(found, dict):
-        values = cast("dict[str, Any]", found)
-        if set(values) == {"_data"}:
-            values = {key: serializer.deserialize(value) for key, value in values["_data"].items()}
-        return state_type.model_validate(values)
+        read = cast("dict[str, Any]", found)
+        if set(read) == {"_data"}:
+            read = {key: serializer.deserialize(value) for key, value in read["_data"].items()}
+        return state_type.model_validate(read)
     if isinstance(found, BaseModel):
         return found
     raise ContextSerdeError(f"The state of the snapshot is a {type(found).__name__}, not a model")

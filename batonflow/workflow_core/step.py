@@ -8,8 +8,7 @@ import inspect
 import types
 import typing
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
-from hashlib import sha256
+from dataclasses import dataclass, replace
 from typing import (
     Annotated,
     Any,
@@ -21,14 +20,13 @@ from typing import (
     get_args,
     get_origin,
     overload,
-    runtime_checkable,
 )
-from weakref import WeakKeyDictionary
 
+from batonflow.resources import Resource, ResourceConfig, ResourceDefinition, may_be_left_out
+from batonflow.retrying import RetryPolicy, next_delay
 from batonflow.workflow_core.collect import All, Cardinality, Collect, Take
 from batonflow.workflow_core.errors import WorkflowValidationError
 from batonflow.workflow_core.events import Event, StepFailedEvent
-from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceDefinition
 from batonflow.workflow_core.types import is_context_class, is_seconds, is_whole
 
 __all__ = [
@@ -44,52 +42,6 @@ __all__ = [
     "next_delay",
     "step",
 ]
-
-
-@runtime_checkable
-class RetryPolicy(Protocol):
-    """Decides after each failure of a step whether and when it runs again."""
-
-    def next(self, elapsed_time: float, attempts: int, error: Exception, *, seed: int | None = None) -> float | None:
-        """Return the seconds to wait before the next attempt, or None to give up.
-
-        Args:
-            elapsed_time: Seconds since the step's first attempt began.
-            attempts: Failures so far, this one included: 1 after the first.
-            error: What the step raised.
-            seed: Fixes the jitter. A policy without this parameter is called without it.
-        """
-        ...
-
-
-_TAKES_SEED: WeakKeyDictionary[type[RetryPolicy], bool] = WeakKeyDictionary()
-
-
-def _takes_seed(policy_class: type[RetryPolicy]) -> bool:
-    takes = _TAKES_SEED.get(policy_class)
-    if takes is None:
-        parameters = inspect.signature(policy_class.next).parameters
-        takes = "seed" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-        _TAKES_SEED[policy_class] = takes
-    return takes
-
-
-def next_delay(policy: RetryPolicy, elapsed: float, attempts: int, error: Exception, seed: str) -> float | None:
-    """Ask ``policy`` for the delay after a failure; the entry of the engine.
-
-    Args:
-        policy: Any retry policy, also one whose ``next`` has no ``seed`` parameter.
-        elapsed: Seconds since the first attempt began.
-        attempts: Failures so far, from 1.
-        error: What the step raised.
-        seed: Names this failure among all; the same text gives the same jitter.
-
-    Returns:
-        Seconds to wait before the next attempt, or None to give up.
-    """
-    if not _takes_seed(type(policy)):
-        return policy.next(elapsed, attempts, error)
-    return policy.next(elapsed, attempts, error, seed=int.from_bytes(sha256(seed.encode()).digest()[:8]))
 
 
 StepGraphCheck = Literal["reachability", "dead_end"]
@@ -146,11 +98,7 @@ class StepConfig:
     return_types: list[type]
     context_parameter: str | None
     context_state_type: type | None
-    num_workers: int
-    retry_policy: RetryPolicy | None
     resources: list[ResourceDefinition]
-    skip_graph_checks: tuple[StepGraphCheck, ...]
-    accept_event_subclasses: bool
     slots: tuple[EventSlot, ...]
     collect: Cardinality | None
     list_return_types: tuple[type[Event], ...]
@@ -160,6 +108,10 @@ class StepConfig:
     by_position: bool
     is_async: bool
     is_free: bool
+    num_workers: int = 4
+    retry_policy: RetryPolicy | None = None
+    skip_graph_checks: tuple[StepGraphCheck, ...] = ()
+    accept_event_subclasses: bool = False
     timeout: float | None = None
     replaces: str | None = None
     catch_error: CatchErrorConfig | None = None
@@ -242,12 +194,11 @@ def step(
     caller_locals = _enclosing_locals(inspect.currentframe())
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        config = _read_signature(
-            function,
-            caller_locals,
+        config = replace(
+            _read_signature(function, caller_locals),
             num_workers=num_workers,
             retry_policy=retry_policy,
-            skip_graph_checks=cast("tuple[StepGraphCheck, ...]", skipped),
+            skip_graph_checks=skipped,
             accept_event_subclasses=accept_event_subclasses,
             timeout=timeout,
             replaces=replaces,
@@ -287,7 +238,7 @@ def catch_error(
     caller_locals = _enclosing_locals(inspect.currentframe())
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        config = _read_signature(function, caller_locals, num_workers=1, catch_error=handled)
+        config = replace(_read_signature(function, caller_locals), num_workers=1, catch_error=handled)
         if config.accepted_events != [StepFailedEvent] or config.collect is not None:
             accepted = ", ".join(cls.__name__ for cls in config.accepted_events)
             raise WorkflowValidationError(
@@ -378,18 +329,7 @@ def _says_what_it_gets(annotation: Any) -> bool:
     return _list_members(annotation) is not None or any(_is_event(part) for part in _members(annotation))
 
 
-def _read_signature(
-    function: Callable[..., Any],
-    names: dict[str, Any],
-    *,
-    num_workers: int,
-    retry_policy: RetryPolicy | None = None,
-    skip_graph_checks: tuple[StepGraphCheck, ...] = (),
-    accept_event_subclasses: bool = False,
-    timeout: float | None = None,
-    replaces: str | None = None,
-    catch_error: CatchErrorConfig | None = None,
-) -> StepConfig:
+def _read_signature(function: Callable[..., Any], names: dict[str, Any]) -> StepConfig:
     if inspect.isasyncgenfunction(function):
         raise WorkflowValidationError(_async_iterator_text(function))
     hints = _type_hints(function, names)
@@ -401,11 +341,7 @@ def _read_signature(
         return_types=[*bare, *listed],
         context_parameter=parameters.context,
         context_state_type=parameters.state_type,
-        num_workers=num_workers,
-        retry_policy=retry_policy,
         resources=parameters.resources,
-        skip_graph_checks=skip_graph_checks,
-        accept_event_subclasses=accept_event_subclasses,
         slots=tuple(parameters.slots),
         collect=parameters.cardinality,
         list_return_types=tuple(listed),
@@ -415,9 +351,6 @@ def _read_signature(
         by_position=parameters.by_position,
         is_async=inspect.iscoroutinefunction(function),
         is_free=_is_free(function),
-        timeout=timeout,
-        replaces=replaces,
-        catch_error=catch_error,
     )
 
 
@@ -479,16 +412,13 @@ class _Parameters:
         if members is not None:
             rule = collect.cardinality if isinstance(collect, Collect) else Collect().cardinality
             if not isinstance(rule, All | Take):
-                raise WorkflowValidationError(
-                    f"Step {self._name} parameter {name!r}: unknown cardinality {rule!r}; use All() or Take(n)"
-                )
+                raise self._problem(f" parameter {name!r}: unknown cardinality {rule!r}; use All() or Take(n)")
             self.lists.append(EventSlot(name, tuple(members)))
             self.cardinality = rule
             return
         if collect is not None:
-            raise WorkflowValidationError(
-                f"Step {self._name} parameter {name!r}: Collect applies only to collection fan-in parameters, "
-                "list[SomeEvent]"
+            raise self._problem(
+                f" parameter {name!r}: Collect applies only to collection fan-in parameters, list[SomeEvent]"
             )
         parts = [part for part in _members(annotation) if part is not type(None)]
         if parts and all(_is_event(part) for part in parts):
@@ -497,28 +427,22 @@ class _Parameters:
             has_default = parameter.default is not inspect.Parameter.empty
             self.children.append(ChildSlot(name, parts[0], has_default))
 
-    @property
-    def _name(self) -> str:
-        return self.function.__qualname__
+    def _problem(self, text: str) -> WorkflowValidationError:
+        return WorkflowValidationError(f"Step {self.function.__qualname__}{text}")
 
     def _check(self) -> None:
         if len(self.lists) > 1:
-            raise WorkflowValidationError(f"Step {self._name} may have at most one list[E] parameter")
+            raise self._problem(" may have at most one list[E] parameter")
         if self.lists and self.slots:
-            raise WorkflowValidationError(
-                f"Step {self._name}: a list[E] parameter cannot be combined with other event parameters"
-            )
+            raise self._problem(": a list[E] parameter cannot be combined with other event parameters")
         if not self.lists and not self.slots:
             raise WorkflowValidationError(
-                f"Step signature must have at least one parameter annotated as type Event: {self._name} lacks it"
+                "Step signature must have at least one parameter annotated as type Event: "
+                f"{self.function.__qualname__} lacks it"
             )
-        if len(self.slots) > 1:
-            for slot in self.slots:
-                if len(slot.types) > 1:
-                    raise WorkflowValidationError(
-                        f"Step {self._name}: in a join each parameter takes a single event type, {slot.name!r} has a "
-                        "union"
-                    )
+        for slot in self.slots:
+            if len(slot.types) > 1 and len(self.slots) > 1:
+                raise self._problem(f": in a join each parameter takes a single event type, {slot.name!r} has a union")
 
     def _check_given(self, name: str, parameter: inspect.Parameter) -> None:
         """Refuse a parameter that would get no argument, or cannot be passed by its name."""
@@ -526,15 +450,11 @@ class _Parameters:
         given = name == self.context or any(name == one.name for one in slots)
         if given and parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             remedy = "take out the / behind it" if parameter.kind is parameter.POSITIONAL_ONLY else "take out the *"
-            raise WorkflowValidationError(f"Step {self._name}: parameter {name!r} is passed by its name: {remedy}")
-        left_out = parameter.default is not parameter.empty or parameter.kind in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        )
-        if not given and not left_out and name not in ("self", "cls"):
-            raise WorkflowValidationError(
-                f"Step {self._name}: nothing can be passed for {name!r}. Annotate it as an event, Context, an "
-                "attached workflow or Annotated[..., Resource(...)], or give it a default"
+            raise self._problem(f": parameter {name!r} is passed by its name: {remedy}")
+        if not given and not may_be_left_out(parameter) and name not in ("self", "cls"):
+            raise self._problem(
+                f": nothing can be passed for {name!r}. Annotate it as an event, Context, an attached workflow or "
+                "Annotated[..., Resource(...)], or give it a default"
             )
 
     def accepted(self) -> list[type[Event]]:

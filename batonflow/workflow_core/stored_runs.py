@@ -56,7 +56,10 @@ def _check_texts(**given: Any) -> None:
             raise TypeError(f"{name} is a text, not {value!r}")
 
 
-def _keeper_for(workflow: "StoredRuns", what: str) -> Keeper:
+def _keeper_for(workflow: "StoredRuns", what: str, *ids: Any) -> Keeper:
+    """Return the keeper of a workflow for one of its methods, which may take the id of a run."""
+    for run_id in ids:
+        _check_id("run_id", run_id)
     keeper = workflow.__batonflow__.keeper
     if keeper is None:
         name = type(workflow).__name__
@@ -106,8 +109,7 @@ class StoredRuns:
         Raises:
             WorkflowRuntimeError: The workflow has no store.
         """
-        _check_id("run_id", run_id)
-        run = _keeper_for(self, "live_handler").live_run(self, run_id)
+        run = _keeper_for(self, "live_handler", run_id).live_run(self, run_id)
         return None if run is None else self.__batonflow_handler__(run)
 
     def live_handlers(self) -> list[WorkflowHandler]:
@@ -140,8 +142,7 @@ class StoredRuns:
             ReplayIncompatible: The code of the workflow does not fit the records any more.
             StoreError: There is no such run, or the store fails.
         """
-        _check_id("run_id", run_id)
-        return await _keeper_for(self, "open_inputs").open_inputs(self, run_id)
+        return await _keeper_for(self, "open_inputs", run_id).open_inputs(self, run_id)
 
     async def awaited_events(self, run_id: str, at: int | None = None) -> set[type[Event]]:
         """Return the classes of the events that the steps of a run, and of attached workflows, wait for.
@@ -155,8 +156,7 @@ class StoredRuns:
             ReplayIncompatible: The code of the workflow does not fit the records any more.
             StoreError: There is no such run or commit, or the store fails.
         """
-        _check_id("run_id", run_id)
-        return await _keeper_for(self, "awaited_events").awaited_events(self, run_id, at)
+        return await _keeper_for(self, "awaited_events", run_id).awaited_events(self, run_id, at)
 
     def resume(self, run_id: str) -> WorkflowHandler:
         """Go on with a run that the store has, and return its handler at once.
@@ -170,8 +170,7 @@ class StoredRuns:
         Raises:
             WorkflowRuntimeError: The workflow has no store.
         """
-        _check_id("run_id", run_id)
-        keeper = _keeper_for(self, "resume")
+        keeper = _keeper_for(self, "resume", run_id)
         run = keeper.live_run(self, run_id)
         if run is None:
             run = new_run(self, None, run_id)
@@ -261,12 +260,11 @@ class StoredRuns:
             WorkflowRuntimeError: The workflow has no store, or no such step that takes the event.
             StoreError: There is no such run, it is over, or the event cannot be written.
         """
-        _check_id("run_id", run_id)
         _check_texts(key=key, step=step)
         sent: Any = event
         if not isinstance(sent, Event):
             raise TypeError(f"send_to_run() takes an event, not {sent!r}")
-        return await _keeper_for(self, "send_to_run").send(self, run_id, event, key, step)
+        return await _keeper_for(self, "send_to_run", run_id).send(self, run_id, event, key, step)
 
     async def cancel_run(self, run_id: str, reason: str = "") -> None:
         """Cancel a run that the store has, whichever process drives it.
@@ -279,6 +277,5 @@ class StoredRuns:
             WorkflowRuntimeError: The workflow has no store.
             StoreError: There is no such run, or it is over.
         """
-        _check_id("run_id", run_id)
         _check_texts(reason=reason)
-        await _keeper_for(self, "cancel_run").cancel(run_id, reason)
+        await _keeper_for(self, "cancel_run", run_id).cancel(run_id, reason)

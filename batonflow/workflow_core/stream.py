@@ -85,11 +85,7 @@ def _as_event(note: Note) -> InternalDispatchEvent:
 
 
 class StreamLog:
-    """The streamed events of a run so far, and the futures of waiting readers.
-
-    Args:
-        loop: The event loop of the run.
-    """
+    """The streamed events of a run so far, and the futures of waiting readers."""
 
     __slots__ = (
         "_dropped", "_loop", "_notes", "_sleepers", "begins", "ended", "events", "mark", "on_mark", "origins",
@@ -125,13 +121,10 @@ class StreamLog:
         if seq >= self.mark:
             self.on_mark()
         if self._sleepers:
-            self._wake()
+            self.wake()
 
     def go_on_at(self, seq: int) -> int | None:
         """Number events of a run that was taken up from here on.
-
-        Args:
-            seq: The first number that no other process has given out.
 
         Returns:
             The last number that the readers in this process know; None when nothing was streamed in this process.
@@ -147,7 +140,7 @@ class StreamLog:
         self.reserved, self.mark = reserved, mark
         if self.seq >= mark:
             self.on_mark()
-        self._wake()
+        self.wake()
 
     def note(self, ts: float, what: str, name: str, worker: int | str, received: Any, returned: Any) -> None:
         """Append something the engine says about itself: for a step's state, the types that came in and went out."""
@@ -160,7 +153,7 @@ class StreamLog:
             del notes[: RING * _NOTE_SIZE]
             self._dropped += RING
         if self._sleepers:
-            self._wake()
+            self.wake()
 
     @property
     def notes_made(self) -> int:
@@ -187,27 +180,16 @@ class StreamLog:
         self.ended, self.mark, self.on_mark = True, NEVER, _nothing
         if is_recorded:
             self.reserved = NEVER
-        self._wake()
+        self.wake()
 
-    def nudge(self) -> None:
-        """Let waiting readers look again, as something else has changed."""
-        self._wake()
-
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let waiting readers look again."""
         sleepers, self._sleepers = self._sleepers, None
         for sleeper in sleepers or ():
             if not sleeper.done():
                 sleeper.set_result(None)
 
-    async def more(self) -> None:
-        """Wait until something is appended.
-
-        Raises:
-            WorkflowRuntimeError: Another event loop than that of the run is running here.
-        """
-        await self.sleeper()
-
-    def sleeper(self) -> "asyncio.Future[None]":
+    def more(self) -> "asyncio.Future[None]":
         """The wake-up of one reader as soon as something is appended.
 
         Raises:
@@ -286,7 +268,7 @@ class StreamReader(AsyncIterator[StreamItem]):
             if self.log.ended:
                 self.finished = True
                 raise StopAsyncIteration
-            self._sleeper = sleeper = self.log.sleeper()
+            self._sleeper = sleeper = self.log.more()
             await sleeper
 
     def take(self) -> Entry | None:
@@ -318,12 +300,7 @@ class StreamReader(AsyncIterator[StreamItem]):
 
 
 class EventIterator(AsyncIterator[Event]):
-    """One reading of a stream's events. No generator: that would double the price of an event.
-
-    Args:
-        reader: The position, shared by all readings of one handler.
-        run_id: For the message when there is nothing left to read.
-    """
+    """One reading of a stream's events. No generator: that would double the price of an event."""
 
     __slots__ = ("_reader", "_run_id", "_started")
 

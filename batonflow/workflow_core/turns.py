@@ -25,11 +25,7 @@ class _Watch(NamedTuple):
 
 
 class Turns:
-    """The active and the waiting runs of one workflow, on any number of event loops.
-
-    Args:
-        options: The options of the workflow; ``num_concurrent_runs`` is read when a run may begin.
-    """
+    """The active and the waiting runs of one workflow, on any number of event loops."""
 
     __slots__ = ("_active", "_lock", "_options", "_pending", "_watches")
 
@@ -53,14 +49,7 @@ class Turns:
         return len(self._pending)
 
     def launch(self, run: Run, event: Event | None, step: str | None = None, causes: Causes = ()) -> None:
-        """Begin a run now, or when one of the active runs ends.
-
-        Args:
-            run: The run.
-            event: Its first event; None for a restored run.
-            step: The only step that the event goes to.
-            causes: What the event depends on, when another workflow of the tree made it.
-        """
+        """Begin a run with an event, a restored one without, now or when one of the active runs ends."""
         limit = self._options.num_concurrent_runs
         if limit is None:
             self._active.append(None)

@@ -1,10 +1,9 @@
-"""Type variables of the public API, the failures of a step so far, names of classes in payloads, and amounts."""
+"""Type variables of the public API, names of classes in payloads, and amounts."""
 
-from dataclasses import dataclass
-from datetime import datetime
 from importlib import import_module
 from typing import Any, TypeGuard, TypeVar
 
+from batonflow.retrying import RetryInfo
 from batonflow.values.exceptions import UnreconstructedException, dump_exception, load_exception, traceback_of
 from batonflow.values.names import loaded_class, named_class, names_of, payload_name, qualified_name
 
@@ -33,23 +32,6 @@ StopEventT = TypeVar("StopEventT")
 
 RunResultT = TypeVar("RunResultT")
 """The result of awaiting a run."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetryInfo:
-    """The failed attempts of the current step before this one.
-
-    Attributes:
-        retry_number: Failures so far, 0 on the first attempt.
-        elapsed_seconds: Seconds since the first attempt began.
-        last_exception: The exception of the last attempt.
-        last_failed_at: When the last attempt failed, with a time zone (UTC).
-    """
-
-    retry_number: int = 0
-    elapsed_seconds: float = 0.0
-    last_exception: BaseException | None = None
-    last_failed_at: datetime | None = None
 
 
 def is_context_class(cls: object) -> bool:

@@ -1,36 +1,42 @@
 """Workflow: the class that users subclass. It gathers the steps, checks them, and starts runs."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from os import PathLike
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ValidationError
 
+from batonflow import values
 from batonflow.bridge import run_on_background_loop
 from batonflow.instrumentation.logs import logger_named
+from batonflow.resources import ResourceManager
 from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.engine.ports import RunStoreLike, open_keeper, workflow_svg
-from batonflow.workflow_core.engine.state import RunState, current_item
-from batonflow.workflow_core.errors import (
-    ContextStateError,
-    NoRunningLoopError,
-    WorkflowRuntimeError,
-)
+from batonflow.workflow_core.engine.state import RunState
+from batonflow.workflow_core.errors import ContextStateError, NoRunningLoopError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.handler import WorkflowHandler
-from batonflow.workflow_core.options import NotInitialized, Options, ParentStop, Upcaster, option, shown
-from batonflow.workflow_core.plugins import BasicRuntime
-from batonflow.workflow_core.problems import close_to_fields, in_words_with_hints
-from batonflow.workflow_core.resource import ResourceManager
+from batonflow.workflow_core.options import (
+    NotInitialized,
+    Options,
+    ParentStop,
+    Upcaster,
+    check_graph_names,
+    checked,
+    option,
+    shown,
+)
+from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
 from batonflow.workflow_core.routing import ClassSteps, StepTable, steps_of
 from batonflow.workflow_core.runs import new_run
 from batonflow.workflow_core.step import WorkflowGraphCheck
 from batonflow.workflow_core.stored_runs import StoredRuns, check_context, check_run_id
 from batonflow.workflow_core.turns import Turns
+from batonflow.workflow_core.validation.tree import calling_step
 from batonflow.workflow_core.validation.validate import check_once, validate_workflow
 
 __all__ = ["Workflow"]
@@ -115,21 +121,22 @@ class Workflow(StoredRuns):
     ) -> None:
         options = Options(
             steps_of(type(self)),
-            timeout=timeout,
+            timeout=checked("timeout", timeout),
             disable_validation=disable_validation,
             verbose=verbose,
-            resource_manager=resource_manager,
-            num_concurrent_runs=num_concurrent_runs,
-            runtime=runtime,
-            workflow_name=workflow_name,
-            skip_graph_checks=skip_graph_checks,
-            serializer=serializer,
-            on_stall=on_stall,
+            resource_manager=checked("resource_manager", resource_manager) or ResourceManager(),
+            num_concurrent_runs=checked("num_concurrent_runs", num_concurrent_runs),
+            runtime=checked("runtime", runtime) or get_current_runtime(),
+            name=checked("workflow_name", workflow_name),
+            skip_graph_checks=check_graph_names(skip_graph_checks),
+            given_serializer=checked("serializer", serializer),
+            on_stall=checked("on_stall", on_stall),
             timeout_excludes_waiting=timeout_excludes_waiting,
-            types=types,
-            version=version,
-            upcasters=upcasters,
-            idle_release=idle_release,
+            # An iterator is read once, before its items are checked.
+            types=tuple(checked("types", tuple(types) if isinstance(types, Iterator) else types)),
+            version=checked("version", version),
+            upcasters=dict(checked("upcasters", upcasters) or {}),
+            idle_release=checked("idle_release", idle_release),
             store_streamed=store_streamed,
         )
         options.keeper = None if store is None else open_keeper(store)
@@ -359,7 +366,7 @@ class Workflow(StoredRuns):
             raise NoRunningLoopError(
                 f"{type(self).__name__}.run() needs a running event loop: call it from async code, or use run_sync()"
             ) from None
-        parent = _parent_of(self)
+        parent = calling_step(self)
         if parent is not None and event is not None:
             family, name, item = parent
             if run_id is not None or stepwise:
@@ -424,13 +431,13 @@ def _start_event(workflow: Workflow, given: StartEvent | None, kwargs: dict[str,
     try:
         event = cls(**kwargs)
     except ValidationError as error:
-        problems = in_words_with_hints(error, cls, kwargs)
+        problems = values.in_words_with_hints(error, cls, kwargs)
         missing = [str(one["loc"][0]) for one in error.errors(include_url=False) if one["type"] == "missing"]
         remedy = f". Give run() the arguments {', '.join(f'{name}=...' for name in missing)}" if missing else ""
         raise WorkflowRuntimeError(
             f"Failed creating a start event of type {cls.__name__}: {problems}{remedy}"
         ) from error
-    if event.__pydantic_extra__ and cls.__pydantic_fields__ and (said := close_to_fields(event)):
+    if event.__pydantic_extra__ and cls.__pydantic_fields__ and (said := values.close_to_fields(event)):
         logger.warning("run() keeps data beside the fields of the start event: %s", said)
     return event
 
@@ -441,7 +448,7 @@ def _say_when_asked(handler: WorkflowHandler) -> Coroutine[Any, Any, None]:
 
 def _loop_of_parent(workflow: Workflow) -> asyncio.AbstractEventLoop | None:
     """The event loop of the run that a synchronous step starts an attached workflow in."""
-    parent = _parent_of(workflow)
+    parent = calling_step(workflow)
     if parent is None:
         return None
     run = parent[0].run
@@ -451,12 +458,3 @@ def _loop_of_parent(workflow: Workflow) -> asyncio.AbstractEventLoop | None:
             "be a part of, and would wait for itself: await run() instead"
         )
     return run.loop
-
-
-def _parent_of(workflow: Workflow) -> tuple[Any, str, Any] | None:
-    """Return the run with the step that calls ``run()``, when the workflow is attached to it."""
-    item = current_item.get()
-    if item is None or item.run is None or item.run.family is None:
-        return None
-    name = item.run.family.name_of(workflow)
-    return (item.run.family, name, item) if name is not None else None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from batonflow.durable import lease as drive
+from batonflow.served_input import input_is_served, served_input
 from batonflow.workflow_core import (
     Context,
     Event,
@@ -20,7 +21,6 @@ from batonflow.workflow_core import (
     Workflow,
     step,
 )
-from batonflow.workflow_core.served_input import input_is_served, served_input
 
 
 @pytest.fixture(params=[1000, 1], ids=["from records", "from snapshots"], autouse=True)

@@ -6,8 +6,8 @@ from weakref import ref
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from batonflow.values.answer_fields import answer_fields, needed, unfit
 from batonflow.workflow_core import HumanResponseEvent
-from batonflow.workflow_core.answer_fields import answer_fields, needed, unfit
 
 
 class Plain(HumanResponseEvent):

@@ -19,9 +19,9 @@ from batonflow.workflow_core import (
     WorkflowCancelledEvent,
     WorkflowHandler,
     WorkflowRuntimeError,
+    earlier,
     step,
 )
-from batonflow.workflow_core.earlier import EarlierHandler
 from batonflow.workflow_core.events import WorkflowFailedEvent
 from tests.contract import contract
 from tests.workflow_core.flows import names, resume, saved, streamed, until
@@ -132,7 +132,7 @@ async def test_str_shows_workflow_id_and_result():
 @contract("6.0")
 @pytest.mark.parametrize(("member", "value"), [("done", True), ("exception", None), ("cancelled", False)])
 async def test_deprecated_members_warn_once(member: str, value: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(EarlierHandler, "_warned", set())
+    monkeypatch.setattr(earlier, "_warned", set())
     handler = Ticks().run()
     await handler
     with pytest.warns(DeprecationWarning, match=member):
@@ -144,7 +144,7 @@ async def test_deprecated_members_warn_once(member: str, value: Any, monkeypatch
 
 @contract("6.0")
 async def test_the_hard_cancel_ends_the_run(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(EarlierHandler, "_warned", set())
+    monkeypatch.setattr(earlier, "_warned", set())
     handler = Waits().run()
     await asyncio.sleep(0)
     with pytest.warns(DeprecationWarning, match="cancel_run"):

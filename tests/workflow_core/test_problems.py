@@ -3,7 +3,7 @@
 import pytest
 from pydantic import BaseModel, ValidationError, model_validator
 
-from batonflow.workflow_core.problems import in_words, in_words_with_hints, problems_of
+from batonflow.values.problems import in_words, in_words_with_hints, problems_of
 
 
 class Trip(BaseModel):

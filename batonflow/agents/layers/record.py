@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from batonflow import values
 from batonflow.agents.approvals import OTHER_ARGUMENTS, Agreed, approved_arguments
 from batonflow.agents.arguments import as_sent, digest_of
 from batonflow.agents.layers.tool import CallNext, ToolInvocation, refusal_output
@@ -11,7 +12,6 @@ from batonflow.tools import AsyncBaseTool, ToolOutput
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.context.once import begun_earlier
 from batonflow.workflow_core.errors import UnknownOutcomeError
-from batonflow.workflow_core.state_data import in_words
 
 __all__ = ["is_begun", "is_recorded", "make_writable", "record_outcome"]
 
@@ -95,5 +95,5 @@ def _writable(ctx: Context[Any], output: ToolOutput) -> ToolOutput:
     if not recorder.can_write(output.raw_output):
         output.raw_output = repr(output.raw_output)
     if not recorder.can_write(output.raw_input):
-        output.raw_input = in_words(output.raw_input, recorder.can_write)
+        output.raw_input = values.in_words(output.raw_input, recorder.can_write)
     return output

@@ -18,8 +18,8 @@ from batonflow.draw.representation.types import (
     WorkflowResourceNode,
     WorkflowStepNode,
 )
+from batonflow.resources import Resource, ResourceConfig, ResourceDefinition
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
-from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceDefinition
 from batonflow.workflow_core.validation.tree import Member, member_of
 from batonflow.workflow_core.workflow import Workflow
 

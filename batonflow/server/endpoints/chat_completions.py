@@ -22,10 +22,10 @@ from batonflow.agents.handler import AgentHandler
 from batonflow.agents.team import AgentWorkflow
 from batonflow.clock import current_source
 from batonflow.llms import ChatMessage, ContentBlock, ImageBlock, MessageRole, TextBlock, ToolCallBlock, Usage
+from batonflow.served_input import served_input
 from batonflow.values.serializers import as_json, read_json
 from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.events import InputRequiredEvent
-from batonflow.workflow_core.served_input import served_input
 
 __all__ = ["chat_completions_app"]
 

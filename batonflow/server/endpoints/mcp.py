@@ -20,13 +20,13 @@ from batonflow.agents.loop import AgentLoop
 from batonflow.clock import current_source
 from batonflow.llms import BaseContentBlock, ChatMessage, ImageBlock, TextBlock
 from batonflow.llms._vendor import load
+from batonflow.served_input import reading_input, served_input
+from batonflow.values.problems import in_words, unknown_fields
 from batonflow.workflow_core import Workflow
 from batonflow.workflow_core.errors import BatonflowError, InputResponseError
 from batonflow.workflow_core.events import StartEvent
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
-from batonflow.workflow_core.problems import in_words, unknown_fields
-from batonflow.workflow_core.served_input import reading_input, served_input
 from batonflow.workflow_core.stored_runs import StoredRuns
 from batonflow.workflow_core.turns import Turns
 

@@ -15,7 +15,7 @@ from typing_extensions import TypeVar as DefaultTypeVar
 from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
-from batonflow.workflow_core.earlier import EarlierContext
+from batonflow.workflow_core.earlier import EarlierContext, warn_earlier
 from batonflow.workflow_core.engine.ports import dump_run, load_run
 from batonflow.workflow_core.engine.state import RunState, WorkItem
 from batonflow.workflow_core.errors import ContextStateError, WorkflowCancelledByUser
@@ -175,7 +175,7 @@ class Context(EarlierContext, Generic[StateT]):
     def is_running(self) -> bool:
         """Tell whether the run goes on; before a run, whether the snapshot was taken of one that did."""
         if self._item is not None:
-            self.warn_earlier("is_running called from within a step is always True")
+            warn_earlier("is_running called from within a step is always True")
             return True
         run = self._run_ref()
         if run is not None:
@@ -200,14 +200,12 @@ class Context(EarlierContext, Generic[StateT]):
         store = self._store
         if store is None:
             if self._item is None:
-                store = InMemoryStateStore.on(self._cell, None, self._run_of_handler)
+                # Looked up at each use: the context may be bound to a run later.
+                store = InMemoryStateStore.on(self._cell, None, lambda: self.run)
             else:
                 store = InMemoryStateStore.on(self._cell, self._item, is_detached=self._run_ref is _no_run)
             self._store = store
         return store
-
-    def _run_of_handler(self) -> Run | None:
-        return self._run_ref()
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -228,12 +226,8 @@ class Context(EarlierContext, Generic[StateT]):
         """
         run = self._run_ref()
         if run is None:
-            over = (
-                "send_event() called before workflow started"
-                if self._item is None
-                else "send_event(): this step is over"
-            )
-            raise ContextStateError(over)
+            over = " called before workflow started" if self._item is None else ": this step is over"
+            raise ContextStateError(f"send_event(){over}")
         item = self._item
         if item is not None and item.run is not run:
             item = None  # sent by a task that outlived its step: no result waits for it

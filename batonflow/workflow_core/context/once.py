@@ -17,13 +17,7 @@ async def run_once(
 ) -> Any:
     """The recorded result for ``key``, or that of calling ``fn`` now; concurrent calls with one key share one call.
 
-    Args:
-        run: The run.
-        item: The delivery.
-        key: Names the call.
-        fn: Is called.
-        args: With these.
-        intent: What a store is to know of the call before it is made; None for nothing.
+    With an intent, a store is told of it before the call.
     """
     if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"once() and effect() take a text as their key, got {key!r}")

@@ -12,10 +12,11 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from batonflow.values.answer_fields import answer_fields
 from batonflow.values.exceptions import dump_exception, load_exception
 from batonflow.values.names import qualified_name
 from batonflow.values.serializers import BaseSerializer, JsonSerializer, moved_class
-from batonflow.workflow_core.answer_fields import answer_fields
+from batonflow.values.words import written
 from batonflow.workflow_core.child_runs import call_as_data
 from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
 from batonflow.workflow_core.context.state_store import StateCell, lacks_default
@@ -42,7 +43,7 @@ from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StopEv
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
 from batonflow.workflow_core.run import Run
-from batonflow.workflow_core.state_data import DELETED, as_declared, dump_state, load_state, write_into, written
+from batonflow.workflow_core.state_data import DELETED, as_declared, dump_state, load_state, write_into
 
 __all__ = ["LoadedRun", "dump_run", "load_run"]
 
@@ -70,13 +71,7 @@ def dump_run(
 ) -> dict[str, Any]:
     """The snapshot of a run.
 
-    Args:
-        state: The run's state.
-        cell: Its key-value state.
-        serializer: Writes events and values.
-        run: The live run, for what is on its way and for children.
-        include_state: Whether the key-value state is part of it.
-        children_with: Writes what workflows inside it have; each its own serializer by default.
+    The live run adds ticks under way and children, which ``children_with`` writes, else the serializer of each.
 
     Raises:
         ValueError: Something cannot be written; the message names it.

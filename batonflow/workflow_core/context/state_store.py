@@ -189,14 +189,7 @@ class InMemoryStateStore(Generic[StateT]):
         *,
         is_detached: bool = False,
     ) -> "InMemoryStateStore[Any]":
-        """Return the store of a cell, for a running attempt or for the handler.
-
-        Args:
-            cell: The cell.
-            item: The delivery of the attempt; None for the handler.
-            find_run: Returns the run of the handler's store, on whose event loop the state changes.
-            is_detached: Whether the attempt is over, so that its writes no longer count.
-        """
+        """Return the store of a cell, for a running attempt or with ``find_run`` for the handler."""
         if cell.foreign is not None:
             raise _kept_elsewhere(cell.foreign)
         store = cls.__new__(cls)
@@ -240,8 +233,7 @@ class InMemoryStateStore(Generic[StateT]):
 
     def get_sync(self, path: str, default: Any = MISSING) -> Any:
         """Return the value at a dotted path; as ``get``, from any thread."""
-        run = self._elsewhere()
-        return self._get(path, default) if run is None else run.on_loop(lambda: self._get(path, default))
+        return self._on_loop(partial(self._get, path, default))
 
     def _get(self, path: str, default: Any) -> Any:
         item = self._item
@@ -275,8 +267,7 @@ class InMemoryStateStore(Generic[StateT]):
 
     def get_state_sync(self) -> StateT:
         """Return a shallow copy of the whole state; as ``get_state``, from any thread."""
-        run = self._elsewhere()
-        return self._get_state() if run is None else run.on_loop(self._get_state)
+        return self._on_loop(self._get_state)
 
     def _get_state(self) -> StateT:
         if self._cell.recorder is not None:
@@ -382,8 +373,7 @@ class InMemoryStateStore(Generic[StateT]):
         if self._counts():
             before = self._cell.state
             self._put(state)
-            self._note_write("", state)
-            self._note_deleted(before, self._cell.state)
+            self._note_all([(name, read_part(state, name)) for name in _names(state)], before)
 
     def _put(self, state: BaseModel) -> None:
         cell = self._cell
@@ -411,8 +401,7 @@ class InMemoryStateStore(Generic[StateT]):
         self._begin_write(())
         if self._counts():
             before, self._cell.state = self._cell.state, new_state(type(self._cell.state))
-            self._note_write("", self._cell.state)
-            self._note_deleted(before, self._cell.state)
+            self._note_all([(name, read_part(self._cell.state, name)) for name in _names(self._cell.state)], before)
 
     @asynccontextmanager
     async def edit_state(self) -> AsyncGenerator[StateT]:
@@ -468,16 +457,22 @@ class InMemoryStateStore(Generic[StateT]):
     def _commit(self, draft: BaseModel) -> None:
         self._begin_write(_names(draft))
         if self._counts():
-            self._note_edit(self._cell.state, draft)
-            self._cell.state = draft
+            before, self._cell.state = self._cell.state, draft
+            if self._cell.recorder is not None:
+                values = [(name, read_part(draft, name)) for name in dict.fromkeys([*_names(draft), *_names(before)])]
+                changed = [(name, value) for name, value in values if not _equal(read_part(before, name), value)]
+                self._note_all([(name, value) for name, value in changed if value is not MISSING], before)
 
     # --- where it happens ---------------------------------------------------------------------------------------------
 
+    def _run(self) -> Any:
+        """Return the run that this is used for, if there is one."""
+        item, find = self._item, self._find_run
+        return item.run if item is not None else find() if find is not None else None
+
     def _elsewhere(self) -> Any:
         """Return the run that this is used for, when its event loop belongs to another thread."""
-        item = self._item
-        find = self._find_run
-        run = item.run if item is not None else find() if find is not None else None
+        run = self._run()
         return None if run is None or run.thread_id == get_ident() or not run.loop.is_running() else run
 
     def _on_loop(self, act: Callable[[], T]) -> T:
@@ -518,7 +513,7 @@ class InMemoryStateStore(Generic[StateT]):
         """Take the lock; blocks the thread, which is never that of the run's loop: the editor may need the loop."""
         lock = self._cell.lock
         _refuse_inside_edit(lock)
-        run = self._item.run if self._item is not None else self._find_run() if self._find_run is not None else None
+        run = self._run()
         if lock.locked and run is not None and run.thread_id == get_ident() and run.loop.is_running():
             raise RuntimeError(
                 "The state is being edited, and this thread runs the event loop that the edit needs: await the "
@@ -544,10 +539,6 @@ class InMemoryStateStore(Generic[StateT]):
             value = None if key is None or not hands_out else read_part(self._cell.state, key)
             item.run.recorder.read(item, key, None if value is MISSING else value)
 
-    def _note_write(self, path: str, value: Any) -> None:
-        changes = [(path, value)] if path else [(name, read_part(value, name)) for name in _names(value)]
-        self._note(changes)
-
     def _note(self, changes: list[tuple[str, Any]]) -> None:
         """Record changes, when a recorder listens."""
         item = self._item
@@ -558,21 +549,10 @@ class InMemoryStateStore(Generic[StateT]):
             for path, value in changes:
                 item.run.recorder.wrote(item, path, value)
 
-    def _note_deleted(self, before: BaseModel, after: BaseModel) -> None:
-        kept = set(_names(after))
-        self._note([(name, DELETED) for name in _names(before) if name not in kept])
-
-    def _note_edit(self, before: BaseModel, after: BaseModel) -> None:
-        if self._cell.recorder is None:
-            return
-        self._note(
-            [
-                (name, read_part(after, name))
-                for name in dict.fromkeys([*_names(after), *_names(before)])
-                if not _equal(read_part(before, name), read_part(after, name)) and read_part(after, name) is not MISSING
-            ]
-        )
-        self._note_deleted(before, after)
+    def _note_all(self, changes: list[tuple[str, Any]], before: BaseModel) -> None:
+        """Record changes, and the names that were in the state before and are gone."""
+        kept = set(_names(self._cell.state))
+        self._note([*changes, *((name, DELETED) for name in _names(before) if name not in kept)])
 
     # --- as data ------------------------------------------------------------------------------------------------------
 

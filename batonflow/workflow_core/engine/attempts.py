@@ -197,11 +197,7 @@ class StepTimer:
 
 
 class Waiting:
-    """Waits of steps for events, and the time limits of attempts.
-
-    Args:
-        run: The run they belong to.
-    """
+    """Waits of steps for events, and the time limits of attempts."""
 
     __slots__ = ("_run",)
 

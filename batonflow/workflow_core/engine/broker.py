@@ -64,11 +64,7 @@ __all__ = ["Broker"]
 
 
 class Broker:
-    """The rules of a run.
-
-    Args:
-        state: The run's state; the broker owns it from now on.
-    """
+    """The rules of a run."""
 
     __slots__ = ("_commands", "_state", "_table")
 
@@ -125,12 +121,11 @@ class Broker:
 
     def _targets_collector(self, tick: EventArrived) -> bool:
         spec = self._table.steps[cast("str", tick.target)]
-        if spec.cardinality is None:
+        if not spec.has_collection:
             return False
         error = WorkflowRuntimeError(
             f"Step {spec.name} collects a stream and takes no targeted events: {type(tick.event).__name__} was sent "
-            "to it with "
-            "send_event(step=...). Return the event from a step of the stream instead"
+            "to it with send_event(step=...). Return the event from a step of the stream instead"
         )
         self._end(WorkflowFailedEvent(step_name=spec.name, exception=error), error)
         return True

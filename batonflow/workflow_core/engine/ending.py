@@ -35,9 +35,6 @@ class Ending:
 
     ``over`` turns true when no step of the run counts any more, ``done`` when its result is known, ``resolved`` when
     the last task of its steps has ended and the result may be given out.
-
-    Args:
-        run: The run it ends.
     """
 
     __slots__ = (
@@ -136,11 +133,7 @@ class Ending:
             run.start_all(tick)
 
     def cancel(self, reason: str = "") -> None:
-        """Cancel the run; its state stays as it is, to be resumed.
-
-        Args:
-            reason: The reason for its last event; may be empty.
-        """
+        """Cancel the run; its state stays as it is, to be resumed."""
         event = WorkflowCancelledEvent(**{"reason": reason} if reason else {})
         self.end(RunEnded(event, _cancelled(event), resumable=True))
 
@@ -294,11 +287,7 @@ class Ending:
             self.fail("", error)
 
     def interrupted(self, because: str = "") -> None:
-        """Stop the run in this process; the store still has it.
-
-        Args:
-            because: Why, when nobody asked for it.
-        """
+        """Stop the run in this process; the store still has it."""
         run_id, drive = self._run.state.run_id, self._run.drive
         self.drop(
             RunInterruptedError(

@@ -31,10 +31,8 @@ dump_run = at_first_use("batonflow.workflow_core.context.snapshot", "dump_run")
 stepwise_run = at_first_use("batonflow.workflow_core.stepwise", "StepwiseRun")
 
 
-class Clock(Protocol):
-    """Tells the time, in wall-clock seconds."""
-
-    def __call__(self) -> float: ...
+Clock = Callable[[], float]
+"""Tells the time, in wall-clock seconds."""
 
 
 class Recorder(Protocol):

@@ -92,15 +92,7 @@ SECONDS_PER_TURN = 0.001
 
 
 class Runner(LiveRun):
-    """One run of a workflow: its state, its tasks and its stream. ``runs.py`` assembles it with its other parts.
-
-    Args:
-        workflow: The instance whose steps run.
-        state: A new or restored state.
-        cell: The run's key-value state.
-        path: Which workflow of the tree this is, empty at the root.
-        parent: The child runs of the run around this one, among which it is; None at the root.
-    """
+    """One run of a workflow: its state, its tasks and its stream. ``runs.py`` assembles it with its other parts."""
 
     __slots__ = (
         "__weakref__", "_ends_waiting", "_inbox", "_late", "_pump_held", "_pumping", "_questions", "_resumed",
@@ -515,7 +507,7 @@ class Runner(LiveRun):
             root.drive.idle()
         if not self.idle:
             return
-        self.start_all(RunIdle(self.state.table.accepts_human or (self.family is not None and self.family.expecting())))
+        self.start_all(RunIdle(self.state.table.accepts_human or bool(self.family and self.family.children)))
         if self.family is not None and self.family.parent is not None:
             self.family.parent.run.settle()
 

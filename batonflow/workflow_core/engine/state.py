@@ -53,11 +53,7 @@ class AttemptRecord(Protocol):
 
 
 class PastRecord:
-    """The record of an attempt that an earlier owner of the run committed; only its number is known.
-
-    Args:
-        number: Its number.
-    """
+    """The record of an attempt that an earlier owner of the run committed; only its number is known."""
 
     __slots__ = ("gave_up", "id", "sends", "streamed")
 
@@ -129,12 +125,7 @@ class Numbers:
 
 
 class OnceCall(Numbers):
-    """The inside of a call of ``ctx.once`` that has no record yet.
-
-    Args:
-        key: Of the call.
-        progress: Of the delivery that it belongs to.
-    """
+    """The inside of a call of ``ctx.once`` that has no record yet."""
 
     __slots__ = ("key", "progress")
 
@@ -444,11 +435,6 @@ class Waits:
 
         Of the waits that ask a person only one gets an answer, as the person who answers has seen one question. It is
         the wait with the most requirements, and of equal ones the oldest.
-
-        Args:
-            event: The event.
-            target: The only step that it goes to, or an address.
-            besides: Waits that are answered already.
         """
         if is_address(target):
             found = self.at(cast("str", target))

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from batonflow.workflow_core.engine.state import current_item
+from batonflow.workflow_core.engine.state import WorkItem, current_item
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec, StepTable, steps_of
 
-__all__ = ["Member", "member_of"]
+__all__ = ["Member", "calling_step", "member_of"]
 
 
 @dataclass(eq=False)
@@ -68,8 +68,8 @@ class Member:
         """Tell whether a step takes events of this type."""
         if issubclass(event_type, StopEvent):
             # A returned StopEvent ends the run and is not routed, even to a step that takes every event.
-            return any(event_type in spec.config.accepted_events for spec in self.steps.values())
-        return self.table.route(event_type).accepted
+            return event_type in self.table.accepted
+        return self.table.routes[event_type].accepted
 
     def receivers(self, event_type: type[Event]) -> "list[Member]":
         """Return the neighbours that receive an event that no step here takes."""
@@ -96,11 +96,12 @@ def member_of(workflow: AnyWorkflow | type[Any]) -> Member:
     """
     if isinstance(workflow, type):
         return _read("", workflow, None, None, ())
-    around = _calling_workflow(workflow)
+    around = calling_step(workflow)
     if around is None:
         return _read("", type(workflow), workflow, None, ())
-    name, parent_workflow = around
-    parent = _read("", type(parent_workflow), parent_workflow, None, ())
+    family, name, _ = around
+    parent_workflow: Any = family.run.workflow
+    parent = _read("", cast("type[Any]", type(parent_workflow)), parent_workflow, None, ())
     known = next((child for child in parent.children if child.workflow is workflow), None)
     if known is not None:
         return known
@@ -110,12 +111,17 @@ def member_of(workflow: AnyWorkflow | type[Any]) -> Member:
     return member
 
 
-def _calling_workflow(workflow: AnyWorkflow) -> tuple[str, AnyWorkflow] | None:
+def calling_step(workflow: AnyWorkflow) -> tuple[Any, str, WorkItem] | None:
+    """Return the step that is running here, when the workflow is attached to its run.
+
+    Returns:
+        The place of that run in the tree, the name under which the workflow is attached, and the delivery of the step.
+    """
     item = current_item.get()
     if item is None or item.run is None or item.run.family is None:
         return None
     name = item.run.family.name_of(workflow)
-    return None if name is None else (name, item.run.workflow)
+    return None if name is None else (item.run.family, name, item)
 
 
 def _read(
@@ -139,11 +145,8 @@ def _read(
 
 
 def _entry_of(workflow_class: type[Any], table: StepTable) -> tuple[type[Event], ...]:
-    declared = steps_of(workflow_class).entry
-    if declared:
-        return declared
-    accepted = [cls for spec in table.steps.values() for cls in spec.config.accepted_events]
-    return tuple(dict.fromkeys(cls for cls in accepted if issubclass(cls, StartEvent) and cls is not StartEvent))
+    starts = tuple(cls for cls in table.accepted if issubclass(cls, StartEvent) and cls is not StartEvent)
+    return steps_of(workflow_class).entry or starts
 
 
 def _asked_for(table: StepTable) -> dict[str, type[Any]]:

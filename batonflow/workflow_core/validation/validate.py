@@ -5,10 +5,10 @@ the whole tree of attached workflows: what one produces and another takes is nei
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
 
+from batonflow.resources import ResourceDefinition, ResourceManager
 from batonflow.values.names import qualified_name
 from batonflow.workflow_core.errors import WorkflowConfigurationError, WorkflowValidationError
 from batonflow.workflow_core.events import (
@@ -20,26 +20,17 @@ from batonflow.workflow_core.events import (
     StopEvent,
 )
 from batonflow.workflow_core.options import AnyWorkflow
-from batonflow.workflow_core.routing import Level, StepSpec
-from batonflow.workflow_core.types import is_whole
+from batonflow.workflow_core.routing import Level
 from batonflow.workflow_core.validation.tree import Member, member_of
 
 __all__ = ["check_once", "graph_problems", "validate_workflow"]
-
-
-"""The names of the checks, for ``skip_graph_checks``."""
 
 Node = str | type[Event]
 """A step by its name, or an event class."""
 
 
 def graph_problems(member: Member, skipped: frozenset[str]) -> list[str]:
-    """Return the errors in the graph of one workflow, one text per check, each with a hint on its second line.
-
-    Args:
-        member: The workflow.
-        skipped: The names of checks to leave out.
-    """
+    """Return the errors in the graph of one workflow, one text per check, each with a hint on its second line."""
     graph = _Graph(member)
     problems: list[str] = []
     if "reachability" not in skipped:
@@ -52,15 +43,12 @@ def graph_problems(member: Member, skipped: frozenset[str]) -> list[str]:
     return problems
 
 
-def _problem(what: str, hint: str) -> list[str]:
-    return [f"{what}\n    {hint}"]
-
-
 class _Graph:
     """Arrows between steps and event classes, forwards and backwards."""
 
     def __init__(self, member: Member) -> None:
-        self.events = self._all_events(member)
+        arriving = sorted(member.arrivals(), key=lambda cls: cls.__name__)
+        self.events = list(dict.fromkeys([*member.table.accepted, *member.produced(), *arriving]))
         self.after: dict[Node, list[Node]] = {}
         self.before: dict[Node, list[Node]] = {}
         for spec in member.steps.values():
@@ -72,12 +60,6 @@ class _Graph:
                 exact = cls in spec.config.accepted_events
                 if exact or (spec.matches(cls, spec.config.accepted_events) and not issubclass(cls, StopEvent)):
                     self._arrow(cls, spec.name)
-
-    @staticmethod
-    def _all_events(member: Member) -> list[type[Event]]:
-        accepted = [cls for spec in member.steps.values() for cls in spec.config.accepted_events]
-        arriving = sorted(member.arrivals(), key=lambda cls: cls.__name__)
-        return list(dict.fromkeys([*accepted, *member.produced(), *arriving]))
 
     def _arrow(self, source: Node, target: Node) -> None:
         self.after.setdefault(source, []).append(target)
@@ -95,7 +77,7 @@ class _Graph:
         return found
 
 
-def _unreachable(member: Member, graph: _Graph) -> list[str]:
+def _unreachable(member: Member, graph: _Graph) -> Iterator[str]:
     arrivals = member.arrivals()
     from_outside = {
         cls
@@ -108,33 +90,31 @@ def _unreachable(member: Member, graph: _Graph) -> list[str]:
         for name, spec in member.steps.items()
         if name not in reached and "reachability" not in spec.config.skip_graph_checks
     )
-    if not lost:
-        return []
-    return _problem(
-        f"[reachability] Unreachable steps: {', '.join(lost)} (workflow {member.label})",
-        "Steps must be reachable from StartEvent, a HumanResponseEvent or an event of a neighbouring workflow: "
-        'let a step that runs return what they accept, or say @step(skip_graph_checks=["reachability"])',
-    )
+    if lost:
+        yield (
+            f"[reachability] Unreachable steps: {', '.join(lost)} (workflow {member.label})\n"
+            "    Steps must be reachable from StartEvent, a HumanResponseEvent or an event of a neighbouring workflow: "
+            'let a step that runs return what they accept, or say @step(skip_graph_checks=["reachability"])'
+        )
 
 
-def _never_started(member: Member) -> list[str]:
-    """Return attached workflows that only an event can start which no step here returns."""
+def _never_started(member: Member) -> Iterator[str]:
+    """Find attached workflows that only an event can start which no step here returns."""
     lost: list[str] = []
     for child in member.children:
-        accepted = [cls for spec in child.steps.values() for cls in spec.config.accepted_events]
-        if any(issubclass(cls, StartEvent) for cls in accepted) or not child.entry:
+        if any(issubclass(cls, StartEvent) for cls in child.table.accepted) or not child.entry:
             continue
         if not any(cls in member.produced() and child in member.receivers(cls) for cls in child.entry):
             lost.append(f"{child.label} starts on {' or '.join(cls.__name__ for cls in child.entry)}")
-    if not lost:
-        return []
-    return _problem(
-        f"[reachability] Attached workflows that are never started: {'; '.join(lost)} (workflow {member.label})",
-        f"Let a step of {member.workflow_class.__name__} declare to return that event, and let none there accept it",
-    )
+    if lost:
+        yield (
+            f"[reachability] Attached workflows that are never started: {'; '.join(lost)} (workflow {member.label})\n"
+            f"    Let a step of {member.workflow_class.__name__} declare to return that event, and let none there "
+            "accept it"
+        )
 
 
-def _without_consumer(member: Member, graph: _Graph) -> list[str]:
+def _without_consumer(member: Member, graph: _Graph) -> Iterator[str]:
     lost = sorted(
         cls.__name__
         for cls in graph.events
@@ -142,15 +122,15 @@ def _without_consumer(member: Member, graph: _Graph) -> list[str]:
         and not issubclass(cls, StopEvent | InputRequiredEvent)
         and not member.receivers(cls)
     )
-    if not lost:
-        return []
-    return _problem(
-        f"[terminal_event] Events produced but never consumed: {', '.join(lost)} (workflow {member.label})",
-        "Only StopEvent and InputRequiredEvent may be last: write a step that accepts them, or do not return them",
-    )
+    if lost:
+        yield (
+            f"[terminal_event] Events produced but never consumed: {', '.join(lost)} (workflow {member.label})\n"
+            "    Only StopEvent and InputRequiredEvent may be last: write a step that accepts them, or do not return "
+            "them"
+        )
 
 
-def _dead_ends(member: Member, graph: _Graph) -> list[str]:
+def _dead_ends(member: Member, graph: _Graph) -> Iterator[str]:
     last = [cls for cls in graph.events if issubclass(cls, StopEvent | InputRequiredEvent) or member.receivers(cls)]
     leading = graph.reach(last, backwards=True)
     lost = sorted(
@@ -158,13 +138,12 @@ def _dead_ends(member: Member, graph: _Graph) -> list[str]:
         for name, spec in member.steps.items()
         if graph.after.get(name) and name not in leading and "dead_end" not in spec.config.skip_graph_checks
     )
-    if not lost:
-        return []
-    return _problem(
-        f"[dead_end] Dead-end steps: {', '.join(lost)} (workflow {member.label})",
-        "Steps must have a path to StopEvent or InputRequiredEvent: let one of the steps behind return a StopEvent, "
-        'or say @step(skip_graph_checks=["dead_end"])',
-    )
+    if lost:
+        yield (
+            f"[dead_end] Dead-end steps: {', '.join(lost)} (workflow {member.label})\n"
+            "    Steps must have a path to StopEvent or InputRequiredEvent: let one of the steps behind return a "
+            'StopEvent, or say @step(skip_graph_checks=["dead_end"])'
+        )
 
 
 _FROM_OUTSIDE = (InputRequiredEvent, HumanResponseEvent, StopEvent, StepFailedEvent)
@@ -219,8 +198,7 @@ def validate_workflow(
 
 
 def _is_left_out(member: Member) -> bool:
-    options: Any = member.workflow.__batonflow__ if member.workflow is not None else None
-    return options is not None and options.disable_validation
+    return member.workflow is not None and member.workflow.__batonflow__.disable_validation
 
 
 def _skipped(member: Member) -> frozenset[str]:
@@ -237,10 +215,7 @@ def _check_member(member: Member) -> None:
     _check_produced(member)
     _check_handlers(member)
     _check_attached(member)
-    problems = graph_problems(member, _skipped(member))
-    if problems:
-        detail = "\n".join(f"  - {problem}" for problem in problems)
-        raise WorkflowValidationError(f"Graph validation failed:\n{detail}")
+    _raise_all("Graph validation failed:", graph_problems(member, _skipped(member)))
 
 
 def _raise_all(headline: str, problems: list[str]) -> None:
@@ -285,7 +260,7 @@ def _check_steps(member: Member) -> None:
 def _check_list_joins(member: Member) -> None:
     levels = member.table.levels()
     for spec in member.steps.values():
-        if spec.cardinality is None:
+        if spec.config.collect is None:
             continue
         missing = [
             wanted
@@ -327,11 +302,11 @@ def _places(levels: set[Level]) -> str:
 
 
 def _check_stop_not_accepted(member: Member) -> None:
-    wrong: dict[str, type[Event]] = {}
-    for spec in member.steps.values():
-        accepted = [cls for cls in spec.config.accepted_events if issubclass(cls, StopEvent)]
-        if accepted:
-            wrong[spec.name] = accepted[0]
+    wrong = {
+        name: next(cls for cls in spec.config.accepted_events if issubclass(cls, StopEvent))
+        for name, spec in member.steps.items()
+        if any(issubclass(cls, StopEvent) for cls in spec.config.accepted_events)
+    }
     if wrong:
         names = " and ".join(map(repr, wrong))
         raise WorkflowValidationError(
@@ -344,7 +319,8 @@ def _check_stop_not_accepted(member: Member) -> None:
 
 
 def _check_consumed(member: Member) -> None:
-    produced = {*member.produced(), *member.arrivals(), *member.entry, _start_class(member)}
+    start_class = next((cls for cls in member.table.accepted if issubclass(cls, StartEvent)), StartEvent)
+    produced = {*member.produced(), *member.arrivals(), *member.entry, start_class}
     lost: dict[type[Event], list[str]] = {}
     for spec in member.steps.values():
         for wanted in spec.config.accepted_events:
@@ -353,11 +329,6 @@ def _check_consumed(member: Member) -> None:
     if lost:
         lines = [_consumed_line(member, cls, lost[cls]) for cls in sorted(lost, key=lambda cls: cls.__name__)]
         _raise_all(f"The following events are consumed but never produced: {_names(lost)}", lines)
-
-
-def _start_class(member: Member) -> type[Event]:
-    accepted = [cls for spec in member.steps.values() for cls in spec.config.accepted_events]
-    return next((cls for cls in accepted if issubclass(cls, StartEvent)), StartEvent)
 
 
 def _consumed_line(member: Member, wanted: type[Event], steps: list[str]) -> str:
@@ -423,10 +394,7 @@ def _produced_line(member: Member, cls: type[Event], producers: list[str]) -> st
 
 
 def _asks_people(member: Member) -> bool:
-    accepted = (cls for spec in member.steps.values() for cls in spec.config.accepted_events)
-    return any(issubclass(cls, InputRequiredEvent) for cls in member.produced()) or any(
-        issubclass(cls, HumanResponseEvent) for cls in accepted
-    )
+    return member.table.accepts_human or any(issubclass(cls, InputRequiredEvent) for cls in member.produced())
 
 
 # --- handlers and attached workflows ----------------------------------------------------------------------------------
@@ -435,12 +403,6 @@ def _asks_people(member: Member) -> bool:
 def _check_handlers(member: Member) -> None:
     problems: list[str] = []
     handlers = member.table.handlers
-    for name, config in handlers.items():
-        bound = config.max_recoveries
-        if not is_whole(bound, least=1):
-            problems.append(
-                f"@catch_error handler {name!r} has max_recoveries={bound!r}; it must be an int of at least 1"
-            )
     wildcards = sorted(name for name, config in handlers.items() if config.for_steps is None)
     if len(wildcards) > 1:
         problems.append(
@@ -489,16 +451,22 @@ def _check_attached(member: Member) -> None:
 
 
 def _config_problems(members: list[Member], root: AnyWorkflow) -> list[str]:
-    problems: list[str] = []
+    return [
+        f"{place}, {problem}"
+        for place, manager, definitions in _resources(members, root)
+        for problem in manager.validate_configs(definitions)
+    ]
+
+
+def _resources(
+    members: list[Member], root: AnyWorkflow
+) -> Iterator[tuple[str, ResourceManager, list[ResourceDefinition]]]:
+    """Yield the place of each step in words, the manager of its resources, and the resources."""
     for member in members:
         manager = (member.workflow or root).__batonflow__.resource_manager
         for spec in member.steps.values():
-            problems.extend(f"{_in_step(member, spec)}, {text}" for text in manager.validate_configs(spec.resources))
-    return problems
-
-
-def _in_step(member: Member, spec: StepSpec) -> str:
-    return f"In step '{spec.name}'" if member.parent is None else f"In {member.label}, step '{spec.name}'"
+            step = f"step '{spec.name}'"
+            yield f"In {step}" if member.parent is None else f"In {member.label}, {step}", manager, spec.resources
 
 
 def _resource_problems(members: list[Member], root: AnyWorkflow) -> list[str]:
@@ -514,13 +482,10 @@ def _resource_problems(members: list[Member], root: AnyWorkflow) -> list[str]:
 
 async def _make_resources(members: list[Member], root: AnyWorkflow) -> list[str]:
     problems: list[str] = []
-    for member in members:
-        manager = (member.workflow or root).__batonflow__.resource_manager
-        for spec in member.steps.values():
-            for definition in spec.resources:
-                try:
-                    await manager.resolve([definition])
-                except Exception as error:  # noqa: BLE001 - whatever a user's factory raises is what is being asked
-                    place = f"{_in_step(member, spec)}, parameter '{definition.name}'"
-                    problems.append(f"{place}: {type(error).__name__}: {error}")
+    for place, manager, definitions in _resources(members, root):
+        for definition in definitions:
+            try:
+                await manager.resolve([definition])
+            except Exception as error:  # noqa: BLE001 - whatever a user's factory raises is what is being asked
+                problems.append(f"{place}, parameter '{definition.name}': {type(error).__name__}: {error}")
     return problems

@@ -10,9 +10,9 @@ import pytest
 from batonflow import FunctionAgent
 from batonflow.llms import OpenAI
 from batonflow.llms.fetching import FetchPolicy
+from batonflow.served_input import input_is_served
 from batonflow.server import WorkflowServer
 from batonflow.workflow_core import Context, StartEvent, StopEvent, Workflow, step
-from batonflow.workflow_core.served_input import input_is_served
 from tests.llms.loopback import Answer, Loopback, loopback
 from tests.llms.wire import chat
 from tests.llms.wire.content import Said, Text

@@ -22,9 +22,9 @@ from batonflow.workflow_core import (
     Workflow,
     WorkflowRuntimeError,
     catch_error,
+    earlier,
     step,
 )
-from batonflow.workflow_core.earlier import EarlierContext
 from batonflow.workflow_core.events import WorkflowFailedEvent
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed, wait_none
 from tests.contract import contract
@@ -159,7 +159,7 @@ async def test_handler_and_step_look_at_the_same_state():
 
 @contract("5.t2")
 async def test_is_running_on_each_face(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(EarlierContext, "_warned", set())
+    monkeypatch.setattr(earlier, "_warned", set())
     flow = Simple()
     ctx = Context(flow)
     assert ctx.is_running is False
@@ -222,7 +222,7 @@ async def test_send_event_is_refused_before_the_run():
 
 @contract("5.t6")
 async def test_the_handlers_context_streams_and_tells_the_running_steps(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(EarlierContext, "_warned", set())
+    monkeypatch.setattr(earlier, "_warned", set())
 
     class Flow(Workflow):
         @step
@@ -865,7 +865,7 @@ async def test_repr_says_which_face_it_is():
 
 
 async def test_warnings_of_old_forms_come_once(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(EarlierContext, "_warned", set())
+    monkeypatch.setattr(earlier, "_warned", set())
     flow = in_step(lambda ctx: ctx.is_running)
     with pytest.warns(DeprecationWarning, match="is_running"):
         await flow.run()

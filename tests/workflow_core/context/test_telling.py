@@ -8,8 +8,8 @@ from pydantic import BaseModel
 
 from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
 from batonflow.values import JsonSerializer, PickleSerializer
+from batonflow.values.words import written
 from batonflow.workflow_core import Event, StopEvent
-from batonflow.workflow_core.state_data import written
 
 
 class Mute:

@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from typing import Any, get_origin
 from weakref import WeakKeyDictionary
 
-from pydantic import TypeAdapter, ValidationError
-
-from batonflow.workflow_core.events import Event
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 __all__ = ["AnswerFields", "answer_fields", "needed", "unfit"]
 
@@ -16,10 +14,10 @@ AnswerFields = Mapping[str, tuple[str, bool]]
 _TYPES: dict[Any, str] = {
     str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object",
 }  # fmt: skip
-_known: WeakKeyDictionary[type[Event], dict[str, tuple[str, bool]]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[type[BaseModel], dict[str, tuple[str, bool]]] = WeakKeyDictionary()
 
 
-def answer_fields(cls: type[Event]) -> AnswerFields:
+def answer_fields(cls: type[BaseModel]) -> AnswerFields:
     """Describe the fields of a class, unless code of the class changes the values that it takes."""
     found = _known.get(cls)
     if found is None:
@@ -27,7 +25,7 @@ def answer_fields(cls: type[Event]) -> AnswerFields:
     return found
 
 
-def _fields_of(cls: type[Event]) -> dict[str, tuple[str, bool]]:
+def _fields_of(cls: type[BaseModel]) -> dict[str, tuple[str, bool]]:
     decorators = cls.__pydantic_decorators__
     if cls.__pydantic_custom_init__ or any(one.info.mode != "after" for one in decorators.model_validators.values()):
         return {}

@@ -90,9 +90,20 @@ class _Bare:
         self.__annotations__ = {name: annotation}
 
 
+def may_be_left_out(parameter: inspect.Parameter) -> bool:
+    """Tell whether a function can be called without this argument."""
+    variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    return variadic or parameter.default is not parameter.empty
+
+
+def _without_partial(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = cast("functools.partial[Any]", function).func
+    return function
+
+
 def _is_async_callable(factory: Callable[..., Any]) -> bool:
-    while isinstance(factory, functools.partial):
-        factory = cast("functools.partial[Any]", factory).func
+    factory = _without_partial(factory)
     return inspect.iscoroutinefunction(factory) or inspect.iscoroutinefunction(getattr(factory, "__call__", None))  # noqa: B004
 
 
@@ -192,11 +203,8 @@ class Resource(Generic[T]):
             try:
                 annotation = self._evaluate(parameter)
             except NameError:
-                if parameter.default is not parameter.empty or parameter.kind in (
-                    parameter.VAR_POSITIONAL,
-                    parameter.VAR_KEYWORD,
-                ):
-                    continue  # it can be called without; a type known to type checkers only is common here
+                if may_be_left_out(parameter):
+                    continue  # a type known to type checkers only is common here
                 raise
             if get_origin(annotation) is not Annotated:
                 continue
@@ -210,9 +218,7 @@ class Resource(Generic[T]):
         return found
 
     def _evaluate(self, parameter: inspect.Parameter) -> Any:
-        function: Any = self.factory
-        while isinstance(function, functools.partial):
-            function = cast("functools.partial[Any]", function).func
+        function = _without_partial(self.factory)
         if not hasattr(function, "__globals__") and not hasattr(function, "__func__"):
             function = function.__init__ if isinstance(function, type) else type(function).__call__
         function = inspect.unwrap(getattr(function, "__func__", function))
@@ -255,7 +261,7 @@ class ResourceConfig:
         description: longer text for drawings.
 
     Raises:
-        ValueError: the file is nott a ``.json`` file.
+        ValueError: the file is not a ``.json`` file.
 
     Example::
 
@@ -322,7 +328,7 @@ class ResourceConfig:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: the file is nott JSON, or the selected part is not an object.
+            ValueError: the file is not JSON, or the selected part is not an object.
         """
         status = Path(self.config_file).stat()
         value: Any = _load_json(self.config_file, (status.st_mtime_ns, status.st_size))

@@ -25,9 +25,8 @@ from tenacity.stop import stop_base
 from tenacity.wait import wait_base
 from typing_extensions import override
 
+from batonflow.retrying import RetryInfo, RetryPolicy, next_delay
 from batonflow.user_warnings import warn_user
-from batonflow.workflow_core.step import RetryPolicy, next_delay
-from batonflow.workflow_core.types import RetryInfo
 
 __all__ = [
     "ConstantDelayRetryPolicy",
