@@ -9,7 +9,7 @@ from batonflow.instrumentation.logs import logger_named
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, TextBlock, ToolCallBlock
 from batonflow.llms.answer import Answer, incomplete
 from batonflow.llms.blocks import ContentBlock
-from batonflow.llms.stream import Finish, StreamEvent
+from batonflow.llms.stream import Finish, StreamEvent, TextDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.workflow_core import Context, WorkflowRuntimeError
 
@@ -78,17 +78,23 @@ async def streamed_events(
     answer, show, shown = Answer(), ctx.write_event_to_stream, False
     try:
         async for event in events:
-            if isinstance(event, Finish):
+            if type(event) is TextDelta and event.raw is None:
+                answer.text(event)
+                show(AgentStream.of_text(answer, event.text, agent))
+            elif isinstance(event, Finish):
                 last = answer.finished(event, model)
                 if not shown or answer.settled_late:
                     show(AgentStream.of(last, agent))
                 return last
-            if answer.take(event):
-                plain = event.raw is None
-                show(
-                    AgentStream.of_event(answer, event, agent) if plain else AgentStream.of(answer.piece(event), agent)
-                )
-                shown = True
+            elif type(event) is ToolCallDelta and event.raw is None:
+                answer.call(event)
+                show(AgentStream.of_text(answer, "", agent))
+            else:
+                response = answer.add(event)
+                if response is None:
+                    continue
+                show(AgentStream.of(response, agent))
+            shown = True
     finally:
         await events.aclose()
     raise incomplete(answer.has_content(), vendor, model)

@@ -22,7 +22,6 @@ from typing_extensions import override
 from batonflow.llms import ChatMessage, ChatResponse, Usage
 from batonflow.llms.answer import Answer
 from batonflow.llms.lazy_fields import LazyFields
-from batonflow.llms.stream import StreamEvent, TextDelta, ThinkingDelta
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.tools import ToolOutput
 from batonflow.user_warnings import warn_user
@@ -254,20 +253,15 @@ class AgentStream(LazyFields, Event):
         return cls.partial(so_far.pieces, now, _OF_A_MESSAGE)
 
     @classmethod
-    def of_event(cls, answer: Answer, event: StreamEvent, agent: str) -> Self:
-        """The event for an event of a model that has no object of the vendor.
+    def of_text(cls, answer: Answer, text: str, agent: str) -> Self:
+        """The event for a piece of text, or of a tool call.
 
         Args:
-            answer: The answer so far, with the event.
-            event: The event.
+            answer: The answer so far, with the piece.
+            text: The new text.
             agent: The name of the agent.
         """
-        now = {
-            "delta": event.text if isinstance(event, TextDelta) else "",
-            "current_agent_name": agent,
-            "thinking_delta": event.text if isinstance(event, ThinkingDelta) else None,
-            "_mark": answer.mark(),
-        }
+        now = {"delta": text, "current_agent_name": agent, "thinking_delta": None, "_mark": answer.mark()}
         return cls.partial(answer, now, _OF_A_PIECE)
 
     @override

@@ -322,6 +322,28 @@ class Answer:
         # The last block, if it is a text.
         self._last: _Text | None = None
 
+    def text(self, event: TextDelta) -> None:
+        """Add a text delta."""
+        last = self._last
+        if last is None or last.part != event.part:
+            last = self._last = _Text(event.part)
+            self._parts.append(last)
+        last.length += last.write(event.text)
+
+    def block(self, block: ContentBlock) -> None:
+        """Add a complete block."""
+        self._last = None
+        self._parts.append(block)
+
+    def call(self, event: ToolCallDelta) -> None:
+        """Add a delta of a tool call."""
+        self._number += 1
+        call = self._arriving
+        if call is None or call.index != event.index:
+            call = self._arriving = self._turn_to(event.index)
+        call.add(event, self._number)
+        call.settle(self._number, final=False)
+
     def _turn_to(self, index: int) -> _Call:
         """Return the call of a delta when it differs from the call of the previous delta."""
         if self._calls is None:
@@ -335,44 +357,27 @@ class Answer:
         call.goes_on(self._number - 1)
         return call
 
-    def take(self, event: StreamEvent) -> bool:
-        """Add an event before the last one; return whether the answer has changed visibly."""
+    def add(self, event: StreamEvent) -> ChatResponse | None:
+        """Add an event before the last one; return the answer so far if it has changed visibly."""
+        delta = ""
+        additional: dict[str, Any] = {}
         match event:
             case TextDelta():
-                last = self._last
-                if last is None or last.part != event.part:
-                    last = self._last = _Text(event.part)
-                    self._parts.append(last)
-                last.length += last.write(event.text)
+                self.text(event)
+                delta = event.text
             case ThinkingDelta():
-                pass  # shown, and not kept
+                additional["thinking_delta"] = event.text
             case ToolCallDelta():
-                self._number += 1
-                call = self._arriving
-                if call is None or call.index != event.index:
-                    call = self._arriving = self._turn_to(event.index)
-                call.add(event, self._number)
-                if call.block is None:
-                    call.settle(self._number, final=False)
+                self.call(event)
             case BlockDone():
-                self._last = None
-                self._parts.append(event.block)
-                return not isinstance(event.block, ThinkingBlock)
+                self.block(event.block)
+                if isinstance(event.block, ThinkingBlock):
+                    return None
             case _:
                 raise TypeError(
                     f"{event!r:.100} is not a stream event: a model's _stream must yield TextDelta, "
                     "ThinkingDelta, ToolCallDelta, BlockDone or Finish of batonflow.llms.stream"
                 )
-        return True
-
-    def add(self, event: StreamEvent) -> ChatResponse | None:
-        """Add an event before the last one; return the answer so far if it has changed visibly."""
-        return self.piece(event) if self.take(event) else None
-
-    def piece(self, event: StreamEvent) -> ChatResponse:
-        """Return the answer so far, as a response for the event that :meth:`take` has just added."""
-        delta = event.text if isinstance(event, TextDelta) else ""
-        additional = {"thinking_delta": event.text} if isinstance(event, ThinkingDelta) else dict[str, Any]()
         return ChatResponse.piece(self, delta, event.raw, additional, self.mark())
 
     def finished(self, event: Finish, model: str | None) -> ChatResponse:
