@@ -22,6 +22,7 @@ except KeyboardInterrupt:  # the imports take about a second
     sys.exit(130)
 
 FOLDER = Path(".demo")
+SERVE = f"{os.path.relpath(Path(sys.executable).with_name('batonflow'))} serve {os.path.relpath(__file__)}:make_team"
 NOTES = {
     "moon": "The moon goes round the earth in 27 days and 8 hours.",
     "tides": "The moon pulls the sea towards it. High water comes twice a day, every 12 hours and 25 minutes.",
@@ -142,8 +143,8 @@ async def main(folder: Path) -> None:
     print(f"{len(calls)} tool calls, {len(failed)} failed, {sum(name in worked for name in failed)} recovered from")
     for name, usage in output.usage_by_agent.items():
         print(f"{name}: {usage.input_tokens} tokens read, {usage.output_tokens} written")
-    command, file = map(os.path.relpath, (Path(sys.executable).with_name("batonflow"), __file__))
-    print(f"\nTo look at this run in a page, and to start others there:\n  {command} serve {file}:make_team")
+    print("\nTo look at this run in a page, and to start others there:")
+    print(f"  {SERVE}")
     print(f"and open http://127.0.0.1:8080/#run={handler.run_id}")
 
 

@@ -8,12 +8,12 @@ from typing import Any, cast
 from pydantic_core import from_json, to_json
 
 from batonflow.cli.errors import DONE, FAILED, USAGE, CommandError
-from batonflow.cli.inbox import check_appended, is_driven, say_how_to_resume, unfinished_run
+from batonflow.cli.inbox import is_driven, say_how_to_resume, unfinished_run
 from batonflow.cli.output import say, say_json
 from batonflow.cli.questions import Question, open_questions
 from batonflow.cli.stores import opened
 from batonflow.cli.values import json_object, json_or_text
-from batonflow.durable.store_protocol import Appended
+from batonflow.durable.cancels import check_appended
 from batonflow.values.answer_fields import unfit
 
 __all__ = ["approve"]
@@ -33,9 +33,7 @@ async def _approve(given: Namespace) -> int:
         sent = [] if loaded is None else [from_json(item.payload) for item in loaded.inbox if item.kind == "event"]
         if any(_is_answered_by(one, cls, question) for one in sent):
             raise CommandError(_answered_before(question), FAILED)
-        outcome = await store.append(given.run, question.answer_key, to_json([cls, fields, 1]))
-        check_appended(outcome, given.run)
-        if isinstance(outcome, Appended) and not outcome.new:
+        if not check_appended(given.run, await store.append(given.run, question.answer_key, to_json([cls, fields, 1]))):
             raise CommandError(_answered_before(question), FAILED)
         said = "denied" if given.deny is not None else "approved" if question.is_approval else "answered"
         if given.json:

@@ -4,10 +4,10 @@ import asyncio
 from argparse import Namespace
 
 from batonflow.cli.errors import DONE
-from batonflow.cli.inbox import check_appended, is_driven, say_how_to_resume, unfinished_run
+from batonflow.cli.inbox import is_driven, say_how_to_resume, unfinished_run
 from batonflow.cli.output import say, say_json
 from batonflow.cli.stores import opened
-from batonflow.clock import current_source
+from batonflow.durable.cancels import cancel_run
 
 __all__ = ["cancel"]
 
@@ -20,8 +20,7 @@ def cancel(given: Namespace) -> int:
 async def _cancel(given: Namespace) -> int:
     async with opened(given, writes=True) as store:
         info = await unfinished_run(store, given.run)
-        key = f"cancel {current_source().token(20)}"
-        check_appended(await store.append(given.run, key, given.reason.encode(), "cancel"), given.run)
+        await cancel_run(store, given.run, given.reason)
         if given.json:
             say_json({"run_id": given.run, "status": "sent", "driven": is_driven(info)})
         else:

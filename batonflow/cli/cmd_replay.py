@@ -9,10 +9,11 @@ from pydantic_core import from_json
 
 from batonflow.cli.errors import DONE
 from batonflow.cli.output import say, say_json
-from batonflow.cli.records import commits_of, status_text
+from batonflow.cli.records import status_text
 from batonflow.cli.stores import opened, the_run
 from batonflow.cli.stream_lines import StreamPrinter
 from batonflow.cli.summary import event_line, field, message_text
+from batonflow.durable.history import commits_of
 from batonflow.durable.store_protocol import RunInfo
 from batonflow.durable.trace import plain_event, trace_of
 from batonflow.instrumentation.redaction import redacted

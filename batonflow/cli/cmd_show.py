@@ -9,10 +9,11 @@ from typing import Any
 from batonflow.cli.errors import DONE
 from batonflow.cli.output import check_folder, complain, say, say_json
 from batonflow.cli.questions import Question, how_to_answer, open_questions, question_data
-from batonflow.cli.records import commits_of, run_as_json, status_text
+from batonflow.cli.records import run_as_json, status_text
 from batonflow.cli.stores import opened, store_option, the_run
 from batonflow.cli.summary import event_line
 from batonflow.cli.text import age, one_line, shown
+from batonflow.durable.history import commits_of
 from batonflow.durable.store_protocol import RunInfo
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.durable.trace import trace_of

@@ -3,10 +3,10 @@
 from batonflow.cli.errors import FAILED, CommandError
 from batonflow.cli.output import say
 from batonflow.cli.stores import store_option, the_run
-from batonflow.durable.store_protocol import Ended, RunInfo
+from batonflow.durable.store_protocol import RunInfo
 from batonflow.durable.stores.sqlite import SQLiteStore
 
-__all__ = ["check_appended", "is_driven", "say_how_to_resume", "unfinished_run"]
+__all__ = ["is_driven", "say_how_to_resume", "unfinished_run"]
 
 
 async def unfinished_run(store: SQLiteStore, run_id: str) -> RunInfo:
@@ -16,19 +16,9 @@ async def unfinished_run(store: SQLiteStore, run_id: str) -> RunInfo:
         CommandError: The store has no such run, or the run has ended.
     """
     info = await the_run(store, run_id)
-    if info.status in {"completed", "failed", "cancelled"}:
+    if info.is_over:
         raise CommandError(f"run {run_id} is over ({info.status}): it takes nothing more", FAILED)
     return info
-
-
-def check_appended(outcome: object, run_id: str) -> None:
-    """Check that the store took a message.
-
-    Raises:
-        CommandError: The run has ended in the meantime.
-    """
-    if outcome is None or isinstance(outcome, Ended):
-        raise CommandError(f"run {run_id} has ended meanwhile", FAILED)
 
 
 def is_driven(info: RunInfo) -> bool:

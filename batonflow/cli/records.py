@@ -1,24 +1,12 @@
 """The state of stored runs, as the commands show it."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 from batonflow.cli.questions import open_questions
-from batonflow.durable.store_protocol import RunInfo, StoredCommit
+from batonflow.durable.store_protocol import RunInfo
 from batonflow.durable.stores.sqlite import SQLiteStore
 
-__all__ = ["commits_of", "count_questions", "run_as_json", "status_text"]
-
-_PAGE = 500
-
-
-async def commits_of(store: SQLiteStore, run_id: str) -> AsyncIterator[StoredCommit]:
-    """Yield the commits of a run, in pages from the store."""
-    last = 0
-    while found := await store.read(run_id, last, _PAGE):
-        for commit in found:
-            yield commit
-        last = found[-1].seq
+__all__ = ["count_questions", "run_as_json", "status_text"]
 
 
 async def count_questions(store: SQLiteStore, info: RunInfo) -> int:

@@ -3,8 +3,7 @@
 import sqlite3
 import time
 from argparse import Namespace
-from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, aclosing, closing
 from pathlib import Path
 
 from batonflow.cli.arguments import STORE_VARIABLE, default_store
@@ -65,7 +64,7 @@ def opened(given: Namespace, *, writes: bool = False) -> AbstractAsyncContextMan
     if not path.is_file():
         raise CommandError(f"there is no store {named}: --store names the SQLite file of earlier runs", USAGE)
     _wait_until_free(path, writes=writes)
-    return _open(path)
+    return aclosing(SQLiteStore(path))
 
 
 def check_store(named: str) -> None:
@@ -123,15 +122,6 @@ def _is_locked(path: Path, *, writes: bool) -> bool:
             raise explained(DatabaseFile(path.absolute(), "process"), error, 0.0) from error
         return is_busy(error)  # the store itself reports other errors
     return False
-
-
-@asynccontextmanager
-async def _open(path: Path) -> AsyncGenerator[SQLiteStore]:
-    store = SQLiteStore(path)
-    try:
-        yield store
-    finally:
-        await store.aclose()
 
 
 def checked_run_id(run_id: str) -> str:

@@ -23,14 +23,8 @@ if TYPE_CHECKING:
     from batonflow.durable.store_protocol import RunStore
 
 __all__ = [
-    "awaited_events",
-    "awaited_events_of",
-    "open_inputs_of",
-    "recorded_run",
-    "repeat_questions",
-    "restore",
-    "run_at_rest",
-    "run_of",
+    "awaited_events", "awaited_events_of", "open_inputs_of", "recorded_run", "repeat_questions", "restore",
+    "run_at_rest", "run_of",
 ]  # fmt: skip
 
 

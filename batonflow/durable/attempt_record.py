@@ -249,14 +249,7 @@ def whole_writes(writes: list[tuple[Any, str, Any]]) -> list[tuple[str, int]]:
 
 
 def amends(group: list[AttemptRecord], numbers: Iterator[int]) -> Iterator[AttemptRecord]:
-    """Yield records with the writes to keys that records of a group wrote by turns, in the order of the writes.
-
-    Records of a group build upon each other, so their own order cannot give the order of such writes.
-
-    Args:
-        group: Records that are committed together.
-        numbers: The numbers of new records.
-    """
+    """Repeat the writes to keys that records of a group wrote by turns, in the order of the writes."""
     last: dict[tuple[str, str], int] = {}
     by_turns: set[tuple[str, str]] = set()
     for member in group:

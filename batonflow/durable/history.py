@@ -1,6 +1,7 @@
 """Methods of every store for looking back: records, replays and differences."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from batonflow.durable.replay import ReplayedRun, RunDiff, compare, records_of, replayed
@@ -10,7 +11,7 @@ from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.stream import Entry
 
-__all__ = ["StoredHistory", "no_such_run", "stored_stream"]
+__all__ = ["StoredHistory", "commits_of", "no_such_run", "stored_stream"]
 
 PAGE = 1000
 
@@ -61,14 +62,20 @@ class StoredHistory:
         return compare(records_of(one), records_of(other))
 
 
+async def commits_of(store: RunStore, run_id: str) -> AsyncGenerator[StoredCommit]:
+    """Yield the commits of a run, which are read from the store in pages."""
+    last = 0
+    while found := await store.read(run_id, last, PAGE):
+        for commit in found:
+            yield commit
+        last = found[-1].seq
+
+
 async def _all(store: RunStore, run_id: str) -> tuple[RunInfo, list[StoredCommit]]:
     info = await store.info(run_id)
     if info is None:
         raise no_such_run(run_id)
-    commits: list[StoredCommit] = []
-    while found := await store.read(run_id, commits[-1].seq if commits else 0, PAGE):
-        commits += found
-    return info, commits
+    return info, [commit async for commit in commits_of(store, run_id)]
 
 
 async def stored_stream(run: Run, after: int) -> list[Entry]:
@@ -83,8 +90,6 @@ async def stored_stream(run: Run, after: int) -> list[Entry]:
     run_id, begins = run.state.run_id, run.stream.begins
     if store is None or begins <= after + 1:
         return []
-    commits: list[StoredCommit] = []
-    while page := await store.read(run_id, commits[-1].seq if commits else 0):
-        commits += page
+    commits = [commit async for commit in commits_of(store, run_id)]
     events = replayed(run_id, "running", commits, run.workflow).events
     return [(one.seq, one.ts, one.step, one.path, one.cause, one.event) for one in events if after < one.seq < begins]

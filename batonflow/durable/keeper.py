@@ -1,31 +1,33 @@
-"""The keeper of runs: all that a workflow does with its store, behind the port of the engine."""
+"""The keeper of runs: all that a workflow does with its store, behind the port of the engine.
 
+It begins, resumes, forks and recovers runs, lets them leave memory while they wait, and says what a run id means.
+"""
+
+import asyncio
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
+from batonflow.clock import current_source
 from batonflow.durable.at_rest import awaited_events_of, open_inputs_of
-from batonflow.durable.cancels import cancel_run
+from batonflow.durable.attempt_record import as_json
+from batonflow.durable.cancels import cancel_run, check_appended
+from batonflow.durable.codec import Codec
+from batonflow.durable.connection import connection_of
 from batonflow.durable.history import stored_stream
-from batonflow.durable.lifecycle import (
-    begin_recorded,
-    forget_sleepers,
-    fork_run,
-    give_up,
-    recover_runs,
-    resume_run,
-    resume_sleeper,
-    send_to_run,
-    wake_sleeper,
-)
-from batonflow.durable.live_runs import known_run, runs_of
-from batonflow.durable.store_protocol import RunStore
+from batonflow.durable.lease import RunLease
+from batonflow.durable.live_runs import forget, known_run, runs_of
+from batonflow.durable.opening import Opening
+from batonflow.durable.store_protocol import Claimed, RunStore
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.stores.opening import open_store
+from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
+from batonflow.workflow_core.runs import new_run
 from batonflow.workflow_core.stream import Entry
 
 __all__ = ["StoreKeeper", "open_keeper"]
@@ -57,37 +59,102 @@ class StoreKeeper:
 
     def forget_sleeping(self, workflow: AnyWorkflow) -> int:
         """Let go of runs that left memory and have no handlers; return their number."""
-        return forget_sleepers(self.store, workflow)
+        asleep = [run for run in self.live_runs(workflow) if run.is_asleep and not run.ending.handlers]
+        for run in asleep:
+            connection_of(self.store).forget(run)
+            forget(self.store, run)
+        return len(asleep)
 
     def begin(self, workflow: AnyWorkflow, run: Run, event: Event | None) -> None:
-        """Begin a run under its id, or go on with the run that the store has."""
-        begin_recorded(workflow, self.store, run, event)
+        """Begin a run under its id, or go on with the run that the store has.
+
+        Args:
+            workflow: The workflow.
+            run: A new run; it begins as soon as the store agrees.
+            event: The event that it starts with; None for a run from a snapshot.
+
+        Raises:
+            StoreError: The start event cannot be written.
+        """
+        opening = Opening(workflow, self.store, run)
+        try:
+            opening.prepare(event)
+        except StoreError:
+            opening.give_up()
+            raise
+        opening.start(opening.create())
 
     def resume(self, workflow: AnyWorkflow, run: Run) -> None:
         """Go on with a run that the store has."""
-        resume_run(workflow, self.store, run)
+        opening = Opening(workflow, self.store, run)
+        opening.start(opening.carry_on())
 
     def fork(
         self, workflow: AnyWorkflow, run: Run, source: str, at: int, state: Mapping[str, Any], event: Event | None
     ) -> None:
         """Begin a run that shares the work of another run up to a commit."""
-        fork_run(workflow, self.store, run, source, at, state, event)
+        opening = Opening(workflow, self.store, run)
+        opening.start(opening.fork(source, at, state, event))
 
     async def recover(self, workflow: AnyWorkflow, limit: int, skip: Collection[str]) -> list[Run]:
-        """Take up unfinished runs that no living process drives."""
-        return await recover_runs(workflow, self.store, limit, skip)
+        """Take up runs of this workflow that no living process drives, or that are due."""
+        store, name = self.store, workflow.__batonflow__.workflow_name
+        found: list[Run] = []
+        passed_over: list[Claimed] = []
+        seen: set[str] = set()
+        while len(found) < limit:
+            claimed = await store.claim_due(store.owner, store.lease_seconds, min(100, limit - len(found)), [name])
+            for one in claimed:
+                if one.run_id in skip or one.run_id in seen:  # a run that cannot be taken up is offered again at once
+                    passed_over.append(one)
+                elif self.live_run(workflow, one.run_id) is None:
+                    run = new_run(workflow, None, one.run_id)
+                    opening = Opening(workflow, store, run)
+                    opening.start(opening.take_up(one))
+                    found.append(run)
+            if not claimed or all(one.run_id in seen for one in claimed):
+                break
+            seen.update(one.run_id for one in claimed)
+        for one in passed_over:
+            await store.release(one.run_id, store.owner, one.epoch)
+        return found
 
     async def give_up(self, run: Run) -> None:
-        """Stop a run in this process and leave it to the next process that takes it up."""
-        await give_up(run)
+        """Stop a run in this process, and leave it to the next process that takes it up; an ended run stays so."""
+        with suppress(StoreError):
+            # Repeated, as the run goes on meanwhile, and may leave memory or come back: commits on their way must not
+            # come after the release.
+            while not run.ending.done:
+                held = _lease_of(run)
+                coming_or_leaving = run.opening or (held and held.parking)
+                if coming_or_leaving is not None:
+                    await asyncio.wait({coming_or_leaving})
+                elif held is not None and not held.is_settled:
+                    await held.settled()
+                else:
+                    break
+        lease = _lease_of(run)
+        if run.ending.done:
+            return
+        if lease is None:  # it left memory, perhaps just now
+            connection_of(self.store).forget(run)
+            forget(self.store, run)
+            run.ending.interrupted()
+        else:
+            run.ending.interrupted()
+            with suppress(StoreError):
+                await self.store.release(lease.run_id, self.store.owner, lease.epoch)
 
     def wake(self, run: Run) -> None:
         """Bring a run that left memory back, as soon as its turn comes."""
-        wake_sleeper(run)
+        connection_of(self.store).wake(run)
 
     def restore(self, run: Run) -> None:
         """Bring a run that left memory back."""
-        resume_sleeper(run)
+        early = run.early
+        opening = Opening(run.workflow, self.store, run)
+        run.early = early
+        opening.start(opening.carry_on())
 
     async def stored_stream(self, run: Run, after: int) -> list[Entry]:
         """Return the stream of a run from before this process took it up."""
@@ -98,8 +165,20 @@ class StoreKeeper:
     async def send(
         self, workflow: AnyWorkflow, run_id: str, event: Event, key: str | None = None, step: str | None = None
     ) -> bool:
-        """Put an event into the inbox of a run; tell whether it is new there."""
-        return await send_to_run(workflow, self.store, run_id, event, key, step)
+        """Put an event into the inbox of a run; tell whether it is new there.
+
+        Raises:
+            StoreError: There is no such run, it is over, or the event cannot be written.
+            WorkflowRuntimeError: There is no such step that takes the event.
+        """
+        options = workflow.__batonflow__
+        if step is not None:
+            child, _, inner = step.rpartition(".")
+            taker = options.children[child].__batonflow__ if child in options.children else options
+            taker.check_target(event, inner if child else step)
+        data = Codec(options.serializer).event(event)
+        payload = as_json(data if step is None else {"event": data, "step": step})
+        return check_appended(run_id, await self.store.append(run_id, key or current_source().token(20), payload))
 
     async def cancel(self, run_id: str, reason: str) -> None:
         """Cancel a run, whichever process drives it."""
@@ -124,3 +203,7 @@ def open_keeper(store: "str | PathLike[str] | RunStore") -> StoreKeeper:
         StoreError: ``store`` does not name a store.
     """
     return StoreKeeper(open_store(store))
+
+
+def _lease_of(run: Run) -> RunLease | None:
+    return cast("RunLease | None", run.drive)

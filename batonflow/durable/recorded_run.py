@@ -468,9 +468,9 @@ class RecordedRun:
     ) -> None:
         held = place.buffers.setdefault(delivery.step, {}).setdefault(buffer, {})
         if event is not None:
-            held[_key([delivery.id, number])] = event
+            held[as_origin([delivery.id, number])] = event
         numbers, inner = delivery.place(number)
-        numbers.collected[inner] = None if found is None else [held.pop(_key(key)) for key in found]
+        numbers.collected[inner] = None if found is None else [held.pop(as_origin(key)) for key in found]
         if not held:
             del place.buffers[delivery.step][buffer]
 
@@ -508,13 +508,7 @@ class RecordedRun:
         text = place.codec.text(event)
         self.questions.append({"event": text, "path": place.path, "cause": delivery.id, "number": seq + 1})
 
-    def _waiting(
-        self,
-        place: RecordedWorkflow,  # noqa: ARG002
-        delivery: Delivery,
-        record: dict[str, Any],  # noqa: ARG002
-        waiter: dict[str, Any],
-    ) -> None:
+    def _waiting(self, place: RecordedWorkflow, delivery: Delivery, record: Any, waiter: dict[str, Any]) -> None:  # noqa: ARG002
         delivery.waits[waiter["key"]] = waiter
 
     def _once(self, place: RecordedWorkflow, delivery: Delivery, record: dict[str, Any], result: list[Any]) -> None:  # noqa: ARG002
@@ -572,16 +566,5 @@ def _asks(place: RecordedWorkflow, event: Any) -> bool:
     return issubclass(place.event_class(event), InputRequiredEvent)
 
 
-def _key(data: Any) -> tuple[int, Any]:
-    return as_origin(data)
-
-
-_APPLY: dict[str, Any] = {
-    "started": RecordedRun._started,  # pyright: ignore[reportPrivateUsage]
-    "input": RecordedRun._input,  # pyright: ignore[reportPrivateUsage]
-    "segment": RecordedRun._segment,  # pyright: ignore[reportPrivateUsage]
-    "answered": RecordedRun._answered,  # pyright: ignore[reportPrivateUsage]
-    "dropped": RecordedRun._dropped,  # pyright: ignore[reportPrivateUsage]
-    "edited": RecordedRun._edited,  # pyright: ignore[reportPrivateUsage]
-    "ended": RecordedRun._ended,  # pyright: ignore[reportPrivateUsage]
-}
+_KINDS = ("started", "input", "segment", "answered", "dropped", "edited", "ended")
+_APPLY: dict[str, Any] = {kind: getattr(RecordedRun, f"_{kind}") for kind in _KINDS}

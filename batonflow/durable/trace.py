@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import from_json, to_json
 
+from batonflow.durable.replay import records_of
 from batonflow.instrumentation.redaction import redacted
-from batonflow.values.serializers import IS_DATA, is_marked, read_json
+from batonflow.values.serializers import IS_DATA, is_marked
 
 if TYPE_CHECKING:
     from batonflow.durable.store_protocol import RunInfo, StoredCommit
@@ -46,12 +47,7 @@ def trace_of(commits: Sequence["StoredCommit"], *, largest: int | None = None) -
         >>> trace_of(await store.read("tides-1"))
     """
     teller = _Teller(largest)
-    return [
-        teller.entry({**record, "commit": commit.seq, "at": body["t"]})
-        for commit in commits
-        for body in [read_json(commit.body)]
-        for record in body["r"]
-    ]
+    return [teller.entry(record) for record in records_of(commits)]
 
 
 def run_told(info: "RunInfo", kind: str, value: Mapping[str, Any]) -> dict[str, Any]:

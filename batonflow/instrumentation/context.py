@@ -1,4 +1,4 @@
-"""Context variables of tracing: the id of the active span, and the active tags.
+"""Context of tracing: the id of the active span, the active tags, and times and ids of events and spans.
 
 Tasks and ``asyncio.to_thread`` inherit both. A plain ``threading.Thread`` does not: pass it
 ``contextvars.copy_context().run`` as its target to keep the parent.
@@ -7,9 +7,12 @@ Tasks and ``asyncio.to_thread`` inherit both. A plain ``threading.Thread`` does 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
+from datetime import datetime
 from typing import Any
 
-__all__ = ["active_instrument_tags", "active_span_id", "instrument_tags", "undo"]
+from batonflow.clock import current_source
+
+__all__ = ["active_instrument_tags", "active_span_id", "instrument_tags", "local_now", "new_id", "undo"]
 
 active_span_id: ContextVar[str | None] = ContextVar("active_span_id", default=None)
 """The id of the span that encloses the running code, or None."""
@@ -64,3 +67,13 @@ def undo(token: Token[Any]) -> None:
         # The garbage collector closes an abandoned coroutine or generator in an unrelated context. The context of the
         # token is gone then, so there is nothing to restore.
         return
+
+
+def local_now() -> datetime:
+    """Return the local time without a zone: handlers written for LlamaIndex compare it with ``datetime.now()``."""
+    return datetime.fromtimestamp(current_source().now())  # noqa: DTZ006
+
+
+def new_id() -> str:
+    """Return a new id for an event or a span."""
+    return current_source().token(20)

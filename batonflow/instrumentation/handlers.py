@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from batonflow.clock import current_source
-from batonflow.instrumentation.context import active_span_id
+from batonflow.instrumentation.context import active_span_id, local_now, new_id
 from batonflow.instrumentation.events.base import BaseEvent
 
 __all__ = [
@@ -24,14 +23,6 @@ __all__ = [
 ]
 
 
-def _now() -> datetime:
-    return datetime.fromtimestamp(current_source().now())  # noqa: DTZ006 - local time, as in events
-
-
-def _new_id() -> str:
-    return current_source().token(20)
-
-
 class BaseSpan(BaseModel):
     """A unit of work with a parent.
 
@@ -43,7 +34,7 @@ class BaseSpan(BaseModel):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    id_: str = Field(default_factory=_new_id)
+    id_: str = Field(default_factory=new_id)
     parent_id: str | None = None
     tags: dict[str, Any] = Field(default_factory=dict)
 
@@ -58,14 +49,14 @@ class SimpleSpan(BaseSpan):
             metadata: ``{"error": text}`` for a dropped span.
     """
 
-    start_time: datetime = Field(default_factory=_now)
+    start_time: datetime = Field(default_factory=local_now)
     end_time: datetime | None = None
     duration: float = 0.0
     metadata: dict[str, Any] | None = None
 
     def finish(self, error: BaseException | None = None) -> None:
         """Set the end time, and the error if there was one."""
-        self.end_time = _now()
+        self.end_time = local_now()
         self.duration = (self.end_time - self.start_time).total_seconds()
         if error is not None:
             self.metadata = {"error": str(error)}

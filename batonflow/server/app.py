@@ -396,7 +396,9 @@ class WorkflowServer:
             self._app = None
         await self.start()
         try:
-            await _Uvicorn(self.uvicorn_config(host, port, uvicorn_config), self.stop).serve_until_cancelled()
+            server = uvicorn.Server(self.uvicorn_config(host, port, uvicorn_config))
+            before_shutdown(server, self.stop)
+            await _serve_until_cancelled(server)
         finally:
             await self.stop()
 
@@ -421,27 +423,16 @@ class LoopError(RuntimeError):
     """The server runs on another event loop."""
 
 
-class _Uvicorn(uvicorn.Server):
-    """Uvicorn server that ends streams before it waits for their connections."""
-
-    def __init__(self, config: uvicorn.Config, stopping: Callable[[], Any]) -> None:
-        super().__init__(config)
-        self._stopping = stopping
-
-    async def serve_until_cancelled(self) -> None:
-        """Serve; a cancelled task closes the connections like a normal end."""
-        try:
-            await self.serve()
-        except asyncio.CancelledError:
-            if self.started:
-                for server in self.servers:  # at once: the loop may be about to cancel this too
-                    server.close()
-                await self.shutdown()
-            raise
-
-    async def shutdown(self, sockets: Any = None) -> None:
-        await self._stopping()
-        await super().shutdown(sockets)
+async def _serve_until_cancelled(server: uvicorn.Server) -> None:
+    """Serve; a cancelled task closes the connections like a normal end."""
+    try:
+        await server.serve()
+    except asyncio.CancelledError:
+        if server.started:
+            for listening in server.servers:  # at once: the loop may be about to cancel this too
+                listening.close()
+            await server.shutdown()
+        raise
 
 
 class _Started:

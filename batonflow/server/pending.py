@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 from starlette.exceptions import HTTPException
 
+from batonflow.durable.history import commits_of
 from batonflow.durable.replay import records_of
 from batonflow.server.envelopes import chain, envelope
 from batonflow.server.runs import Place, Runs
@@ -19,7 +20,6 @@ __all__ = ["UnfitAnswerError", "answer", "open_requests", "put", "request_as_jso
 
 _ASKS_FOR_LEAVE = "ApprovalRequired"
 _NOT_OPEN = "The question is no longer open: it was answered, or it timed out"
-PAGE = 500
 
 
 class UnfitAnswerError(Exception):
@@ -69,15 +69,10 @@ def request_as_json(request: InputRequest) -> dict[str, Any]:
         "event": envelope(request.event, path=request.path),
         "schema": request.schema,
         "response_type": request.response_type.__name__,
-        "filled": envelope_fields(request.filled),
+        "filled": to_jsonable_python(request.filled, inf_nan_mode="null", serialize_unknown=True),
         "path": request.path,
         "kind": "approval" if _ASKS_FOR_LEAVE in kinds else "input",
     }
-
-
-def envelope_fields(values: dict[str, Any]) -> dict[str, Any]:
-    """Convert values to JSON data."""
-    return to_jsonable_python(values, inf_nan_mode="null", serialize_unknown=True)
 
 
 async def answer(runs: Runs, place: Place, request_id: str, fields: dict[str, Any]) -> None:
@@ -137,10 +132,8 @@ async def _was_asked(place: Place, request_id: str) -> bool:
     if any(one.id == request_id for one in await StoredRuns.open_inputs(place.workflow().workflow, place.info.run_id)):
         return True  # its answer is on its way
     path, _, own = request_id.rpartition(":")
-    commit = 0
-    while commits := await place.store.read(place.info.run_id, commit, PAGE):
-        commit = commits[-1].seq
-        for record in records_of(commits):
+    async for commit in commits_of(place.store, place.info.run_id):
+        for record in records_of([commit]):
             outcome = record.get("outcome", ("",))
             if outcome[0] == "waiting" and outcome[1].get("waiter_id") in (own, request_id):
                 return True

@@ -1,7 +1,7 @@
 """Tokens and costs of unfinished runs, summed up from their records; finished runs have them in their results."""
 
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -30,7 +30,7 @@ class Spent:
     """
 
     commit: int = 0
-    tokens: dict[str, int] = field(default_factory=dict[str, int])
+    tokens: Counter[str] = field(default_factory=Counter[str])
     cost: float | None = None
 
     @classmethod
@@ -49,8 +49,7 @@ class Spent:
     def add(self, more: "Spent") -> None:
         """Add the sums of the following commits."""
         self.commit = more.commit
-        for name, count in more.tokens.items():
-            self.tokens[name] = self.tokens.get(name, 0) + count
+        self.tokens.update(more.tokens)
         if more.cost is not None:
             self.cost = (self.cost or 0.0) + more.cost
 
@@ -60,7 +59,7 @@ class Spent:
         told = cast("Mapping[str, Any]", usage)
         for name in ("input", "output"):
             count = told.get(f"{name}_tokens")
-            self.tokens[name] = self.tokens.get(name, 0) + (count if isinstance(count, int) else 0)
+            self.tokens[name] += count if isinstance(count, int) else 0
         cost = told.get("cost")
         if isinstance(cost, int | float) and math.isfinite(cost):
             self.cost = (self.cost or 0.0) + cost

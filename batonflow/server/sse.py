@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from batonflow.server.streaming import EventForReader
 from batonflow.values.serializers import as_json
 
-__all__ = ["EventStream"]
+__all__ = ["EventStream", "disconnected"]
 
 AT_ONCE = 32 * 1024
 
@@ -50,7 +50,7 @@ class EventStream(Response):
             await self._end(send)
             return
         sending = asyncio.ensure_future(self._send(send))
-        leaving = asyncio.ensure_future(_disconnected(receive))
+        leaving = asyncio.ensure_future(disconnected(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -104,6 +104,7 @@ class EventStream(Response):
         return b"id: %d\ndata: %b\n\n" % (told.seq, text) if self._sse else text + b"\n"
 
 
-async def _disconnected(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -144,7 +144,7 @@ class _Spans:
             RUN_ID: run.state.run_id,
             RUN_INPUT: summarize(event),
             genai.CONVERSATION_ID: run.state.run_id,
-            **_own_tags(run.workflow),
+            **cast("Any", type(run.workflow)).trace_tags(run.workflow),
         }
         # The trace of the previous process, for exporters that support links.
         earlier = run.drive.earlier_trace if run.drive is not None else None
@@ -273,10 +273,6 @@ class _Spans:
         for span, arguments in self._steps.values():
             dispatcher.close_span(span, instance=run.workflow, bound_args=arguments)
         self._steps.clear()
-
-
-def _own_tags(workflow: Any) -> dict[str, Any]:
-    return cast("Any", type(workflow)).trace_tags(workflow)
 
 
 def _arguments(run: Run, item: WorkItem) -> BoundArguments:

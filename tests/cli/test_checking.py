@@ -123,6 +123,13 @@ def test_an_agent_that_is_its_own_tool(here: Cli, name: str, told: str) -> None:
     assert f"problem  {told}" in output
 
 
+def test_an_agent_that_was_given_itself_is_named_in_the_error_of_its_run(here: Cli) -> None:
+    Path("own.py").write_text(OWN_TOOL)
+    code, _, errors = here("run", "own.py:alone", "Hello.")
+    assert code == 1
+    assert "TypeError: the agent alone is not a tool: put alone.as_tool() into tools" in errors
+
+
 @pytest.mark.parametrize("name", ["flow.svg", "flow.mermaid"])
 def test_a_drawing_in_a_missing_folder_is_refused(here: Cli, name: str) -> None:
     code, output, errors = here("draw", "flows.py:greet", "-o", f"missing/{name}")

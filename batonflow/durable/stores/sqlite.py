@@ -1,7 +1,6 @@
 """A RunStore in one SQLite file, for any number of processes of one machine."""
 
 import asyncio
-import functools
 import os
 import secrets
 import weakref
@@ -177,7 +176,7 @@ class SQLiteStore(StoredHistory):
     def commit_soon(self, batch: Sequence[RunCommit], done: CommitDone) -> None:
         """See ``RunStore.commit_soon``; ``done`` is called on the thread that writes."""
         try:
-            self._writer.submit(Job(functools.partial(_write_batch, batch), done))
+            self._writer.submit(Job(lambda session: write_commits(session, batch), done))
         except StoreError as error:
             done(None, error)
 
@@ -319,10 +318,6 @@ def _resolve(future: "asyncio.Future[Any]", result: Any, error: BaseException | 
         future.set_exception(error)
     else:
         future.set_result(result)
-
-
-def _write_batch(batch: Sequence[RunCommit], session: DatabaseSession) -> list[CommitVerdict]:
-    return write_commits(session, batch)
 
 
 def _nothing(_session: DatabaseSession) -> None:

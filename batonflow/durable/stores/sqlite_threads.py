@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from batonflow.clock import Source
 from batonflow.durable.stores.hints import Hints
@@ -31,7 +31,6 @@ MOST_IN_ONE_TRANSACTION = 1000
 """Jobs; the next ones wait for the next transaction, so that it stays short."""
 POLL_SECONDS = (0.02, 0.1)
 """Seconds between looks for commits of other processes: after activity, and after a long silence."""
-MOST_READERS = 4
 
 _logger = logger_named("batonflow.workflow_core.journal.sqlite_threads")
 
@@ -41,8 +40,8 @@ class Job:
     """An operation that waits for its turn.
 
     Attributes:
-        operation: Called with the session of the writer, inside a transaction, perhaps more than once.
-        done: EventForReader the result or the error, once.
+        operation: Called with the session of the thread, inside a transaction, perhaps more than once.
+        done: Receives the result or the error, once.
     """
 
     operation: Callable[[DatabaseSession], Any]
@@ -56,39 +55,32 @@ class Job:
             _logger.exception("The receiver of a store's result raised an error")
 
 
-class Writer:
-    """The only writer: all operations that are queued when it becomes free go into one transaction.
+class _Threads:
+    """Threads that carry out queued jobs; they are started when jobs need them.
 
     Args:
         file: The database.
-        owners: Whom this store vouches for.
+        owners: The living owners; the writer announces those of this store.
         source: The clocks.
-        busy_seconds: How long to try when another process is writing.
+        busy_seconds: The longest wait for another process that is writing.
     """
 
+    name: ClassVar[str]
+    most: ClassVar[int]
+    """The largest number of threads."""
+
     def __init__(self, file: DatabaseFile, owners: Owners, source: Source, busy_seconds: float) -> None:
-        self.was_opened = False
-        """Tell whether the file is there, and one of ours."""
-        self.hints = Hints(self.nudge)
-        """The readers that wait for commits, of this and of other processes."""
         self._file = file
         self._owners = owners
         self._source = source
         self._busy_seconds = busy_seconds
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._guard = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._stopped = False
-        self._ended = False
+        self._threads: list[threading.Thread] = []
         self._callbacks: list[Callable[[], None]] = []
-        self._session: DatabaseSession | None = None
-        self._held: dict[str, tuple[int, Callable[[], None] | None]] = {}
-        self._shortest_ttl = math.inf
-        self._renew_at = math.inf
-        self._poll_at = 0.0
-        self._active_at = 0.0
-        self._last_version = -1
-        self._last_appends = -1
+        self._running = 0
+        self._waiting = 0
+        self._stopped = False
 
     def submit(self, job: Job) -> None:
         """Put a job into the queue; from any thread.
@@ -98,10 +90,15 @@ class Writer:
         """
         with self._guard:
             self.check_open()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="batonflow-store-writer", daemon=True)
-                self._thread.start()
-                _writers.add(self)
+            if self._waiting > 0:
+                self._waiting -= 1
+            elif len(self._threads) < self.most:
+                thread = threading.Thread(target=self._run_to_end, name=f"batonflow-store-{self.name}", daemon=True)
+                self._threads.append(thread)
+                self._running += 1
+                thread.start()
+                if len(self._threads) == 1:
+                    _begun[self.name].add(self)
             self._jobs.put(job)
 
     def check_open(self) -> None:
@@ -114,24 +111,64 @@ class Writer:
             raise StoreError(f"The store at {self._file.path} is closed: open another one")
 
     def stop(self) -> None:
-        """Let the thread end when everything queued is written."""
+        """Let the threads end when all queued jobs are done."""
         with self._guard:
             if not self._stopped:
                 self._stopped = True
-                self._jobs.put(None)
+                for _ in self._threads:
+                    self._jobs.put(None)
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait for the thread's end."""
-        if self._thread is not None:
-            self._thread.join(seconds)
+        """Wait for the end of the threads."""
+        for thread in self._threads:
+            thread.join(seconds)
 
     def when_ended(self, callback: Callable[[], None]) -> None:
-        """Call this on the thread as the last it does; at once when it does not run."""
+        """Call back on the last of the threads, at its end; at once when no thread runs."""
         with self._guard:
-            if self._thread is not None and not self._ended:
+            if self._running:
                 self._callbacks.append(callback)
                 return
         callback()
+
+    def _run_to_end(self) -> None:
+        try:
+            self._run()
+        finally:
+            with self._guard:
+                self._running -= 1
+                callbacks = [] if self._running else self._callbacks
+            for callback in callbacks:
+                callback()
+
+    def _run(self) -> None:
+        """Carry out jobs until None comes."""
+        raise NotImplementedError
+
+    def _session_of(self, connection: sqlite3.Connection) -> DatabaseSession:
+        return DatabaseSession(connection, self._file.path, self._owners, self._source)
+
+
+class Writer(_Threads):
+    """The only writer: all operations that are queued when it becomes free go into one transaction."""
+
+    name = "writer"
+    most = 1
+
+    def __init__(self, file: DatabaseFile, owners: Owners, source: Source, busy_seconds: float) -> None:
+        super().__init__(file, owners, source, busy_seconds)
+        self.was_opened = False
+        """Tell whether the file is there, and one of ours."""
+        self.hints = Hints(self.nudge)
+        """The readers that wait for commits, of this and of other processes."""
+        self._session: DatabaseSession | None = None
+        self._held: dict[str, tuple[int, Callable[[], None] | None]] = {}
+        self._shortest_ttl = math.inf
+        self._renew_at = math.inf
+        self._poll_at = 0.0
+        self._active_at = 0.0
+        self._last_version = -1
+        self._last_appends = -1
 
     def nudge(self) -> None:
         """Let the thread look whether there is something to poll for or to renew."""
@@ -156,10 +193,6 @@ class Writer:
         finally:
             self._close()
             self._owners.give_up()
-            with self._guard:
-                self._ended = True
-            for callback in self._callbacks:
-                callback()
 
     def _next(self) -> Job | None:
         while True:
@@ -302,8 +335,7 @@ class Writer:
 
     def _opened(self) -> DatabaseSession:
         if self._session is None:
-            connection = self._file.open_writer()
-            self._session = DatabaseSession(connection, self._file.path, self._owners, self._source)
+            self._session = self._session_of(self._file.open_writer())
             self._last_version = self._last_appends = -1
             self._owners.tidy()
             self.was_opened = True
@@ -315,69 +347,11 @@ class Writer:
             session.connection.close()
 
 
-class Readers:
-    """Threads that read, each with a connection of its own; started as they are needed.
+class Readers(_Threads):
+    """Threads that read a database which a writer has opened before, each with a connection of its own."""
 
-    Args:
-        file: The database, which a writer has opened before.
-        owners: For telling who is alive.
-        source: The clocks.
-        busy_seconds: For messages.
-    """
-
-    def __init__(self, file: DatabaseFile, owners: Owners, source: Source, busy_seconds: float) -> None:
-        self._file = file
-        self._owners = owners
-        self._source = source
-        self._busy_seconds = busy_seconds
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._guard = threading.Lock()
-        self._threads: list[threading.Thread] = []
-        self._callbacks: list[Callable[[], None]] = []
-        self._running = 0
-        self._waiting = 0
-        self._stopped = False
-
-    def submit(self, job: Job) -> None:
-        """Put a job into the queue; from any thread.
-
-        Raises:
-            StoreError: The store is closed.
-        """
-        with self._guard:
-            if self._stopped:
-                raise StoreError(f"The store at {self._file.path} is closed: open another one")
-            if self._waiting > 0:
-                self._waiting -= 1
-            elif len(self._threads) < MOST_READERS:
-                thread = threading.Thread(target=self._run, name="batonflow-store-reader", daemon=True)
-                self._threads.append(thread)
-                self._running += 1
-                thread.start()
-                if len(self._threads) == 1:
-                    _readers.add(self)
-            self._jobs.put(job)
-
-    def stop(self) -> None:
-        """Let the threads end when everything queued is read."""
-        with self._guard:
-            if not self._stopped:
-                self._stopped = True
-                for _ in self._threads:
-                    self._jobs.put(None)
-
-    def join(self, seconds: float | None = None) -> None:
-        """Wait for the threads' end."""
-        for thread in self._threads:
-            thread.join(seconds)
-
-    def when_ended(self, callback: Callable[[], None]) -> None:
-        """Call this on the last of the threads as the last it does; at once when no thread runs."""
-        with self._guard:
-            if self._running:
-                self._callbacks.append(callback)
-                return
-        callback()
+    name = "reader"
+    most = 4
 
     def _run(self) -> None:
         session: DatabaseSession | None = None
@@ -385,8 +359,7 @@ class Readers:
             while (job := self._jobs.get()) is not None:
                 try:
                     if session is None:
-                        connection = self._file.open_reader()
-                        session = DatabaseSession(connection, self._file.path, self._owners, self._source)
+                        session = self._session_of(self._file.open_reader())
                     job.finish(self._read(session, job), None)
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is for the one who asked, who waits
                     job.finish(None, explained(self._file, error, self._busy_seconds))
@@ -398,11 +371,6 @@ class Readers:
         finally:
             if session is not None:
                 session.connection.close()
-            with self._guard:
-                self._running -= 1
-                callbacks = [] if self._running else self._callbacks
-            for callback in callbacks:
-                callback()
 
     def _read(self, session: DatabaseSession, job: Job) -> Any:
         self._file.check()
@@ -422,14 +390,13 @@ def _ignore(_result: Any, _error: BaseException | None) -> None:
     return None
 
 
-_readers: "weakref.WeakSet[Readers]" = weakref.WeakSet()
-_writers: "weakref.WeakSet[Writer]" = weakref.WeakSet()
+# A reader that closes after the writer leaves SQLite's log behind, so readers come first.
+_begun: "dict[str, weakref.WeakSet[_Threads]]" = {"reader": weakref.WeakSet(), "writer": weakref.WeakSet()}
 
 
 def _finish_all() -> None:
     """Write the queued operations before the interpreter ends."""
-    # A reader that closes after the writer leaves SQLite's log behind.
-    for each in (*_readers, *_writers):
+    for each in [each for begun in _begun.values() for each in begun]:
         each.stop()
         each.join(10.0)
 
@@ -439,5 +406,5 @@ atexit.register(_finish_all)
 
 def forget_all() -> None:
     """Start anew in a forked child, which has no threads."""
-    _readers.clear()
-    _writers.clear()
+    for begun in _begun.values():
+        begun.clear()

@@ -5,19 +5,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from batonflow.clock import current_source
-from batonflow.instrumentation.context import active_span_id
+from batonflow.instrumentation.context import active_span_id, local_now, new_id
 
 __all__ = ["BaseEvent", "ExceptionEvent", "SpanCancelledEvent", "SpanDropEvent"]
-
-
-def _now() -> datetime:
-    # Local time without a zone: handlers written for LlamaIndex compare it with datetime.now().
-    return datetime.fromtimestamp(current_source().now())  # noqa: DTZ006
-
-
-def _new_id() -> str:
-    return current_source().token(20)
 
 
 class BaseEvent(BaseModel):
@@ -37,8 +27,8 @@ class BaseEvent(BaseModel):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
 
-    timestamp: datetime = Field(default_factory=_now)
-    id_: str = Field(default_factory=_new_id)
+    timestamp: datetime = Field(default_factory=local_now)
+    id_: str = Field(default_factory=new_id)
     span_id: str | None = Field(default_factory=active_span_id.get)
     tags: dict[str, Any] = Field(default_factory=dict)
 

@@ -23,6 +23,7 @@ from batonflow.agents.team import AgentWorkflow
 from batonflow.clock import current_source
 from batonflow.llms import ChatMessage, ContentBlock, ImageBlock, MessageRole, TextBlock, ToolCallBlock, Usage
 from batonflow.served_input import served_input
+from batonflow.server.sse import disconnected
 from batonflow.values.serializers import as_json, read_json
 from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.events import InputRequiredEvent
@@ -242,7 +243,7 @@ async def _answer(agent: Servable, asked: _Request, request: Request) -> Respons
         usage = asked.stream_options is not None and asked.stream_options.include_usage
         return StreamingResponse(_streamed(handler, answer, usage=usage), media_type="text/event-stream")
     answering = asyncio.create_task(_whole(handler, answer))
-    leaving = asyncio.create_task(_hung_up(request))
+    leaving = asyncio.create_task(disconnected(request.receive))
     try:
         await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
         return answering.result() if answering.done() else Response(status_code=499)  # the result is not needed
@@ -261,11 +262,6 @@ async def _whole(handler: AgentHandler, answer: _Answer) -> Response:
         return JSONResponse(answer.whole(output.response.content or "", output.usage))
     except Exception as error:  # noqa: BLE001 - a handler boundary: any error that ended the run
         return _error(_failure(handler, error))
-
-
-async def _hung_up(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _streamed(handler: AgentHandler, answer: _Answer, *, usage: bool) -> AsyncGenerator[bytes, None]:

@@ -10,7 +10,8 @@ from pydantic_core import to_json
 from batonflow.draw.representation.build import get_workflow_representation
 from batonflow.draw.scene import scene_of
 from batonflow.draw.svg import escape, svg
-from batonflow.durable.store_protocol import RunInfo, RunStore, StoredCommit
+from batonflow.durable.history import commits_of
+from batonflow.durable.store_protocol import RunInfo, RunStore
 from batonflow.durable.trace import run_told, trace_of
 from batonflow.server.page.build import page_html
 from batonflow.server.page.derived import graph_of
@@ -22,8 +23,6 @@ __all__ = ["RunView", "export_run", "run_page", "view_run"]
 
 LARGEST = 64 * 1024
 """Bytes of a value that a file contains; longer values are cut."""
-
-AT_ONCE = 500
 
 _PLACE = '<script type="application/json" id="run"></script>'
 _POLICY = '<meta name="policy"'
@@ -67,7 +66,7 @@ async def export_run(
     info = await store.info(run_id)
     if info is None:
         raise StoreError(f"The store has no run {run_id}")
-    entries = trace_of(await _commits(store, run_id), largest=LARGEST)
+    entries = trace_of([one async for one in commits_of(store, run_id)], largest=LARGEST)
     graph = graph_of(info.workflow, entries) if workflow is None else get_workflow_representation(workflow)
     representation = {"graph": graph.model_dump(mode="json"), "svg": svg(scene_of(graph))}
     page = run_page({"handler": _handler_data(info, entries), "representation": representation, "entries": entries})
@@ -111,13 +110,6 @@ class RunView:
             f'<iframe sandbox="allow-scripts" title="A run" width="100%" height="{int(self.height)}" '
             f'style="border:1px solid #8884;border-radius:8px" srcdoc="{escape(self.page)}"></iframe>'
         )
-
-
-async def _commits(store: RunStore, run_id: str) -> list[StoredCommit]:
-    commits: list[StoredCommit] = []
-    while found := await store.read(run_id, commits[-1].seq if commits else 0, AT_ONCE):
-        commits += found
-    return commits
 
 
 def _handler_data(info: RunInfo, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
