@@ -1,1 +1,0 @@
-from batonflow.retry_policies import *
