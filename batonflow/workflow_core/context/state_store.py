@@ -233,7 +233,8 @@ class InMemoryStateStore(Generic[StateT]):
 
     def get_sync(self, path: str, default: Any = MISSING) -> Any:
         """Return the value at a dotted path; as ``get``, from any thread."""
-        return self._on_loop(partial(self._get, path, default))
+        run = self._elsewhere()
+        return self._get(path, default) if run is None else run.on_loop(lambda: self._get(path, default))
 
     def _get(self, path: str, default: Any) -> Any:
         item = self._item
@@ -465,14 +466,10 @@ class InMemoryStateStore(Generic[StateT]):
 
     # --- where it happens ---------------------------------------------------------------------------------------------
 
-    def _run(self) -> Any:
-        """Return the run that this is used for, if there is one."""
-        item, find = self._item, self._find_run
-        return item.run if item is not None else find() if find is not None else None
-
     def _elsewhere(self) -> Any:
         """Return the run that this is used for, when its event loop belongs to another thread."""
-        run = self._run()
+        item, find = self._item, self._find_run
+        run = item.run if item is not None else find() if find is not None else None
         return None if run is None or run.thread_id == get_ident() or not run.loop.is_running() else run
 
     def _on_loop(self, act: Callable[[], T]) -> T:
@@ -513,7 +510,7 @@ class InMemoryStateStore(Generic[StateT]):
         """Take the lock; blocks the thread, which is never that of the run's loop: the editor may need the loop."""
         lock = self._cell.lock
         _refuse_inside_edit(lock)
-        run = self._run()
+        run = self._item.run if self._item is not None else self._find_run() if self._find_run is not None else None
         if lock.locked and run is not None and run.thread_id == get_ident() and run.loop.is_running():
             raise RuntimeError(
                 "The state is being edited, and this thread runs the event loop that the edit needs: await the "
