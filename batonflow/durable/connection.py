@@ -165,7 +165,7 @@ class StoreConnection:
         """Bring a run back into memory."""
         if run.state.run_id in self._sleepers:
             self.forget(run)
-            run.wake()
+            run.restore()
             self._watch_on()
 
     def forget(self, run: "Run") -> None:

@@ -151,9 +151,9 @@ class StoreKeeper:
 
     def restore(self, run: Run) -> None:
         """Bring a run that left memory back."""
-        early = run.early
+        arrived = run.arrived_while_released
         opening = Opening(run.workflow, self.store, run)
-        run.early = early
+        run.arrived_while_released = arrived
         opening.start(opening.carry_on())
 
     async def stored_stream(self, run: Run, after: int) -> list[Entry]:

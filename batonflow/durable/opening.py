@@ -60,7 +60,7 @@ class Opening:
         self._causes: Any = ()
         self._first = b""
         self._lease: RunLease | None = None
-        run.early = []
+        run.arrived_while_released = []
         LIVE.setdefault(store, {})[run.state.run_id] = run
 
     def start(self, work: Any) -> None:

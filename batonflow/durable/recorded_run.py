@@ -501,7 +501,7 @@ class RecordedRun:
                 self._ask(place, delivery, event, places.pop())
 
     def _ask(self, place: RecordedWorkflow, delivery: Delivery, event: Any, seq: int) -> None:
-        """A question to a person stands open; its place in the stream gives it its number, as in ``Questions``."""
+        """A question to a person stands open; its place in the stream gives it its number, as in ``OpenQuestions``."""
         if seq + 1 in self.answered:
             self.answered.discard(seq + 1)
             return

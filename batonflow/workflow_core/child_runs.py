@@ -14,11 +14,11 @@ from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
 
-__all__ = ["Child", "Family", "call_as_data"]
+__all__ = ["ChildRun", "ChildRuns", "call_as_data"]
 
 
 @dataclass(slots=True, eq=False)
-class Child:
+class ChildRun:
     """A run inside a run.
 
     Attributes:
@@ -36,7 +36,7 @@ class Child:
     caller: WorkItem | None = None
 
 
-class Family:
+class ChildRuns:
     """The place of a run in the tree of workflows; ``make_inner`` makes a child run that has not begun."""
 
     __slots__ = (
@@ -44,12 +44,12 @@ class Family:
         "saved", "saved_with",
     )  # fmt: skip
 
-    def __init__(self, run: Run, parent: "Family | None", make_inner: Callable[..., Run]) -> None:
+    def __init__(self, run: Run, parent: "ChildRuns | None", make_inner: Callable[..., Run]) -> None:
         self.run = run
         self._make_inner = make_inner
         self.parent = parent
-        self.children: list[Child] = []
-        self.finished: list[Child] = []
+        self.children: list[ChildRun] = []
+        self.finished: list[ChildRun] = []
         # Snapshots of the child runs of a restored run, called or started by events.
         self.saved: list[dict[str, Any]] = []
         # Reads them; each workflow's own serializer without one.
@@ -79,7 +79,7 @@ class Family:
         """Under which name an instance is attached, if it is."""
         return next((name for name, known in self.attached().items() if known is workflow), None)
 
-    def child_of(self, run: Run) -> Child | None:
+    def child_of(self, run: Run) -> ChildRun | None:
         """Return the child with a run, as long as it goes on."""
         return next((child for child in self.children if child.run is run), None)
 
@@ -151,7 +151,7 @@ class Family:
     def start(self, name: str, workflow: AnyWorkflow, event: Event, step: str | None, causes: Causes) -> None:
         """Start a child on an event."""
         run = self._make_inner(workflow, self, self._own_name(name))
-        self.children.append(Child(name, run, by_event=True))
+        self.children.append(ChildRun(name, run, by_event=True))
         workflow.__batonflow__.turns.launch(run, event, step, causes)
 
     def call(self, workflow: AnyWorkflow, name: str, item: WorkItem, event: Event, ctx: Any = None) -> Run:
@@ -166,7 +166,7 @@ class Family:
             run = self._make_inner(workflow, self, _last_part(saved["path"]), payload=saved["payload"], ctx=ctx)
         else:
             run = self._make_inner(workflow, self, self._own_name(name), ctx=ctx)
-        child = Child(name, run, by_event=False, call=(item.id, number), caller=item)
+        child = ChildRun(name, run, by_event=False, call=(item.id, number), caller=item)
         if saved is not None and "result" in saved["payload"]:
             reads = self.saved_with or self.run.workflow.__batonflow__.serializer
             run.ending.restore(reads.deserialize(saved["payload"]["result"]))
@@ -205,7 +205,7 @@ class Family:
     def _make_saved(self, saved: dict[str, Any]) -> Run:
         workflow = self.attached()[saved["name"]]
         run = self._make_inner(workflow, self, _last_part(saved["path"]), payload=saved["payload"])
-        self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
+        self.children.append(ChildRun(saved["name"], run, by_event=saved.get("by_event", True)))
         return run
 
     def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None:
@@ -260,7 +260,7 @@ class Family:
             self.parent.child_ended(child)
         self._adopted.clear()
 
-    def child_ended(self, child: Child) -> None:
+    def child_ended(self, child: ChildRun) -> None:
         """Note that the run of a child is over."""
         self.children.remove(child)
         if child.call is not None and not self._resumable:

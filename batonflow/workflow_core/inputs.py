@@ -13,7 +13,7 @@ from batonflow.values.problems import in_words
 from batonflow.workflow_core.engine.state import TO_STEPS, Question, Waiter, address_of
 from batonflow.workflow_core.errors import InputClosedError, InputResponseError
 from batonflow.workflow_core.events import Event, HumanResponseEvent, check_public
-from batonflow.workflow_core.questions import News, Questions
+from batonflow.workflow_core.questions import OpenQuestions, QuestionFeed
 from batonflow.workflow_core.run import Run
 
 __all__ = [
@@ -197,24 +197,24 @@ class InputRequest:
 class InputReader(AsyncIterator[InputRequest]):
     """An iterator over the questions of a run: the open ones, then new ones, each once, to the end of the run."""
 
-    __slots__ = ("_news", "_run", "_seen")
+    __slots__ = ("_feed", "_run", "_seen")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._seen: set[Question] = set()
-        self._news: News | None = None
+        self._feed: QuestionFeed | None = None
 
     def __aiter__(self) -> "InputReader":
         return self
 
     async def __anext__(self) -> InputRequest:
-        questions: Questions = self._run.root.questions
-        if self._news is None:
-            self._news = questions.reader(self._run)
+        questions: OpenQuestions = self._run.root.questions
+        if self._feed is None:
+            self._feed = questions.reader(self._run)
         while True:
             questions.look()
-            while self._news.coming:
-                question = self._news.coming.popleft()
+            while self._feed.coming:
+                question = self._feed.coming.popleft()
                 run = None if question in self._seen else questions.place(question, self._run)
                 if run is not None:
                     self._seen.add(question)

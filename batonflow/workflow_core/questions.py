@@ -14,7 +14,7 @@ from batonflow.workflow_core.engine.state import Failures, Question, StepState, 
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
 from batonflow.workflow_core.run import Run
 
-__all__ = ["News", "Questions"]
+__all__ = ["OpenQuestions", "QuestionFeed"]
 
 _MISSING: Any = object()
 
@@ -23,7 +23,7 @@ _MISSING: Any = object()
 _ASKS: WeakKeyDictionary[type[Event], bool] = WeakKeyDictionary()
 
 
-class News:
+class QuestionFeed:
     """Questions that one reader has not looked at yet."""
 
     __slots__ = ("__weakref__", "coming", "run", "told")
@@ -40,7 +40,7 @@ class News:
         self.run.stream.wake()
 
 
-class Questions:
+class OpenQuestions:
     """The questions of a tree of workflows; the state of its root keeps questions without a wait."""
 
     __slots__ = ("_position", "_readers", "_root", "_sent", "_takers", "asleep")
@@ -49,7 +49,7 @@ class Questions:
         self._root = root
         self._position = 0
         # Created at first use: thousands of runs may wait for a person at a time.
-        self._readers: WeakSet[News] | None = None
+        self._readers: WeakSet[QuestionFeed] | None = None
         # Answers that are on their way to questions without a wait, by id of the event.
         self._sent: dict[int, tuple[Event, Question]] | None = None
         # Questions that are open while the run is out of memory, with the runs that ask.
@@ -78,7 +78,7 @@ class Questions:
         name = _name(question.run or run, question)
         return next(((asks, one) for asks, one in self.asleep if _name(asks, one) == name), None)
 
-    def _give_asleep(self, reader: News, wanted: Container[tuple[str, str]] | None = None) -> None:
+    def _give_asleep(self, reader: QuestionFeed, wanted: Container[tuple[str, str]] | None = None) -> None:
         for run, question in self.asleep:
             name = _name(run, question)
             reader.told.add(name)
@@ -111,13 +111,13 @@ class Questions:
 
     def opened(self, run: Run, waiter: Waiter, asked: Event | None) -> None:
         """A step waits; ``asked`` is the question with it, streamed a moment ago unless the wait was restored."""
-        news = self._read_stream(besides=asked)
+        found = self._read_stream(besides=asked)
         if waiter.question is None:
             if isinstance(asked, InputRequiredEvent):
                 waiter.question = Question(asked, run.path, waiter.item.id, waiter)
             else:
                 self._tie(run, waiter)
-        for question in news:  # the step's own wait comes first
+        for question in found:  # the step's own wait comes first
             if question is not waiter.question:
                 self._tell(question)
         if waiter.question is not None:
@@ -211,22 +211,22 @@ class Questions:
 
     # --- what is open -------------------------------------------------------------------------------------------------
 
-    def reader(self, run: Run) -> News:
+    def reader(self, run: Run) -> QuestionFeed:
         """Begin to read, with all open questions of a run and of the runs inside it."""
-        news = News(run)
-        self._give_asleep(news)  # all of them, or the questions of child runs that are not back yet
+        feed = QuestionFeed(run)
+        self._give_asleep(feed)  # all of them, or the questions of child runs that are not back yet
         if not self._root.is_asleep:
             self.look()
             for inner, waiter in run.waits():
                 if waiter.question is not None:
                     waiter.question.run = inner
-                    news.coming.append(waiter.question)
+                    feed.coming.append(waiter.question)
             away = {_name(asks, question) for asks, question in self.asleep}
-            news.coming.extend(one for one in self._root.state.questions if _loose_name(one) not in away)
+            feed.coming.extend(one for one in self._root.state.questions if _loose_name(one) not in away)
         if self._readers is None:
             self._readers = WeakSet()
-        self._readers.add(news)
-        return news
+        self._readers.add(feed)
+        return feed
 
     def open_within(self, run: Run) -> list[tuple[Run, Question]]:
         """Return the open questions of a run and of the runs inside it, with the runs that ask."""

@@ -74,7 +74,7 @@ class Run(Runner):
         """Tell the tree that this run was taken up: its questions can be answered, and held events may be for it."""
         root = self.root
         root.questions.is_back(self)
-        root.look_at_late()
+        root.deliver_held_back()
 
     @property
     def is_active(self) -> bool:
@@ -347,7 +347,7 @@ class Run(Runner):
             family.restore(loaded.children["counts"], loaded.children["runs"])
         if self.handler_context is not None:
             self.handler_context.bind(self)
-        self._late = deque()
+        self.held_back = deque()
         self.idle = False
         if self._questions is not None:
             self._questions.wakes_up()
@@ -359,7 +359,7 @@ class Run(Runner):
 
     def open(self, event: Event | None, causes: Causes, *, then: Event | None = None) -> None:
         """Begin, as the store has the run now, and deliver the events that came before; ``then`` is sent last."""
-        held, self.early = self.early or [], None
+        held, self.arrived_while_released = self.arrived_while_released or [], None
         if self.ending.done:  # cancelled before it began
             self.record_end()
         else:
@@ -381,7 +381,7 @@ class Run(Runner):
     def take_result(self, event: StopEvent, seq: int) -> None:
         """Take the result of a run that was over before."""
         self.silence()
-        self.early = None
+        self.arrived_while_released = None
         self.stream.begins = self.stream.seq = seq
         self.publish(event, "", 0)
         self.ending.restore(event)
@@ -389,23 +389,23 @@ class Run(Runner):
     def begin_release(self) -> bool:
         """Hold events from here on, so that the run can leave memory; False when something goes on or is coming."""
         # An answer may have come that no step has been given yet.
-        coming = bool(self._late) or any(inner.undelivered() for inner in self.inside())
+        coming = bool(self.held_back) or any(inner.undelivered() for inner in self.inside())
         if not self.awaits_people() or coming or self.ending.over:
             return False
-        self.early = []  # from here on it takes no part in anything
+        self.arrived_while_released = []  # from here on it takes no part in anything
         self.waiting.disarm()
         return True
 
     def end_release(self, left: Callable[[], None] | None, *, goes_on: bool) -> None:
         """Leave memory and call ``left``, or without it go on; deliver the events that came meanwhile."""
-        held, self.early = self.early or [], None
+        held, self.arrived_while_released = self.arrived_while_released or [], None
         if isinstance(self.ending.error, RunInterruptedError):
             return
         if left is not None:
             left()
             self.sleep()
         if self.ending.done and left is not None:  # cancelled meanwhile, or out of time
-            self.rouse()  # it is recorded as soon as the run is back
+            self.request_restore()  # it is recorded as soon as the run is back
         elif self.ending.done:
             self.record_end()
         else:
@@ -415,7 +415,7 @@ class Run(Runner):
                 (self.at(path) or self).send(event, target, None)
 
     def sleep(self) -> None:
-        """Leave memory: the store has everything. Waiting steps are dropped, and begin again after ``wake``."""
+        """Leave memory: the store has everything. Waiting steps are dropped, and begin again after ``restore``."""
         tasks = [item.task for item in self.state.items.values() if item.task]
         children = list(self.family.children) if self.family is not None else []
         if self.family is None or self.family.parent is None:
@@ -432,7 +432,7 @@ class Run(Runner):
             self.family = self.make_child_runs(self.family.parent)
         for task in tasks:
             task.cancel()
-        self.early = []
+        self.arrived_while_released = []
 
     @property
     def is_asleep(self) -> bool:
@@ -442,24 +442,24 @@ class Run(Runner):
     @property
     def is_away(self) -> bool:
         """Tell whether the run is out of memory or on its way back; events for it are kept until it is here."""
-        return self.early is not None
+        return self.arrived_while_released is not None
 
     @property
     def is_replaced(self) -> bool:
         """Tell whether the run was inside a run that left memory, and another object goes on in its place."""
         return self.is_away and self.family is not None and self.family.parent is not None
 
-    def rouse(self) -> None:
+    def request_restore(self) -> None:
         """Ask to come back into memory."""
         keeper = self.workflow.__batonflow__.keeper
         if keeper is not None:
             keeper.wake(self)
 
-    def wake(self) -> None:
+    def restore(self) -> None:
         """Come back from the store, for an event or a timer."""
         self.workflow.__batonflow__.keeper.restore(self)
 
-    def is_past(self, item: WorkItem) -> bool:
+    def is_from_before_release(self, item: WorkItem) -> bool:
         """Tell whether a delivery is from before the run left memory."""
         return self.state.steps.get(item.spec.name) is not item.step
 
@@ -468,17 +468,17 @@ class Run(Runner):
         self._when(ready or partial(self.reaches, event), deliver)
 
     def _when(self, ready: Callable[[], bool], deliver: Callable[[], None]) -> None:
-        if self._late is None or ready():
+        if self.held_back is None or ready():
             deliver()
         else:
-            self._late.append((ready, deliver))
+            self.held_back.append((ready, deliver))
 
     def send_to(self, event: Event, path: str, target: str | None = None) -> None:
         """Send an event to one workflow below this root, as soon as that workflow runs here."""
-        if self.early is not None:
-            self.early.append((event, target, path))
+        if self.arrived_while_released is not None:
+            self.arrived_while_released.append((event, target, path))
             if self.is_asleep:
-                self.rouse()
+                self.request_restore()
             return
 
         def ready() -> bool:
@@ -487,9 +487,9 @@ class Run(Runner):
 
         self._when(ready, lambda: (self.at(path) or self).send(event, target, None))
 
-    def look_at_late(self) -> None:
+    def deliver_held_back(self) -> None:
         """Deliver held events that a restored step or child run now takes."""
-        waiting, self._late = self._late or (), deque()
+        waiting, self.held_back = self.held_back or (), deque()
         for ready, deliver in waiting:
             self._when(ready, deliver)
 

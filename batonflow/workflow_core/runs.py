@@ -14,8 +14,8 @@ from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.child_runs import Family
-    from batonflow.workflow_core.questions import Questions
+    from batonflow.workflow_core.child_runs import ChildRuns
+    from batonflow.workflow_core.questions import OpenQuestions
 
 __all__ = ["WorkflowRun", "new_run"]
 
@@ -29,13 +29,13 @@ class WorkflowRun(Run):
         """Make the context of an attempt."""
         return Context.for_step(self, item)
 
-    def make_child_runs(self, parent: "Family | None") -> "Family":
+    def make_child_runs(self, parent: "ChildRuns | None") -> "ChildRuns":
         """Make the place of this run in the tree."""
-        return parts.child_runs.Family(self, parent, _inner_run)
+        return parts.child_runs.ChildRuns(self, parent, _inner_run)
 
-    def make_questions(self) -> "Questions":
+    def make_questions(self) -> "OpenQuestions":
         """Make the questions of the tree."""
-        return parts.questions.Questions(self)
+        return parts.questions.OpenQuestions(self)
 
 
 def new_run(workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None, *, stepwise: bool = False) -> Run:
@@ -60,7 +60,7 @@ def new_run(workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None,
     if was_served:
         mark_input(run.variables, served=True)
     if children and children["runs"]:
-        family: Family = cast("Family | None", run.family) or run.make_child_runs(None)
+        family: ChildRuns = cast("ChildRuns | None", run.family) or run.make_child_runs(None)
         run.family = family
         family.saved_with = ctx.given_serializer if ctx is not None else None
     if run.family is not None and children:
@@ -76,7 +76,7 @@ def new_run(workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None,
 
 def _inner_run(
     workflow: AnyWorkflow,
-    parent: "Family",
+    parent: "ChildRuns",
     own_name: str,
     *,
     payload: dict[str, Any] | None = None,

@@ -20,7 +20,7 @@ from batonflow.draw.representation.types import (
 )
 from batonflow.resources import Resource, ResourceConfig, ResourceDefinition
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
-from batonflow.workflow_core.validation.tree import Member, member_of
+from batonflow.workflow_core.validation.tree import AttachedWorkflow, member_of
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["get_workflow_representation"]
@@ -41,7 +41,7 @@ def get_workflow_representation(workflow: Workflow | type[Workflow]) -> Workflow
     return _graph_of(member_of(workflow))
 
 
-def _graph_of(member: Member) -> WorkflowGraph:
+def _graph_of(member: AttachedWorkflow) -> WorkflowGraph:
     builder = _Builder(member)
     children = {child.name: _graph_of(child) for child in member.children}
     return WorkflowGraph(
@@ -74,7 +74,7 @@ def _step_docstring(function: Any) -> str | None:
 class _Builder:
     """Collector of the nodes and edges of one workflow; nodes come first, because edges refer to them."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: AttachedWorkflow) -> None:
         self.member = member
         self.nodes: dict[str, WorkflowGraphNode] = {}
         self.edges: dict[tuple[str, str, str | None], WorkflowGraphEdge] = {}
@@ -228,7 +228,7 @@ def _config_node(config: ResourceConfig, file: str, annotation: Any) -> Workflow
     )
 
 
-def _links(member: Member) -> Iterable[WorkflowGraphEdge]:
+def _links(member: AttachedWorkflow) -> Iterable[WorkflowGraphEdge]:
     """Yield events between a workflow and its attached workflows, and steps that run one themselves."""
     for child in member.children:
         for cls in member.produced():
@@ -247,12 +247,12 @@ def _links(member: Member) -> Iterable[WorkflowGraphEdge]:
                     yield WorkflowGraphEdge(source=spec.name, target=f"{child.name}/{start}", label=definition.name)
 
 
-def _start_node(child: Member) -> str | None:
+def _start_node(child: AttachedWorkflow) -> str | None:
     accepted = [cls for spec in child.steps.values() for cls in spec.config.accepted_events]
     return next((cls.__name__ for cls in accepted if issubclass(cls, StartEvent)), None)
 
 
-def _means(name: str, wanted: type, child: Member, member: Member) -> bool:
+def _means(name: str, wanted: type, child: AttachedWorkflow, member: AttachedWorkflow) -> bool:
     """Return True if a step parameter receives this attached workflow: by its name, or as the only one of its class."""
     if not issubclass(child.workflow_class, wanted):
         return False

@@ -271,14 +271,14 @@ class Waiting:
         if asks is not None:
             run.publish(asks, item.spec.name, item.id)
         run.root.questions.opened(run, waiter, question)
-        run.root.look_at_late()
+        run.root.deliver_held_back()
         run.settle()
         return answered
 
     def _back(self, item: WorkItem) -> None:
         """Let a step run again after a wait."""
         run = self._run
-        if not item.away or run.ending.over or run.is_past(item):
+        if not item.away or run.ending.over or run.is_from_before_release(item):
             return
         item.away = False
         if isinstance(item.timer, StepTimer):

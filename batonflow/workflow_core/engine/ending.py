@@ -126,7 +126,7 @@ class Ending:
         if self.done or run.is_replaced:
             return
         if run.is_asleep:
-            run.rouse()  # the store has to learn of it
+            run.request_restore()  # the store has to learn of it
         if self.over:
             self._complete(tick.event, tick.error)
         else:
@@ -196,7 +196,7 @@ class Ending:
             self._stragglers -= 1
         if run.recorder is not None:
             self._unrecorded = run.drive is not None
-            if run.early is None:  # else it is recorded as soon as the store has the beginning
+            if run.arrived_while_released is None:  # else it is recorded as soon as the store has the beginning
                 run.recorder.ended(event, run.stream.seq)
         elif run.opening is not None:
             self._unrecorded = True

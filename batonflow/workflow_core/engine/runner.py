@@ -95,10 +95,10 @@ class Runner(LiveRun):
     """One run of a workflow: its state, its tasks and its stream. ``runs.py`` assembles it with its other parts."""
 
     __slots__ = (
-        "__weakref__", "_ends_waiting", "_inbox", "_late", "_pump_held", "_pumping", "_questions", "_resumed",
-        "_tick_log", "_unstarted", "broker", "cell", "drive", "early", "ending", "family", "handler_context", "idle",
-        "loop", "now", "observer", "opening", "path", "recorder", "source", "state", "stream", "thread_id",
-        "variables", "waiting", "workflow",
+        "__weakref__", "_ends_waiting", "_inbox", "_pump_held", "_pumping", "_questions", "_resumed", "_tick_log",
+        "_unstarted", "arrived_while_released", "broker", "cell", "drive", "ending", "family", "handler_context",
+        "held_back", "idle", "loop", "now", "observer", "opening", "path", "recorder", "source", "state", "stream",
+        "thread_id", "variables", "waiting", "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -121,9 +121,9 @@ class Runner(LiveRun):
         self.drive: Ownership | None = None
         self.opening: asyncio.Task[None] | None = None
         # Events that came while the run was out of memory, with their steps and places in the tree.
-        self.early: list[tuple[Event, str | None, str]] | None = None
+        self.arrived_while_released: list[tuple[Event, str | None, str]] | None = None
         # After a restore: events without a step that takes them, because that step has not been restored yet.
-        self._late: deque[tuple[Callable[[], bool], Callable[[], None]]] | None = None
+        self.held_back: deque[tuple[Callable[[], bool], Callable[[], None]]] | None = None
         self._tick_log = self.source.tick_log
         self.family: Any = None
         if parent is not None or workflow.__batonflow__.children:
@@ -214,10 +214,10 @@ class Runner(LiveRun):
 
     def send(self, event: Event, target: str | None, sender: WorkItem | None, causes: Causes = ()) -> None:
         """Queue an event for delivery, in order; the sending step's result will wait for it."""
-        if self.early is not None:
-            self.early.append((event, target, ""))
+        if self.arrived_while_released is not None:
+            self.arrived_while_released.append((event, target, ""))
             if self.is_asleep:
-                self.rouse()
+                self.request_restore()
             return
         if sender is not None:
             sender.undelivered += 1
@@ -345,7 +345,7 @@ class Runner(LiveRun):
 
     def _failure(self, item: WorkItem, error: BaseException, task: "asyncio.Task[None]") -> StepFailed | None:
         """Return the failed attempt for an exception, or None when the run is over."""
-        if self.ending.over or self.loop.is_closed() or self.is_past(item):
+        if self.ending.over or self.loop.is_closed() or self.is_from_before_release(item):
             return None  # of a run that is over or left memory
         if isinstance(error, GeneratorExit):
             if asyncio.current_task(self.loop) is not task:
@@ -384,7 +384,7 @@ class Runner(LiveRun):
         item.context = None
         # The task's variables hold the item: without this the two form a cycle that only the garbage collector frees.
         item.task = None
-        if self.ending.over or self.is_past(item):
+        if self.ending.over or self.is_from_before_release(item):
             if self.recorder is not None:
                 self.recorder.abandon(item)
             return []
@@ -495,11 +495,11 @@ class Runner(LiveRun):
         if self._inbox or self.idle or self.ending.over or (self.state.busy and self.family is None):
             return
         idle = not (self.state.busy or (self.family is not None and self.family.active()))
-        if idle and self._late is not None:
-            if self._late:
-                self._late.popleft()[1]()
+        if idle and self.held_back is not None:
+            if self.held_back:
+                self.held_back.popleft()[1]()
                 return
-            self._late = None
+            self.held_back = None
         self.idle = idle
         self.ending.idle()
         root = self.root

@@ -13,11 +13,11 @@ from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec, StepTable, steps_of
 
-__all__ = ["Member", "calling_step", "member_of"]
+__all__ = ["AttachedWorkflow", "calling_step", "member_of"]
 
 
 @dataclass(eq=False)
-class Member:
+class AttachedWorkflow:
     """One workflow of a tree.
 
     Attributes:
@@ -35,8 +35,8 @@ class Member:
     workflow: AnyWorkflow | None
     table: StepTable
     entry: tuple[type[Event], ...]
-    parent: "Member | None" = None
-    children: "list[Member]" = field(default_factory=list["Member"])
+    parent: "AttachedWorkflow | None" = None
+    children: "list[AttachedWorkflow]" = field(default_factory=list["AttachedWorkflow"])
 
     @property
     def label(self) -> str:
@@ -49,7 +49,7 @@ class Member:
         """Return the steps by name."""
         return self.table.steps
 
-    def everyone(self) -> "Iterator[Member]":
+    def everyone(self) -> "Iterator[AttachedWorkflow]":
         """Yield this workflow and all workflows below it."""
         yield self
         for child in self.children:
@@ -71,7 +71,7 @@ class Member:
             return event_type in self.table.accepted
         return self.table.routes[event_type].accepted
 
-    def receivers(self, event_type: type[Event]) -> "list[Member]":
+    def receivers(self, event_type: type[Event]) -> "list[AttachedWorkflow]":
         """Return the neighbours that receive an event that no step here takes."""
         if issubclass(event_type, StopEvent) or self.takes(event_type):
             return []
@@ -80,7 +80,7 @@ class Member:
             found.append(self.parent)
         return found
 
-    def neighbours(self) -> "list[Member]":
+    def neighbours(self) -> "list[AttachedWorkflow]":
         """Return the workflows attached here, and the one around."""
         return [*self.children, *([self.parent] if self.parent is not None else [])]
 
@@ -89,7 +89,7 @@ class Member:
         return {cls for other in self.neighbours() for cls in other.produced() if self in other.receivers(cls)}
 
 
-def member_of(workflow: AnyWorkflow | type[Any]) -> Member:
+def member_of(workflow: AnyWorkflow | type[Any]) -> AttachedWorkflow:
     """Return the root of the tree of a workflow, or its place there.
 
     If a step of another workflow is running this workflow now, that other workflow is its parent.
@@ -128,11 +128,11 @@ def _read(
     name: str,
     workflow_class: type[Any],
     workflow: AnyWorkflow | None,
-    parent: Member | None,
+    parent: AttachedWorkflow | None,
     ancestors: tuple[object, ...],
-) -> Member:
+) -> AttachedWorkflow:
     table = steps_of(workflow_class).table
-    member = Member(name, workflow_class, workflow, table, _entry_of(workflow_class, table), parent)
+    member = AttachedWorkflow(name, workflow_class, workflow, table, _entry_of(workflow_class, table), parent)
     ancestors = (*ancestors, workflow if workflow is not None else workflow_class)
     for child_name, child in (workflow.__batonflow__.children if workflow is not None else {}).items():
         if child not in ancestors:

@@ -21,7 +21,7 @@ from batonflow.workflow_core.events import (
 )
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import Level
-from batonflow.workflow_core.validation.tree import Member, member_of
+from batonflow.workflow_core.validation.tree import AttachedWorkflow, member_of
 
 __all__ = ["check_once", "graph_problems", "validate_workflow"]
 
@@ -29,7 +29,7 @@ Node = str | type[Event]
 """A step by its name, or an event class."""
 
 
-def graph_problems(member: Member, skipped: frozenset[str]) -> list[str]:
+def graph_problems(member: AttachedWorkflow, skipped: frozenset[str]) -> list[str]:
     """Return the errors in the graph of one workflow, one text per check, each with a hint on its second line."""
     graph = _Graph(member)
     problems: list[str] = []
@@ -46,7 +46,7 @@ def graph_problems(member: Member, skipped: frozenset[str]) -> list[str]:
 class _Graph:
     """Arrows between steps and event classes, forwards and backwards."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: AttachedWorkflow) -> None:
         arriving = sorted(member.arrivals(), key=lambda cls: cls.__name__)
         self.events = list(dict.fromkeys([*member.table.accepted, *member.produced(), *arriving]))
         self.after: dict[Node, list[Node]] = {}
@@ -77,7 +77,7 @@ class _Graph:
         return found
 
 
-def _unreachable(member: Member, graph: _Graph) -> Iterator[str]:
+def _unreachable(member: AttachedWorkflow, graph: _Graph) -> Iterator[str]:
     arrivals = member.arrivals()
     from_outside = {
         cls
@@ -98,7 +98,7 @@ def _unreachable(member: Member, graph: _Graph) -> Iterator[str]:
         )
 
 
-def _never_started(member: Member) -> Iterator[str]:
+def _never_started(member: AttachedWorkflow) -> Iterator[str]:
     """Find attached workflows that only an event can start which no step here returns."""
     lost: list[str] = []
     for child in member.children:
@@ -114,7 +114,7 @@ def _never_started(member: Member) -> Iterator[str]:
         )
 
 
-def _without_consumer(member: Member, graph: _Graph) -> Iterator[str]:
+def _without_consumer(member: AttachedWorkflow, graph: _Graph) -> Iterator[str]:
     lost = sorted(
         cls.__name__
         for cls in graph.events
@@ -130,7 +130,7 @@ def _without_consumer(member: Member, graph: _Graph) -> Iterator[str]:
         )
 
 
-def _dead_ends(member: Member, graph: _Graph) -> Iterator[str]:
+def _dead_ends(member: AttachedWorkflow, graph: _Graph) -> Iterator[str]:
     last = [cls for cls in graph.events if issubclass(cls, StopEvent | InputRequiredEvent) or member.receivers(cls)]
     leading = graph.reach(last, backwards=True)
     lost = sorted(
@@ -197,16 +197,16 @@ def validate_workflow(
     return any(member.table.once("asks people", partial(_asks_people, member)) for member in members)
 
 
-def _is_left_out(member: Member) -> bool:
+def _is_left_out(member: AttachedWorkflow) -> bool:
     return member.workflow is not None and member.workflow.__batonflow__.disable_validation
 
 
-def _skipped(member: Member) -> frozenset[str]:
+def _skipped(member: AttachedWorkflow) -> frozenset[str]:
     """The graph checks that are left out."""
     return member.workflow.__batonflow__.skip_graph_checks if member.workflow is not None else frozenset()
 
 
-def _check_member(member: Member) -> None:
+def _check_member(member: AttachedWorkflow) -> None:
     _check_steps(member)
     _check_list_joins(member)
     _check_joins(member)
@@ -234,7 +234,7 @@ def _quoted(names: Iterable[str]) -> str:
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-def _check_steps(member: Member) -> None:
+def _check_steps(member: AttachedWorkflow) -> None:
     if not member.steps:
         raise WorkflowConfigurationError(
             f"Workflow {member.label} has no configured steps: decorate its methods with @step, "
@@ -257,7 +257,7 @@ def _check_steps(member: Member) -> None:
             )
 
 
-def _check_list_joins(member: Member) -> None:
+def _check_list_joins(member: AttachedWorkflow) -> None:
     levels = member.table.levels()
     for spec in member.steps.values():
         if spec.config.collect is None:
@@ -276,7 +276,7 @@ def _check_list_joins(member: Member) -> None:
             )
 
 
-def _check_joins(member: Member) -> None:
+def _check_joins(member: AttachedWorkflow) -> None:
     levels = member.table.levels()
     for spec in member.steps.values():
         if len(spec.slots) < 2:
@@ -301,7 +301,7 @@ def _places(levels: set[Level]) -> str:
     return " and ".join([*outside, *(f"in the list of {place}" for place in nested)]) or "from nowhere"
 
 
-def _check_stop_not_accepted(member: Member) -> None:
+def _check_stop_not_accepted(member: AttachedWorkflow) -> None:
     wrong = {
         name: next(cls for cls in spec.config.accepted_events if issubclass(cls, StopEvent))
         for name, spec in member.steps.items()
@@ -318,7 +318,7 @@ def _check_stop_not_accepted(member: Member) -> None:
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-def _check_consumed(member: Member) -> None:
+def _check_consumed(member: AttachedWorkflow) -> None:
     start_class = next((cls for cls in member.table.accepted if issubclass(cls, StartEvent)), StartEvent)
     produced = {*member.produced(), *member.arrivals(), *member.entry, start_class}
     lost: dict[type[Event], list[str]] = {}
@@ -331,7 +331,7 @@ def _check_consumed(member: Member) -> None:
         _raise_all(f"The following events are consumed but never produced: {_names(lost)}", lines)
 
 
-def _consumed_line(member: Member, wanted: type[Event], steps: list[str]) -> str:
+def _consumed_line(member: AttachedWorkflow, wanted: type[Event], steps: list[str]) -> str:
     name = wanted.__name__
     line = f"{name} is accepted by step {_quoted(steps)} of {member.label}, but {_nobody(member)} returns it"
     near = [(other, cls) for other in (member, *member.neighbours()) for cls in other.produced()]
@@ -358,12 +358,12 @@ def _consumed_line(member: Member, wanted: type[Event], steps: list[str]) -> str
     )
 
 
-def _nobody(member: Member) -> str:
+def _nobody(member: AttachedWorkflow) -> str:
     others = [f"of {other.label}" for other in member.neighbours()]
     return " nor ".join(["no other step" if not others else "no step of it", *others])
 
 
-def _check_produced(member: Member) -> None:
+def _check_produced(member: AttachedWorkflow) -> None:
     produced = member.produced()
     lost = [
         cls
@@ -375,7 +375,7 @@ def _check_produced(member: Member) -> None:
         _raise_all(f"The following events are produced but never consumed: {_names(lost)}", lines)
 
 
-def _produced_line(member: Member, cls: type[Event], producers: list[str]) -> str:
+def _produced_line(member: AttachedWorkflow, cls: type[Event], producers: list[str]) -> str:
     name = cls.__name__
     line = f"{name} is returned by step {_quoted(producers)} of {member.label}, but {_nobody(member)} accepts it"
     bases = [
@@ -393,14 +393,14 @@ def _produced_line(member: Member, cls: type[Event], producers: list[str]) -> st
     return f"{line}. Write a step that takes {name}, attach a workflow that does, or remove it from the annotation"
 
 
-def _asks_people(member: Member) -> bool:
+def _asks_people(member: AttachedWorkflow) -> bool:
     return member.table.accepts_human or any(issubclass(cls, InputRequiredEvent) for cls in member.produced())
 
 
 # --- handlers and attached workflows ----------------------------------------------------------------------------------
 
 
-def _check_handlers(member: Member) -> None:
+def _check_handlers(member: AttachedWorkflow) -> None:
     problems: list[str] = []
     handlers = member.table.handlers
     wildcards = sorted(name for name, config in handlers.items() if config.for_steps is None)
@@ -429,7 +429,7 @@ def _check_handlers(member: Member) -> None:
     _raise_all(f"The @catch_error handlers of {member.label} do not fit:", problems)
 
 
-def _check_attached(member: Member) -> None:
+def _check_attached(member: AttachedWorkflow) -> None:
     if member.workflow is None:
         return
     attached = member.workflow.__batonflow__.children
@@ -450,7 +450,7 @@ def _check_attached(member: Member) -> None:
 # --- resources --------------------------------------------------------------------------------------------------------
 
 
-def _config_problems(members: list[Member], root: AnyWorkflow) -> list[str]:
+def _config_problems(members: list[AttachedWorkflow], root: AnyWorkflow) -> list[str]:
     return [
         f"{place}, {problem}"
         for place, manager, definitions in _resources(members, root)
@@ -459,7 +459,7 @@ def _config_problems(members: list[Member], root: AnyWorkflow) -> list[str]:
 
 
 def _resources(
-    members: list[Member], root: AnyWorkflow
+    members: list[AttachedWorkflow], root: AnyWorkflow
 ) -> Iterator[tuple[str, ResourceManager, list[ResourceDefinition]]]:
     """Yield the place of each step in words, the manager of its resources, and the resources."""
     for member in members:
@@ -469,7 +469,7 @@ def _resources(
             yield f"In {step}" if member.parent is None else f"In {member.label}, {step}", manager, spec.resources
 
 
-def _resource_problems(members: list[Member], root: AnyWorkflow) -> list[str]:
+def _resource_problems(members: list[AttachedWorkflow], root: AnyWorkflow) -> list[str]:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -480,7 +480,7 @@ def _resource_problems(members: list[Member], root: AnyWorkflow) -> list[str]:
     )
 
 
-async def _make_resources(members: list[Member], root: AnyWorkflow) -> list[str]:
+async def _make_resources(members: list[AttachedWorkflow], root: AnyWorkflow) -> list[str]:
     problems: list[str] = []
     for place, manager, definitions in _resources(members, root):
         for definition in definitions:
