@@ -385,8 +385,7 @@ def main() -> int:
 
 
 BOUNDS: dict[str, float] = {
-    "all packages, Python lines": 69_900,
-    "files that a tool call passes through": 26,
+    "all packages, Python lines": 69_460,
 }
 """Bounds that hold until a figure reaches the value that is asked for."""
 

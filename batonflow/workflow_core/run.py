@@ -13,7 +13,7 @@ from batonflow.served_input import mark_input
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.ports import Ownership, Recorder, dump_run, load_run
 from batonflow.workflow_core.engine.runner import Runner
-from batonflow.workflow_core.engine.state import RETURNED, Causes, RunState, Waiter, WorkItem, is_address
+from batonflow.workflow_core.engine.state import Causes, RunState, Waiter, WorkItem, is_address
 from batonflow.workflow_core.errors import RunInterruptedError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.stream import Origin, StreamReader
@@ -127,45 +127,6 @@ class Run(Runner):
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def send_from(self, event: Event, target: str | None, item: WorkItem | None, *, inside: bool) -> None:
-        """Send an event from a step, whose result waits for it, or from outside.
-
-        Raises:
-            WorkflowRuntimeError: No such step, the step does not accept the event, or the run is over.
-        """
-        if get_ident() != self.thread_id:
-            self.on_loop(lambda: self.send_from(event, target, item, inside=inside))
-            return
-        if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise WorkflowRuntimeError(f"send_event() takes an Event, got {type(event).__name__}")
-        if self.ending.over:
-            if inside:
-                return  # a step that was cancelled, on its way out
-            raise WorkflowRuntimeError(
-                f"Run {self.state.run_id} of {self.workflow.__batonflow__.workflow_name} is over, it takes no more "
-                f"events; {type(event).__name__} was not delivered. Start a new run"
-            )
-        family = self.family if target is not None and "." in target else None
-        if family is not None and target is not None:
-            family.check_target(event, target)
-        elif target is not None:
-            self.workflow.__batonflow__.check_target(event, target)
-        if item is not None:
-            progress = item.progress or item.done()
-            numbers = progress if progress.once_calls is None else progress.here()
-            numbers.sends += 1
-            if numbers.sends <= numbers.skip_sends:
-                return
-            if item.segment is not None:
-                item.segment.sends.append((numbers.named(numbers.sends), event, target))
-        if family is not None and target is not None:
-            sent = item.segment.sends[-1][0] if item is not None and item.segment is not None else RETURNED
-            family.send_to(event, target, item.as_cause(sent) if item is not None else ())
-        elif item is not None or self.is_away:
-            self.send(event, target, item)
-        else:
-            self.when_taken(event, partial(self.send, event, target, None))
-
     def answer(self, event: Event, target: str) -> None:
         """Send the answer to a question of this run, which may be out of memory with its tree."""
         if self.root.is_away or self.is_replaced:
@@ -188,13 +149,7 @@ class Run(Runner):
             return
         if item.segment is not None:
             item.segment.streamed.append((numbers.named(number), event, self.root.stream.seq, self.now()))
-        if family is not None:
-            self.publish(event, item.spec.name, item.id)
-            return
-        origin = (item.spec.name, self.path, item.id)
-        if item.segment is None:  # without a record and child runs, the context publishes all further events
-            item.writer = self.stream.publish, self.now, origin, self.thread_id
-        self.stream.publish(event, self.now(), origin)
+        self.publish(event, item.spec.name, item.id)
 
     def forward(self, event: Event, ts: float, origin: Origin) -> None:
         """Show an event of this run in the streams of the runs around it."""
@@ -458,10 +413,6 @@ class Run(Runner):
     def restore(self) -> None:
         """Come back from the store, for an event or a timer."""
         self.workflow.__batonflow__.keeper.restore(self)
-
-    def is_from_before_release(self, item: WorkItem) -> bool:
-        """Tell whether a delivery is from before the run left memory."""
-        return self.state.steps.get(item.spec.name) is not item.step
 
     def when_taken(self, event: Event, deliver: Callable[[], None], ready: Callable[[], bool] | None = None) -> None:
         """Deliver an event; after a restore not before it is ``ready`` to be taken, or nothing else goes on."""

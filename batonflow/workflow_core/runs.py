@@ -8,7 +8,7 @@ from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.context.state_store import StateCell
 from batonflow.workflow_core.engine.ports import load_run, stepwise_run
-from batonflow.workflow_core.engine.state import RunState, WorkItem
+from batonflow.workflow_core.engine.state import RunState
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
@@ -25,9 +25,7 @@ class WorkflowRun(Run):
 
     __slots__ = ()
 
-    def make_context(self, item: WorkItem) -> Context[Any]:
-        """Make the context of an attempt."""
-        return Context.for_step(self, item)
+    make_context = staticmethod(Context.for_step)
 
     def make_child_runs(self, parent: "ChildRuns | None") -> "ChildRuns":
         """Make the place of this run in the tree."""

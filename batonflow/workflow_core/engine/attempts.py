@@ -36,8 +36,6 @@ def call_step(run: LiveRun, item: WorkItem) -> Awaitable[Any]:
     """Call the function of ``item``'s step; the result is awaited by the runner."""
     spec = item.spec
     plan = spec.plan
-    if plan == "method":
-        return spec.func(run.workflow, item.context or run.context_for(item), item.event)
     if plan == "event method":
         return spec.func(run.workflow, item.event)
     if plan == "names":

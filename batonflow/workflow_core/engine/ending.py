@@ -38,8 +38,8 @@ class Ending:
     """
 
     __slots__ = (
-        "_alive_seconds", "_alive_since", "_deadline", "_dropped", "_futures", "_grace", "_run", "_stragglers",
-        "_unrecorded", "awaited_in", "done", "error", "event", "handlers", "over", "refused", "resolved",
+        "_alive_seconds", "_deadline", "_dropped", "_futures", "_grace", "_run", "_stragglers", "_unrecorded",
+        "alive_since", "awaited_in", "done", "error", "event", "handlers", "over", "refused", "resolved",
     )  # fmt: skip
 
     def __init__(self, run: LiveRun) -> None:
@@ -62,7 +62,8 @@ class Ending:
         # The store does not have the end yet.
         self._unrecorded = False
         self._dropped = False
-        self._alive_since: float | None = None
+        # None while the clock of the timeout stands still.
+        self.alive_since: float | None = None
         self._alive_seconds = 0.0
 
     # --- the timeout of the run ---------------------------------------------------------------------------------------
@@ -73,22 +74,22 @@ class Ending:
         self._go()
 
     def _go(self) -> None:
-        self._alive_since = self._run.loop.time()
+        self.alive_since = self._run.loop.time()
         timeout = self._run.workflow.__batonflow__.timeout
         if timeout is not None:
             self._deadline = self._run.loop.call_later(max(0.0, timeout - self._alive_seconds), self._timed_out)
 
     def _pause(self) -> None:
-        if self._alive_since is not None:
-            self._alive_seconds += self._run.loop.time() - self._alive_since
-            self._alive_since = None
+        if self.alive_since is not None:
+            self._alive_seconds += self._run.loop.time() - self.alive_since
+            self.alive_since = None
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
     def elapsed(self) -> float:
         """Seconds of the timeout used up so far."""
-        running = self._run.loop.time() - self._alive_since if self._alive_since is not None else 0.0
+        running = self._run.loop.time() - self.alive_since if self.alive_since is not None else 0.0
         return self._alive_seconds + running
 
     def idle(self) -> None:
@@ -105,7 +106,7 @@ class Ending:
         """Go on with the timeout, as something runs again."""
         if self._run.drive is not None:
             self._run.drive.busy()
-        if self._alive_since is None and not self.over:
+        if self.alive_since is None and not self.over:
             self._go()
 
     def _timed_out(self) -> None:

@@ -42,6 +42,7 @@ from batonflow.workflow_core.engine.ports import (
     observer_for,
 )
 from batonflow.workflow_core.engine.state import (
+    RETURNED,
     TO_STEPS,
     Causes,
     RunState,
@@ -230,6 +231,41 @@ class Runner(LiveRun):
         recoveries = sender.recoveries if sender is not None else None
         self._post(EventArrived(event, target, recoveries, causes), sender)
 
+    def send_from(self, event: Event, target: str | None, item: WorkItem | None, *, inside: bool) -> None:
+        """Send an event from a step, whose result waits for it, or from outside; WorkflowRuntimeError if impossible."""
+        if get_ident() != self.thread_id:
+            self.on_loop(lambda: self.send_from(event, target, item, inside=inside))
+            return
+        if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WorkflowRuntimeError(f"send_event() takes an Event, got {type(event).__name__}")
+        if self.ending.over:
+            if inside:
+                return  # a step that was cancelled, on its way out
+            raise WorkflowRuntimeError(
+                f"Run {self.state.run_id} of {self.workflow.__batonflow__.workflow_name} is over, it takes no more "
+                f"events; {type(event).__name__} was not delivered. Start a new run"
+            )
+        family = self.family if target is not None and "." in target else None
+        if family is not None and target is not None:
+            family.check_target(event, target)
+        elif target is not None:
+            self.workflow.__batonflow__.check_target(event, target)
+        if item is not None:
+            progress = item.progress or item.done()
+            numbers = progress if progress.once_calls is None else progress.here()
+            numbers.sends += 1
+            if numbers.sends <= numbers.skip_sends:
+                return
+            if item.segment is not None:
+                item.segment.sends.append((numbers.named(numbers.sends), event, target))
+        if family is not None and target is not None:
+            sent = item.segment.sends[-1][0] if item is not None and item.segment is not None else RETURNED
+            family.send_to(event, target, item.as_cause(sent) if item is not None else ())
+        elif item is not None or self.arrived_while_released is not None:
+            self.send(event, target, item)
+        else:
+            self.when_taken(event, partial(self.send, event, target, None))
+
     def _post(self, tick: Tick, sender: WorkItem | None) -> None:
         """Append a tick to the inbox."""
         if self._inbox is None:
@@ -257,8 +293,14 @@ class Runner(LiveRun):
     def context_for(self, item: WorkItem) -> Any:
         """Return the context of the running attempt of ``item``; always the same object."""
         if item.context is None:
-            item.context = self.make_context(item)
+            item.context = self.make_context(self, item)
+            if item.segment is None and self.family is None:  # the context streams without the run
+                item.writer = self.stream.publish, self.now, (item.spec.name, self.path, item.id), self.thread_id
         return item.context
+
+    def is_from_before_release(self, item: WorkItem) -> bool:
+        """Tell whether a delivery is from before the run left memory."""
+        return self.state.steps.get(item.spec.name) is not item.step
 
     async def resources(self, spec: StepSpec) -> dict[str, Any]:
         """The injected arguments of a step."""
@@ -299,7 +341,11 @@ class Runner(LiveRun):
             while True:
                 variables = self._enter(item, task)
                 try:
-                    result = await call_step(self, item)
+                    spec = item.spec
+                    if spec.plan == "method":  # as most steps
+                        result = await spec.func(self.workflow, self.context_for(item), item.event)
+                    else:
+                        result = await call_step(self, item)
                     tick: StepReturned | StepFailed = StepReturned(item, result, self.now())
                     if (self._unstarted or self._ends_waiting) and isinstance(result, StopEvent):
                         # Steps that the same event started begin before the run ends, and the first end counts.
@@ -473,7 +519,8 @@ class Runner(LiveRun):
             # Only now, so that child runs started by its events are committed with it.
             self._close_segment(tick, commands)
         if started or type(tick) is EventArrived or (self.idle and self.state.busy):
-            self.ending.busy_again()
+            if self.drive is not None or self.ending.alive_since is None:
+                self.ending.busy_again()
             if self.idle:
                 self.idle = False
                 if self.family is not None:
