@@ -1,12 +1,12 @@
-"""Things a step is given besides its event: clients, indexes, settings.
+"""Resources: values that a step gets in addition to its event, such as clients, indexes and settings.
 
-A step asks for one in its signature, ``llm: Annotated[LLM, Resource(make_llm)]`` or
-``settings: Annotated[Settings, ResourceConfig("settings.json")]``. A factory may ask for others in the same way.
+A step declares a resource in its signature, ``llm: Annotated[LLM, Resource(make_llm)]`` or
+``settings: Annotated[Settings, ResourceConfig("settings.json")]``. A factory declares other resources in the same way.
 
-Values are kept per ``ResourceManager`` (one per workflow instance unless shared) under the *identity* of the factory,
-so two factories that happen to share a name never share a value. The dependencies of a factory are known from its
-signature, which makes a circle a question about signatures and not about what is being built just now: many steps
-may ask for the same resource at once, and it is still built once.
+A ``ResourceManager`` (one per workflow instance unless shared) keeps values under the *identity* of the factory, so
+factories with the same name do not share a value. The dependencies of a factory are read from its signature, so a
+circular dependency is found before anything is built. Many steps may request the same resource at once, and it is
+still built once.
 """
 
 import asyncio
@@ -41,11 +41,11 @@ _MISSING: Any = object()
 
 @runtime_checkable
 class ResourceDescriptor(Protocol):
-    """A resource as ``ResourceManager`` sees it; ``Resource`` and ``ResourceConfig`` are the two kinds."""
+    """The interface of a resource for ``ResourceManager``; ``Resource`` and ``ResourceConfig`` implement it."""
 
     @property
     def name(self) -> str:
-        """The name for messages, for ``ResourceManager.set`` and for ``get_all``."""
+        """The name in messages, in ``ResourceManager.set`` and in ``get_all``."""
         ...
 
     @property
@@ -62,16 +62,16 @@ class ResourceDescriptor(Protocol):
         ...
 
     def get_dependencies(self) -> "list[ResourceDefinition]":
-        """Return the resources that must be there before this one, in the order of the factory's parameters."""
+        """Return the resources that this one needs, in the order of the factory's parameters."""
         ...
 
     def build(self, dependencies: Mapping[str, Any], type_annotation: Any) -> Any:
-        """Make the value, or an awaitable of it when ``is_async()``."""
+        """Create the value, or an awaitable of it if ``is_async()``."""
         ...
 
 
 class ResourceDefinition(NamedTuple):
-    """One parameter that wants a resource: its name, the descriptor, and ``T`` of ``Annotated[T, descriptor]``."""
+    """A parameter with a resource: its name, the descriptor, and ``T`` of ``Annotated[T, descriptor]``."""
 
     name: str
     descriptor: ResourceDescriptor
@@ -79,12 +79,12 @@ class ResourceDefinition(NamedTuple):
 
     @property
     def resource(self) -> ResourceDescriptor:
-        """The descriptor, under its other name."""
+        """The descriptor; another name for it."""
         return self.descriptor
 
 
 class _Bare:
-    """Something ``get_type_hints`` accepts that carries the annotation of a single parameter."""
+    """An object for ``get_type_hints`` with the annotation of a single parameter."""
 
     def __init__(self, name: str, annotation: Any) -> None:
         self.__annotations__ = {name: annotation}
@@ -108,13 +108,13 @@ def _is_async_callable(factory: Callable[..., Any]) -> bool:
 
 
 class Resource(Generic[T]):
-    """Has ``factory`` called for a step parameter.
+    """The result of a factory as a parameter of a step.
 
     Args:
-        factory: a function, sync or ``async def``, or any callable. Its own parameters may be
+        factory: A function, sync or ``async def``, or another callable. Its parameters may be
             ``Annotated[..., Resource(...)]`` or ``Annotated[..., ResourceConfig(...)]``.
-        cache: keep the value for all later steps and runs of the manager. Without, every step execution gets a new
-            value, which is still one and the same for everything that this execution asks for.
+        cache: Keep the value for all later steps and runs of the manager. Otherwise each step execution gets a new
+            value, which is shared within the execution.
 
     Example::
 
@@ -127,7 +127,7 @@ class Resource(Generic[T]):
         self._is_async = _is_async_callable(factory)
         self._locals: dict[str, Any] | None = None
         self._dependencies: list[ResourceDefinition] | None = None
-        self._reading = False  # a circle of factories comes back here while its signature is being read
+        self._reading = False  # circular factories read their signatures recursively
 
     @property
     def name(self) -> str:
@@ -136,26 +136,26 @@ class Resource(Generic[T]):
 
     @property
     def cache(self) -> bool:
-        """Tell whether the value is kept."""
+        """Tell whether the manager keeps the value."""
         return self._cache
 
     def __repr__(self) -> str:
         return f"Resource({self.name}, cache={self._cache})"
 
     def identity(self, type_annotation: Any = None) -> Hashable:  # noqa: ARG002 - a factory makes one kind of value
-        """Return the identity of the factory; a bound method is that of its function and its object."""
-        if isinstance(self.factory, MethodType):  # a new object at every access
+        """Return the identity of the factory; for a bound method, that of the function and the object."""
+        if isinstance(self.factory, MethodType):  # bound methods are new objects at each access
             return (Resource, id(self.factory.__self__), id(self.factory.__func__))
         return (Resource, id(self.factory))
 
     def is_async(self) -> bool:
-        """Tell whether the factory is ``async def`` (a callable object: whether its ``__call__`` is)."""
+        """Tell whether the factory, or the ``__call__`` of a callable object, is ``async def``."""
         return self._is_async
 
     def set_localns(self, localns: Mapping[str, Any] | None) -> None:
-        """Give the names around the step's definition, used for annotations that the factory's own globals do not know.
+        """Set the names around the step's definition, for annotations that the factory's globals lack.
 
-        The names are let go as soon as the factory's parameters can be read with them.
+        The names are dropped after the factory's parameters are read.
         """
         if self._dependencies is None and not self._reading:
             self._locals = dict(localns) if localns else None
@@ -163,7 +163,7 @@ class Resource(Generic[T]):
             try:
                 self._dependencies = self._read_signature()
             except NameError:
-                return  # defined later in the module; read again at first use
+                return  # defined later in the module; read at first use
             finally:
                 self._reading = False
             self._locals = None
@@ -172,7 +172,7 @@ class Resource(Generic[T]):
         """Return the factory's parameters that are resources.
 
         Raises:
-            NameError: an annotation of a parameter without default names something unknown.
+            NameError: The annotation of a parameter without a default contains an unknown name.
         """
         if self._dependencies is None:
             self._dependencies = self._read_signature()
@@ -183,7 +183,7 @@ class Resource(Generic[T]):
         """Call the factory with its resources.
 
         Raises:
-            TypeError: a factory that is not ``async def`` returned a coroutine.
+            TypeError: A factory that is not ``async def`` returned a coroutine.
         """
         value = self.factory(**dependencies)
         if not self._is_async and inspect.iscoroutine(value):
@@ -194,7 +194,7 @@ class Resource(Generic[T]):
     def _read_signature(self) -> list[ResourceDefinition]:
         try:
             parameters = inspect.signature(self.factory).parameters.values()
-        except ValueError:  # builtins without a signature take nothing from us
+        except ValueError:  # builtins without a signature get no arguments
             return []
         found: list[ResourceDefinition] = []
         for parameter in parameters:
@@ -234,7 +234,7 @@ class Resource(Generic[T]):
         try:
             hints = get_type_hints(holder, globalns=global_names, localns=local_names, include_extras=True)
         except NameError:
-            if get_origin(parameter.annotation) is Annotated:  # the mark is there, only the type cannot be named
+            if get_origin(parameter.annotation) is Annotated:  # the type is unknown, but the resource is marked
                 return parameter.annotation
             raise
         return hints[parameter.name]
@@ -242,7 +242,7 @@ class Resource(Generic[T]):
 
 @functools.lru_cache(maxsize=128)
 def _load_json(path: str, version: tuple[int, int]) -> Any:  # noqa: ARG001 - part of the cache's key
-    """Read a file once per process and version of it (time of change and size)."""
+    """Read a file once per process and version (modification time and size)."""
     with Path(path).open(encoding="utf-8") as file:
         try:
             return from_json(file.read())
@@ -252,13 +252,13 @@ def _load_json(path: str, version: tuple[int, int]) -> Any:  # noqa: ARG001 - pa
 
 
 class ResourceConfig:
-    """Reads a step parameter, a pydantic model, from a JSON file.
+    """A part of a JSON file, as a pydantic model, for a parameter of a step.
 
     Args:
-        config_file: path of a ``.json`` file, relative to the working directory; looked for at first use.
-        path_selector: keys with dots between them that lead to the part of the file that is meant.
-        label: short name for drawings.
-        description: longer text for drawings.
+        config_file: The path of a ``.json`` file, relative to the working directory; it is read at first use.
+        path_selector: The keys of the part in the file, separated by dots.
+        label: A short name for drawings.
+        description: A longer text for drawings.
 
     Raises:
         ValueError: the file is not a ``.json`` file.
@@ -292,7 +292,7 @@ class ResourceConfig:
         """The absolute path of the file.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            FileNotFoundError: The file does not exist.
         """
         if self._found is None:
             path = Path(self._given)
@@ -303,31 +303,31 @@ class ResourceConfig:
 
     @property
     def name(self) -> str:
-        """The file as it was given, and the selector."""
+        """The file as given, and the selector."""
         return self._given if self.path_selector is None else f"{self._given}.{self.path_selector}"
 
     @property
     def cache(self) -> bool:
-        """Always true."""
+        """Return True: the value is kept."""
         return True
 
     def identity(self, type_annotation: Any = None) -> Hashable:
-        """Return file, selector and class: the same part read as two classes is two values."""
+        """Return file, selector and class, because one part may be read as several classes."""
         return (ResourceConfig, Path(self._given).absolute(), self.path_selector, type_annotation)
 
     def is_async(self) -> bool:
-        """Always false."""
+        """Return False: files are read synchronously."""
         return False
 
     def get_dependencies(self) -> list[ResourceDefinition]:
-        """Return nothing: a file needs no resources."""
+        """Return an empty list, because a file needs no resources."""
         return []
 
     def read(self) -> dict[str, Any]:
         """Return the selected part of the file.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            FileNotFoundError: The file does not exist.
             ValueError: the file is not JSON, or the selected part is not an object.
         """
         status = Path(self.config_file).stat()
@@ -350,7 +350,7 @@ class ResourceConfig:
         """Validate the selected part into the annotated class.
 
         Raises:
-            ValueError: the annotated class is not a pydantic model, or the data do not fit it.
+            ValueError: The annotated class is not a pydantic model, or the data do not fit it.
         """
         if not (isinstance(type_annotation, type) and issubclass(type_annotation, BaseModel)):
             raise ValueError(f"{self!r} must be annotated with a pydantic model class, not {type_annotation!r}")
@@ -358,7 +358,7 @@ class ResourceConfig:
 
 
 class _Building:
-    """A cached resource that is being built; further requests wait here."""
+    """A cached resource while it is built; further requests wait for it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -369,8 +369,8 @@ class _Building:
 class ResourceManager:
     """Builds resources and keeps the cached ones.
 
-    A factory that fails is not kept: who asked at the same time gets the same error, who asks later starts it anew.
-    A manager may be shared by several workflows: ``Workflow(resource_manager=manager)``.
+    A failure is not kept: concurrent requests get the same error, and later requests call the factory again.
+    Several workflows may share a manager: ``Workflow(resource_manager=manager)``.
 
     Example:
         >>> manager = ResourceManager()
@@ -380,26 +380,26 @@ class ResourceManager:
 
     def __init__(self) -> None:
         self._set_by_name: dict[str, Any] = {}
-        # The descriptor is kept with the value, else the id of a dropped factory could be given to a new one.
+        # The descriptor is kept with the value, because a new factory could reuse the id of a deleted one.
         self._built: dict[Hashable, tuple[ResourceDescriptor, Any]] = {}
         self._building: dict[Hashable, _Building] = {}
         self._without_circle: dict[Hashable, ResourceDescriptor] = {}
 
     async def set(self, name: str, val: Any) -> None:
-        """Give the value for every cached resource of that name, before or in place of its factory's.
+        """Set the value of all cached resources with a name, instead of their factories' values.
 
         Args:
-            name: the qualified name of a factory, or the ``name`` of another descriptor.
-            val: the value.
+            name: The qualified name of a factory, or the ``name`` of another descriptor.
+            val: The value.
         """
         self._set_by_name[name] = val
 
     async def get(self, descriptor: ResourceDescriptor, type_annotation: Any = None) -> Any:
-        """Return the value of one resource, built if need be.
+        """Return the value of a resource; build it if needed.
 
         Args:
-            descriptor: a ``Resource`` or ``ResourceConfig``.
-            type_annotation: the class that a ``ResourceConfig`` is validated into.
+            descriptor: A ``Resource`` or ``ResourceConfig``.
+            type_annotation: The class for the data of a ``ResourceConfig``.
 
         Raises:
             ValueError: ``Circular resource dependency detected``.
@@ -407,7 +407,7 @@ class ResourceManager:
         return await self._value(ResourceDefinition(descriptor.name, descriptor, type_annotation), {})
 
     def get_all(self) -> dict[str, Any]:
-        """Return every value kept, by name; a second factory of one name appears as ``name#2``."""
+        """Return all kept values by name; a second factory with the same name appears as ``name#2``."""
         values: dict[str, Any] = {}
         for descriptor, value in self._built.values():
             name, count = descriptor.name, 1
@@ -421,11 +421,11 @@ class ResourceManager:
         """Return the values for the parameters of one step execution.
 
         Args:
-            definitions: the step's parameters; all of them, and all that they need, share uncached values.
+            definitions: The parameters of the step. They and their dependencies share uncached values.
 
         Raises:
             ValueError: ``Circular resource dependency detected``.
-            Exception: what a factory raised, unchanged, with a note that names the parameter.
+            Exception: The exception of a factory, with a note that names the parameter.
         """
         graph: dict[Hashable, Any] = {}
         values: dict[str, Any] = {}
@@ -438,7 +438,7 @@ class ResourceManager:
         return values
 
     def resolve_sync_if_ready(self, definitions: Sequence[ResourceDefinition]) -> dict[str, Any] | None:
-        """Resolve without waiting; return None and start nothing when something has to be awaited."""
+        """Resolve without waiting; return None, and start nothing, if a factory has to be awaited."""
         graph: dict[Hashable, Any] = {}
         values: dict[str, Any] = {}
         for definition in definitions:
@@ -458,10 +458,10 @@ class ResourceManager:
         return values
 
     def validate_configs(self, definitions: Sequence[ResourceDefinition]) -> list[str]:
-        """Read every configuration file that the parameters need, directly or through factories.
+        """Read all configuration files that the parameters need, directly or through factories.
 
         Returns:
-            One text per problem, ``parameter 'x': ...``; nothing when all is well.
+            A text for each problem, ``parameter 'x': ...``.
         """
         problems: list[str] = []
         for definition in definitions:
@@ -471,7 +471,7 @@ class ResourceManager:
     def _validate(self, definition: ResourceDefinition, where: str, chain: list[str], problems: list[str]) -> None:
         descriptor = definition.descriptor
         if descriptor.name in chain:
-            return  # the resolver reports a circle
+            return  # the resolver reports circular dependencies
         path = [*chain, descriptor.name]
         try:
             if isinstance(descriptor, ResourceConfig):
@@ -493,7 +493,7 @@ class ResourceManager:
         return _MISSING if built is None else built[1]
 
     def _refuse_circle(self, definition: ResourceDefinition, chain: list[tuple[Hashable, str]]) -> None:
-        """Follow the signatures before anything is built: two runs building towards each other would wait for ever."""
+        """Look for circular dependencies before anything is built, because two builds could wait for each other."""
         descriptor = definition.descriptor
         identity = descriptor.identity(definition.type_annotation)
         if identity in self._without_circle or (descriptor.cache and descriptor.name in self._set_by_name):
@@ -553,7 +553,7 @@ class ResourceManager:
 
     async def _build_once(self, definition: ResourceDefinition, identity: Hashable, graph: dict[Hashable, Any]) -> Any:
         loop = asyncio.get_running_loop()
-        # A build on another loop cannot be awaited from here: then both build, and the later one is kept.
+        # A build on another loop cannot be awaited here; both build, and the later value is kept.
         while (other := self._building.get(identity)) is not None and other.loop is loop:
             await other.ended.wait()
             if other.error is not None:
@@ -561,7 +561,7 @@ class ResourceManager:
             value = self._kept(definition.descriptor, identity)
             if value is not _MISSING:
                 return value
-            # The builder was cancelled: the first of the waiting requests takes over.
+            # The builder was cancelled; the first waiting request continues.
         mine = self._building[identity] = _Building(loop)
         try:
             value = await self._build(definition, graph)

@@ -1,9 +1,9 @@
-"""When a failed step runs again: retry policies, composed from conditions, waits and stops.
+"""Retry policies: conditions, waits and stops that decide when a failed step runs again.
 
-The strategies are tenacity's, under tenacity's names and parameters, and tenacity's own objects are taken wherever one
-of these is. What differs: they are called with plain numbers instead of a call state, jitter can be seeded so that a
-replayed run waits exactly as long as it did, exponential waits end at 60 seconds unless told otherwise, and
-``match=`` searches the message instead of matching its beginning.
+The strategies have tenacity's names and parameters, and tenacity's own objects are accepted in their place. There
+are four differences: strategies are called with plain numbers instead of a call state; jitter can be seeded, so that
+a replayed run waits equally long; exponential waits are at most 60 seconds by default; and
+``match=`` searches the whole message.
 
 Example::
 
@@ -73,43 +73,43 @@ ExceptionTypes: TypeAlias = type[BaseException] | tuple[type[BaseException], ...
 
 @runtime_checkable
 class RetryCondition(Protocol):
-    """Says whether an error is worth another attempt."""
+    """Decides whether an error is retried."""
 
     def __call__(self, error: BaseException) -> bool:
-        """Return True when the step may run again after ``error``."""
+        """Return True if the step may run again after ``error``."""
         ...
 
 
 @runtime_checkable
 class WaitStrategy(Protocol):
-    """Says how long to wait before a retry."""
+    """Determines the wait before a retry."""
 
     def __call__(self, attempts: int, *, seed: int | None = None) -> float:
         """Return the seconds to wait.
 
         Args:
-            attempts: Retries made so far: 0 before the first retry.
-            seed: Fixes the jitter.
+            attempts: The number of retries so far: 0 before the first retry.
+            seed: The seed of the jitter.
         """
         ...
 
 
 @runtime_checkable
 class StopCondition(Protocol):
-    """Says when enough attempts were made."""
+    """Decides when to give up."""
 
     def __call__(self, attempts: int, elapsed_time: float, *, upcoming_sleep: float = 0.0) -> bool:
         """Return True to give up.
 
         Args:
-            attempts: Failures so far, from 1.
+            attempts: The number of failures so far, from 1.
             elapsed_time: Seconds since the first attempt began.
-            upcoming_sleep: Seconds that would be waited now.
+            upcoming_sleep: The seconds of the wait before the next attempt.
         """
         ...
 
 
-# A tenacity strategy asks its questions of a call state, which names the retrying object it belongs to.
+# A tenacity strategy reads a call state, which refers to a retrying object.
 _RETRYING = tenacity.Retrying()
 
 
@@ -157,13 +157,13 @@ def _condition(given: AnyCondition) -> RetryCondition:
     if isinstance(given, retry_base):
         return _Condition(given)
     if isinstance(given, type):
-        # tenacity's `retry_never` is an object, here it is a class: both spellings mean the same.
+        # tenacity's `retry_never` is an object, here it is a class; both forms are accepted.
         return cast("Callable[[], RetryCondition]", given)()
     return given
 
 
 class retry_if_exception(_Condition):
-    """Retry when ``predicate(error)`` is true."""
+    """Retry if ``predicate(error)`` is true."""
 
     def __init__(self, predicate: Callable[[BaseException], bool]) -> None:
         super().__init__(tenacity.retry_if_exception(predicate))
@@ -177,7 +177,7 @@ class retry_if_exception_type(_Condition):
 
 
 class retry_if_not_exception_type(_Condition):
-    """Retry errors of any but the given types."""
+    """Retry errors of all other types than the given ones."""
 
     def __init__(self, exception_types: ExceptionTypes = Exception) -> None:
         super().__init__(tenacity.retry_if_not_exception_type(exception_types))
@@ -191,14 +191,14 @@ class retry_unless_exception_type(_Condition):
 
 
 class retry_if_exception_cause_type(_Condition):
-    """Retry when an error along the ``__cause__`` chain is of the given types; the error itself does not count."""
+    """Retry if an error in the ``__cause__`` chain, without the error itself, has one of the given types."""
 
     def __init__(self, exception_types: ExceptionTypes = Exception) -> None:
         super().__init__(tenacity.retry_if_exception_cause_type(exception_types))
 
 
 class retry_if_exception_message(_Condition):
-    """Retry when the error's text is ``message``, or when the pattern ``match`` is found in it.
+    """Retry if the text of the error equals ``message``, or contains the pattern ``match``.
 
     Raises:
         TypeError: Both or neither of ``message`` and ``match`` are given.
@@ -219,7 +219,7 @@ class retry_if_exception_message(_Condition):
 
 
 class retry_if_not_exception_message(retry_if_exception_message):
-    """The opposite of ``retry_if_exception_message``, with the same arguments and errors."""
+    """Retry unless ``retry_if_exception_message`` does, with the same arguments and errors."""
 
     @override
     def _fits(self, error: BaseException) -> bool:
@@ -227,7 +227,7 @@ class retry_if_not_exception_message(retry_if_exception_message):
 
 
 class retry_any(_Condition):
-    """Retry when one of the conditions says so."""
+    """Retry if one of the conditions is true."""
 
     def __init__(self, *retries: AnyCondition) -> None:
         self._retries = tuple(_condition(each) for each in retries)
@@ -238,7 +238,7 @@ class retry_any(_Condition):
 
 
 class retry_all(_Condition):
-    """Retry when all of the conditions say so."""
+    """Retry if all of the conditions are true."""
 
     def __init__(self, *retries: AnyCondition) -> None:
         self._retries = tuple(_condition(each) for each in retries)
@@ -266,7 +266,7 @@ class retry_never(_Condition):
 
 
 class _Wait:
-    """A wait that can be added to others with ``+`` and ``sum()``."""
+    """A wait that supports ``+`` and ``sum()``."""
 
     def __init__(self, strategy: wait_base) -> None:
         self._strategy = strategy
@@ -279,7 +279,7 @@ class _Wait:
 
     def __radd__(self, other: "AnyWait | int") -> "_Wait":
         if isinstance(other, int):
-            # sum() begins with 0; any other number is not a wait.
+            # sum() starts with 0; another number is not a wait.
             return self if other == 0 else NotImplemented
         return wait_combine(other, self)
 
@@ -322,14 +322,14 @@ class wait_exponential(_Wait):
 
 
 class wait_incrementing(_Wait):
-    """Wait ``start`` seconds, ``increment`` more before each further retry, at most ``max``."""
+    """Wait ``start`` seconds, plus ``increment`` for each further retry, at most ``max``."""
 
     def __init__(self, start: Seconds = 0.0, increment: Seconds = 100.0, max: Seconds = math.inf) -> None:
         super().__init__(tenacity.wait_incrementing(start=start, increment=increment, max=max))
 
 
 class wait_random(_Wait):
-    """Wait between ``min`` and ``max`` seconds, anew each time."""
+    """Wait a random time between ``min`` and ``max`` seconds."""
 
     def __init__(self, min: Seconds = 0.0, max: Seconds = 1.0) -> None:
         self._min, self._max = _seconds(min), _seconds(max)
@@ -355,7 +355,7 @@ wait_full_jitter = wait_random_exponential
 
 
 class wait_exponential_jitter(wait_exponential):
-    """Wait ``initial * exp_base ** retries`` seconds plus up to ``jitter`` more, at most ``max`` altogether."""
+    """Wait ``initial * exp_base ** retries`` plus up to ``jitter`` seconds, at most ``max`` in total."""
 
     def __init__(self, initial: float = 1.0, exp_base: float = 2.0, max: Seconds = 60.0, jitter: Seconds = 1.0) -> None:
         super().__init__(initial, exp_base, max)
@@ -367,10 +367,10 @@ class wait_exponential_jitter(wait_exponential):
 
 
 class wait_chain(_Wait):
-    """Take the first wait before the first retry, the second before the second, and stay with the last.
+    """Use one wait after the other, one per retry; repeat the last one.
 
     Raises:
-        ValueError: No wait is given.
+        ValueError: There is no wait.
     """
 
     def __init__(self, *strategies: AnyWait) -> None:
@@ -431,28 +431,28 @@ def _stop(given: AnyStop) -> StopCondition:
 
 
 class stop_after_attempt(_Stop):
-    """Give up at the ``max_attempt_number``-th failure: 3 means the first attempt and two retries."""
+    """Give up after ``max_attempt_number`` failures: 3 means the first attempt and two retries."""
 
     def __init__(self, max_attempt_number: int) -> None:
         super().__init__(tenacity.stop_after_attempt(max_attempt_number))
 
 
 class stop_after_delay(_Stop):
-    """Give up at a failure ``max_delay`` seconds or more after the first attempt began; the last wait may pass it."""
+    """Give up at a failure ``max_delay`` seconds or more after the start of the first attempt."""
 
     def __init__(self, max_delay: Seconds) -> None:
         super().__init__(tenacity.stop_after_delay(max_delay))
 
 
 class stop_before_delay(_Stop):
-    """Give up when the next attempt would begin ``max_delay`` seconds or more after the first one."""
+    """Give up if the next attempt would start ``max_delay`` seconds or more after the first attempt."""
 
     def __init__(self, max_delay: Seconds) -> None:
         super().__init__(tenacity.stop_before_delay(max_delay))
 
 
 class stop_any(_Stop):
-    """Give up when one of the stops says so."""
+    """Give up if one of the stops is true."""
 
     def __init__(self, *stops: AnyStop) -> None:
         self._stops = tuple(_stop(each) for each in stops)
@@ -463,7 +463,7 @@ class stop_any(_Stop):
 
 
 class stop_all(_Stop):
-    """Give up when all of the stops say so."""
+    """Give up if all of the stops are true."""
 
     def __init__(self, *stops: AnyStop) -> None:
         self._stops = tuple(_stop(each) for each in stops)
@@ -485,7 +485,7 @@ class stop_never(_Stop):
 
 @dataclass(frozen=True, slots=True)
 class _ComposedPolicy:
-    """A condition, a wait and a stop, asked in this order; the stop knows the wait that would come."""
+    """A condition, a wait and a stop, called in this order; the stop gets the next wait."""
 
     retry: RetryCondition | None
     wait: WaitStrategy
@@ -506,9 +506,9 @@ def retry_policy(
     """Compose a policy for ``@step(retry_policy=...)``.
 
     Args:
-        retry: Which errors are retried; None for all.
-        wait: How long to wait before a retry; 5 seconds each time unless told otherwise.
-        stop: When to give up; after three attempts unless told otherwise.
+        retry: The condition for a retry; None to retry all errors.
+        wait: The wait before a retry; 5 seconds by default.
+        stop: The condition to give up; after three attempts by default.
 
     Example::
 
@@ -526,8 +526,8 @@ def ConstantDelayRetryPolicy(maximum_attempts: int = 3, delay: float = 5) -> Ret
     """Deprecated: ``retry_policy(wait=wait_fixed(delay), stop=stop_after_attempt(maximum_attempts))``.
 
     Args:
-        maximum_attempts: Attempts altogether.
-        delay: Seconds before each retry.
+        maximum_attempts: The number of attempts in total.
+        delay: The seconds before each retry.
     """
     _warn_of("ConstantDelayRetryPolicy", "wait_fixed(delay)")
     return retry_policy(wait=wait_fixed(delay), stop=stop_after_attempt(maximum_attempts))
@@ -543,11 +543,11 @@ def ExponentialBackoffRetryPolicy(  # noqa: N802
     """Deprecated: ``retry_policy`` with ``wait_exponential`` or ``wait_random_exponential``.
 
     Args:
-        maximum_attempts: Attempts altogether.
-        initial_delay: Seconds before the first retry.
-        multiplier: How many times longer each further wait is.
+        maximum_attempts: The number of attempts in total.
+        initial_delay: The seconds before the first retry.
+        multiplier: The factor between one wait and the next.
         max_delay: The longest wait in seconds.
-        jitter: Wait a random part of it instead of the whole.
+        jitter: Whether to wait a random part of the time.
     """
     _warn_of("ExponentialBackoffRetryPolicy", "wait_exponential(...)")
     wait = wait_random_exponential if jitter else wait_exponential

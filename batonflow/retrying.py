@@ -12,13 +12,13 @@ __all__ = ["RetryInfo", "RetryPolicy", "next_delay"]
 
 @dataclass(frozen=True, slots=True)
 class RetryInfo:
-    """The failed attempts of the current step before this one.
+    """The failed attempts before the current attempt of a step.
 
     Attributes:
-        retry_number: Failures so far, 0 on the first attempt.
-        elapsed_seconds: Seconds since the first attempt began.
+        retry_number: The number of failures; 0 in the first attempt.
+        elapsed_seconds: Seconds since the start of the first attempt.
         last_exception: The exception of the last attempt.
-        last_failed_at: When the last attempt failed, with a time zone (UTC).
+        last_failed_at: The time of the last failure, in UTC.
     """
 
     retry_number: int = 0
@@ -29,16 +29,16 @@ class RetryInfo:
 
 @runtime_checkable
 class RetryPolicy(Protocol):
-    """Decides after each failure of a step whether and when it runs again."""
+    """Decides after each failure of a step when it runs again."""
 
     def next(self, elapsed_time: float, attempts: int, error: Exception, *, seed: int | None = None) -> float | None:
         """Return the seconds to wait before the next attempt, or None to give up.
 
         Args:
-            elapsed_time: Seconds since the step's first attempt began.
-            attempts: Failures so far, this one included: 1 after the first.
-            error: What the step raised.
-            seed: Fixes the jitter. A policy without this parameter is called without it.
+            elapsed_time: Seconds since the start of the first attempt.
+            attempts: The number of failures, including this one: 1 after the first.
+            error: The exception of the step.
+            seed: The seed of the jitter. Policies may omit this parameter.
         """
         ...
 
@@ -56,14 +56,14 @@ def _takes_seed(policy_class: type[RetryPolicy]) -> bool:
 
 
 def next_delay(policy: RetryPolicy, elapsed: float, attempts: int, error: Exception, seed: str) -> float | None:
-    """Ask ``policy`` for the delay after a failure; the entry of the engine.
+    """Return the delay of a policy after a failure.
 
     Args:
-        policy: Any retry policy, also one whose ``next`` has no ``seed`` parameter.
-        elapsed: Seconds since the first attempt began.
-        attempts: Failures so far, from 1.
-        error: What the step raised.
-        seed: Names this failure among all; the same text gives the same jitter.
+        policy: A retry policy, with or without the parameter ``seed`` of ``next``.
+        elapsed: Seconds since the start of the first attempt.
+        attempts: The number of failures, from 1.
+        error: The exception of the step.
+        seed: A name for this failure; equal names give equal jitter.
 
     Returns:
         Seconds to wait before the next attempt, or None to give up.

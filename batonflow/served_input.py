@@ -1,4 +1,4 @@
-"""Marks work that a server begins: its input comes from a client, which must not choose what this process reads."""
+"""Marks for input that comes from a client of a server, which must not choose the files and addresses that are read."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -11,24 +11,24 @@ _reading: ContextVar[bool] = ContextVar("batonflow_reading_input", default=False
 
 
 def input_is_served() -> bool:
-    """Tell whether the run at hand was begun by a server."""
+    """Tell whether a server started the running code's run."""
     return _served.get()
 
 
 def is_reading_input() -> bool:
-    """Tell whether a client's message is being read right now."""
+    """Tell whether a client's message is being read."""
     return _reading.get()
 
 
 def mark_input(variables: Context, *, served: bool) -> None:
-    """Let the tasks of a run, which begin with these variables, know whether a server began it."""
+    """Set in the context variables of a run whether a server started it."""
     if variables.get(_served, False) is not served:
         variables.run(_served.set, served)
 
 
 @contextmanager
 def served_input() -> Generator[None]:
-    """Mark every run and task that is begun inside the block as begun by a server."""
+    """Mark all runs and tasks that start inside the block as started by a server."""
     token = _served.set(True)
     try:
         yield
@@ -38,7 +38,7 @@ def served_input() -> Generator[None]:
 
 @contextmanager
 def reading_input() -> Generator[None]:
-    """Mark the values that are made inside the block as a client's."""
+    """Mark the values that are created inside the block as a client's input."""
     token = _reading.set(True)
     try:
         yield

@@ -1,6 +1,6 @@
 """Agents: models that use tools, as workflows.
 
-Kinds of agents that a program does not name are not loaded.
+Each kind of agent is loaded at first use.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Approvals: the question to a person before a tool runs, the answer, and the rules that bind them."""
+"""Approvals: the question to a person before a tool runs, the answer, and the rules for both."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Mapping
@@ -39,20 +39,20 @@ Reason = Literal["policy", "unknown_outcome"]
 
 
 class ApprovalUsedError(BatonflowError, RuntimeError):
-    """The error for an approval that is not open: it was answered, has expired, or was never asked for."""
+    """The error for an approval that is not open: it was answered, has expired, or does not exist."""
 
 
 class ApprovalRequired(InputRequiredEvent):
-    """A tool call waits for a person.
+    """The question to a person whether a tool may run.
 
     Attributes:
-        id: Names the request within its run.
+        id: The id of the request within its run.
         tool_name: The tool.
-        arguments: Its arguments, as they would be used.
+        arguments: The arguments of the call.
         agent: The name of the agent that wants to call it.
-        digest: Of tool and arguments; an answer carries it, so that it can be used for nothing else.
+        digest: The digest of tool and arguments, which binds an answer to the request.
         expires_at: Wall-clock seconds after which it counts as denied; None for never.
-        reason: The reason for asking: the tool's policy, or a call with an unknown outcome.
+        reason: The reason for the question: the tool's policy, or a call with an unknown outcome.
         problem: The mistake in the arguments of an earlier answer, or None.
         tool_id: The model's id of the call, as in ``ToolCall`` and ``ToolCallResult``.
     """
@@ -72,11 +72,11 @@ class ApprovalResponse(HumanResponseEvent):
     """The answer of a person to an :class:`ApprovalRequired`.
 
     Attributes:
-        id: Of the request.
-        digest: Of the request.
+        id: The id of the request.
+        digest: The digest of the request.
         approved: Whether the tool may run.
         arguments: Arguments in place of the shown ones; they are checked again.
-        reason: Why not, for the model.
+        reason: The reason for a denial, for the model.
     """
 
     id: str
@@ -84,11 +84,11 @@ class ApprovalResponse(HumanResponseEvent):
     approved: bool
     arguments: dict[str, Any] | None = None
     reason: str = ""
-    # The arguments themselves, where no store keeps them as data; a snapshot has the data.
+    # The arguments themselves, if no store keeps them as data; snapshots contain the data.
     _given: dict[str, Any] | None = PrivateAttr(default=None)
 
     def with_objects(self, arguments: dict[str, Any] | None) -> Self:
-        """Return the same response, with arguments that need not be data while it stays in memory."""
+        """Return a copy with arguments that may be any objects while the response stays in memory."""
         self._given = arguments
         return self
 
@@ -125,7 +125,7 @@ class OpenApprovals:
         self._readers: set[asyncio.Event] = set()
 
     def add(self, request: ApprovalRequired) -> None:
-        """Add a request and tell the readers, unless they know it from before the run left memory."""
+        """Add a request, and notify readers unless they know it from before a release."""
         if self.requests.get(request.id) == request:
             return
         self.requests[request.id] = request
@@ -133,10 +133,10 @@ class OpenApprovals:
             reader.set()
 
     def take(self, request_id: str) -> ApprovalRequired:
-        """Use a request, so that it cannot be used again.
+        """Take a request, so that it cannot be answered again.
 
         Raises:
-            ApprovalUsedError: It is not open.
+            ApprovalUsedError: The request is not open.
         """
         request = self.requests.pop(request_id, None)
         if request is None:
@@ -147,13 +147,13 @@ class OpenApprovals:
 
     async def read(self, ended: Awaitable[Any]) -> AsyncGenerator[ApprovalRequired, None]:
         """Yield each open request once, also later ones, until ``ended``."""
-        # By object: a later question under an id that was used before is another request.
+        # Compared by identity, because a later request may have the same id.
         news, seen, end = asyncio.Event(), dict[str, ApprovalRequired](), asyncio.ensure_future(ended)
         self._readers.add(news)
         try:
             while not end.done():
                 for request in self._unseen(seen):
-                    if self.requests.get(request.id) is request:  # not answered while an earlier one was looked at
+                    if self.requests.get(request.id) is request:  # still open after the earlier ones were read
                         seen[request.id] = request
                         yield request
                 news.clear()
@@ -172,17 +172,17 @@ class OpenApprovals:
         return [one for one in self.requests.values() if seen.get(one.id) is not one]
 
 
-# By the outermost run, because people hold its handler.
+# By the root run, whose handler people use.
 _open: "WeakKeyDictionary[Run, OpenApprovals]" = WeakKeyDictionary()
 
 
 def open_approvals(run: "Run") -> OpenApprovals:
-    """The open requests of the tree of runs that a run belongs to."""
+    """Return the open requests of the tree of a run."""
     return _open.setdefault(run.root, OpenApprovals())
 
 
 def _named(ctx: Context[Any], call: str) -> str:
-    """The name of a call in the tree of runs."""
+    """Return the name of a call in the tree of runs."""
     path = "" if ctx.run is None else ctx.run.path
     return f"{path}/{call}" if path else call
 
@@ -200,18 +200,18 @@ async def approved_arguments(
     reason: Reason = "policy",
     problem: str | None = None,
 ) -> Agreed | str:
-    """Ask a person whether a tool may run, and wait for as long as it takes.
+    """Ask a person whether a tool may run, and wait for the answer.
 
     Args:
         ctx: The run's context, inside a step.
         tool: The tool.
         arguments: Its arguments, checked already.
-        call: Names the call within its run; the same after a restore.
+        call: The name of the call within its run; it stays the same after a restore.
         tool_id: The model's id of the call.
         agent: The name of the agent.
         sent: The arguments before the check.
-        begun: Whether the call began after an approval; then no other approval is needed.
-        reason: Why a person is asked.
+        begun: Whether the call began after an approval, so that it needs no other approval.
+        reason: The reason for the question.
         problem: A note for the person.
 
     Returns:
@@ -223,7 +223,7 @@ async def approved_arguments(
         request = _request(tool, shown, call if attempt == 1 else f"{call}#{attempt}", agent, problem, reason)
         request.tool_id = tool_id
         if seconds is not None:
-            # Until when was told with the question, and stays so when this begins again after a restore.
+            # The question contains the end of the time, which stays the same after a restore.
             request.expires_at = await ctx.once(f"approval {request.id} until", _later, seconds)
         response = await _answered(ctx, request, seconds)
         if response is None:
@@ -237,13 +237,13 @@ async def approved_arguments(
             problem = OTHER_ARGUMENTS
         elif response.given is None or is_same_data(response.given, shown):
             return Agreed(arguments)
-        elif reason == "unknown_outcome":  # under the same key, which stands for this very call
+        elif reason == "unknown_outcome":  # under the same key, which identifies this call
             problem = SAME_ARGUMENTS
         else:
             try:
                 return _edited(tool, arguments, shown, sent or {}, response.given)
             except ToolArgumentsError as err:
-                # The person made the mistake, so the person is asked, not the model.
+                # The person is asked again, because the mistake is in the person's answer.
                 problem = str(err)
 
 
@@ -254,7 +254,7 @@ def _edited(
     sent: Mapping[str, Any],
     given: dict[str, Any],
 ) -> Agreed:
-    """Return the arguments with a person's changes; the parts left as shown keep their values.
+    """Return the arguments with a person's changes; parts that are unchanged keep their values.
 
     Args:
         tool: The tool.
@@ -264,7 +264,7 @@ def _edited(
         given: The arguments of the person.
 
     Raises:
-        ToolArgumentsError: They do not fit the tool.
+        ToolArgumentsError: The arguments do not fit the tool.
     """
     changed = {name for name, value in given.items() if name not in shown or not is_same_data(value, shown[name])}
     for name in sorted(changed & shown.keys()):
@@ -293,7 +293,7 @@ def _request(
     return ApprovalRequired(
         id=request_id,
         tool_name=name,
-        arguments=copy_containers(shown),  # the person may change it
+        arguments=copy_containers(shown),  # a copy, because the person may change it
         agent=agent,
         digest=digest_of(name, shown),
         problem=problem,
@@ -302,7 +302,7 @@ def _request(
 
 
 async def _answered(ctx: Context[Any], request: ApprovalRequired, seconds: float | None) -> ApprovalResponse | None:
-    """The answer to ``request``; None when it expires."""
+    """Return the answer to ``request``; None if it expires."""
     assert ctx.run is not None
     run, waiting = ctx.run, open_approvals(ctx.run)
     if not _is_on_its_way(run, request):
@@ -318,22 +318,22 @@ async def _answered(ctx: Context[Any], request: ApprovalRequired, seconds: float
     except TimeoutError:
         return None
     finally:
-        if not run.root.is_away:  # else it stays open
+        if not run.root.is_away:  # otherwise it stays open
             waiting.requests.pop(request.id, None)
 
 
 def _is_on_its_way(run: "Run", request: ApprovalRequired) -> bool:
-    """Return whether an answer has arrived for a run that left memory and comes back because of it."""
+    """Return whether an answer has arrived for a released run, which is restored for it."""
     sent = (tick.event for on in {run, run.root} for tick in on.undelivered())
     known = (request.id, request.digest)  # an answer to other arguments does not count
     return any(isinstance(event, ApprovalResponse) and (event.id, event.digest) == known for event in sent)
 
 
 class ApprovalRequest:
-    """An open request as a handler hands it out, to be approved or denied once.
+    """An open request, which a program approves or denies once.
 
     Attributes:
-        id: Names it within the run.
+        id: The id of the request within the run.
         tool_name: The tool.
         arguments: Its arguments.
         agent: The name of the agent that wants to call it.
@@ -365,22 +365,22 @@ class ApprovalRequest:
         """Let the tool run.
 
         Args:
-            arguments: Arguments in place of the shown ones; if they do not fit the tool, it is asked
-                again and ``problem`` says why.
+            arguments: Arguments in place of the shown ones. If they do not fit the tool, the person is asked
+                again, with the ``problem``.
 
         Raises:
-            ApprovalUsedError: It is not open any more.
+            ApprovalUsedError: The request is not open any more.
         """
         answer(self._ctx, self.id, approved=True, arguments=arguments)
 
     def deny(self, reason: str = "") -> None:
-        """Do not let it run.
+        """Deny the call.
 
         Args:
             reason: The text for the model.
 
         Raises:
-            ApprovalUsedError: It is not open any more.
+            ApprovalUsedError: The request is not open any more.
         """
         answer(self._ctx, self.id, approved=False, reason=reason)
 
@@ -391,9 +391,9 @@ def answer(
     """Answer a request of the run that ``ctx`` belongs to.
 
     Raises:
-        ApprovalUsedError: It is not open any more.
-        TypeError: ``arguments`` is not a dict that a store could keep, or ``reason`` is not a text; the request
-            stays open.
+        ApprovalUsedError: The request is not open any more.
+        TypeError: ``arguments`` is not a dict of JSON data, or ``reason`` is not a text; the request stays
+            open.
     """
     given: Any = arguments
     if given is not None and not isinstance(given, dict):
@@ -404,10 +404,10 @@ def answer(
     run = ctx.run
     if run is None:
         raise ApprovalUsedError(f"the approval {request_id!r} is not open: its run is not under way")
-    # Before the request is used.
+    # Checked before the request is taken.
     data = None if arguments is None else _as_data(run, arguments)
     request = open_approvals(run).take(request_id)
-    # The same question is among the run's inputs, where it may have been answered.
+    # The question is also among the run's inputs, where it may have been answered.
     if not run.root.is_away and not run.on_loop(lambda: _is_asked(run, request)):
         raise ApprovalUsedError(f"the approval {request_id!r} is not open: it was answered as an input of the run")
     response = ApprovalResponse(
@@ -417,10 +417,10 @@ def answer(
 
 
 def _as_data(run: "Run", arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as records and snapshots can hold them.
+    """Return the arguments in a form for records and snapshots.
 
     Raises:
-        TypeError: One of them has no such form, and a store keeps the run.
+        TypeError: An argument has no such form, and the run has a store.
     """
     recorder = run.root.recorder
     found = dict(arguments)

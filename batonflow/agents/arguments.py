@@ -1,4 +1,4 @@
-"""Arguments of tool calls as data of JSON, as approvals, records and results hold them."""
+"""Arguments of tool calls as JSON data, for approvals, records and results."""
 
 import hashlib
 import json
@@ -20,10 +20,9 @@ _MASK = "*" * 10  # pydantic writes this in place of a secret
 
 
 def as_sent(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments as a model would have sent them: data of JSON for stores and snapshots.
+    """Return arguments in the form in which a model sends them: JSON data for stores and snapshots.
 
-    A value without such a form becomes words, to look at and not to call with. Every process says the same of the same
-    arguments.
+    A value without such a form becomes a text, which can only be shown. The result is equal in all processes.
     """
     try:
         data: Any = to_jsonable_python(arguments, fallback=_in_words)
@@ -42,12 +41,12 @@ def _one_as_sent(value: Any) -> Any:
 
 
 def _in_words(value: Any) -> str:
-    # Where an object lies is another place in every process.
+    # Addresses of objects differ between processes.
     return _ADDRESS.sub("", repr(value))
 
 
 def _in_order(value: Any, data: Any) -> Any:
-    """Return ``data`` of ``value`` with sets sorted, as each process has its own order of sets."""
+    """Return ``data`` of ``value`` with sorted sets, because the order of sets differs between processes."""
     if isinstance(value, RootModel):
         value = cast("RootModel[Any]", value).root
     if isinstance(data, list):
@@ -74,12 +73,12 @@ def _text(data: Any) -> str:
 
 def digest_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
     """Return the digest that binds an answer to a tool and its arguments."""
-    # A person may have written halves of characters into them.
+    # The arguments may contain lone surrogates.
     return hashlib.sha256(_text([tool_name, arguments]).encode(errors="surrogatepass")).hexdigest()
 
 
 def is_same_data(one: Any, other: Any) -> bool:
-    """Return whether two values are the same data of JSON: 5 and 5.0 are, 1 and True are not."""
+    """Return whether two values are equal JSON data: 5 and 5.0 are, 1 and True are not."""
     kinds: set[Any] = {type(one), type(other)}
     if isinstance(one, dict) and isinstance(other, dict):
         left, right = cast("dict[Any, Any]", one), cast("dict[Any, Any]", other)
@@ -89,12 +88,12 @@ def is_same_data(one: Any, other: Any) -> bool:
         return len(pair[0]) == len(pair[1]) and all(map(is_same_data, *pair))
     if bool in kinds:
         return one is other
-    # Two values that are not numbers (NaN) count as the same.
+    # Two NaN count as equal.
     return _PLAIN.issuperset(kinds) and bool(one == other or (one != one and other != other))  # noqa: PLR0124
 
 
 def holds_secret(given: Any, shown: Any) -> bool:
-    """Return whether ``given`` holds the mask that was ``shown`` in place of a secret."""
+    """Return whether ``given`` contains the mask that was ``shown`` for a secret."""
     if isinstance(given, Mapping) and isinstance(shown, Mapping):
         left, right = cast("Mapping[Any, Any]", given), cast("Mapping[Any, Any]", shown)
         return any(holds_secret(value, right[name]) for name, value in left.items() if name in right)
@@ -104,10 +103,10 @@ def holds_secret(given: Any, shown: Any) -> bool:
 
 
 def as_given(value: Any) -> Any:
-    """Return a person's value for an argument as data of JSON from which the value can be made again.
+    """Return a person's value for an argument as JSON data from which the value can be restored.
 
     Raises:
-        ValueError: The value has no such data, or the data says less than the value, as with secrets.
+        ValueError: The value has no such data, or the data are incomplete, as for secrets.
     """
     if type(value) is bool or type(value) in _PLAIN:
         return value

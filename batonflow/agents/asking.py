@@ -1,4 +1,4 @@
-"""Answers of models as agents read them: each piece is streamed, and the whole answer is returned."""
+"""Reading of models' answers for agents: each piece is streamed, and the whole answer is returned."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
@@ -36,9 +36,9 @@ async def streamed(
 
     Args:
         ctx: The run's context, inside a step.
-        chunks: The pieces, as ``astream_chat`` gives them.
+        chunks: The pieces of ``astream_chat``.
         agent: The name of the agent.
-        calls: Finds the tool calls that are whole so far; without it, the message has them.
+        calls: Returns the complete tool calls so far; by default those of the message.
     """
     last: ChatResponse | None = None
     show = ctx.write_event_to_stream
@@ -46,14 +46,14 @@ async def streamed(
     so_far = TextSoFar()
     try:
         async for last in chunks:
-            # The terminal mark of an adapter's answer says nothing that the pieces before it have not said, unless it
-            # settles calls.
+            # The terminal mark of an adapter's answer contains nothing new, unless it
+            # completes calls.
             if last.stop_reason is not None and pieces and not last.delta and not _brings_calls(last):
                 continue
             show(AgentStream.of(last, agent, calls, so_far))
             pieces.append(last.delta or "")
     finally:
-        # As closed_after would, which costs a generator of its own for every answer.
+        # The same as closed_after, which would cost a generator for each answer.
         close = getattr(chunks, "aclose", None)
         if close is not None:
             await close()
@@ -69,8 +69,8 @@ async def streamed_events(
         ctx: The run's context, inside a step.
         events: The events of the model's adapter.
         agent: The name of the agent.
-        vendor: For errors.
-        model: For errors, and for answers that do not name their model.
+        vendor: The vendor, for errors.
+        model: The model, for errors and for answers without its name.
 
     Raises:
         IncompleteResponseError: The events end without :class:`Finish`.
@@ -101,11 +101,11 @@ async def streamed_events(
 
 
 def whole_answer(llm: Any, *, with_tools: bool = False) -> dict[str, Any]:
-    """Return the option that asks a model for its answer in one piece; empty for models that do not know it.
+    """Return the option that requests an answer in one piece; empty for models without the option.
 
     Args:
         llm: The model.
-        with_tools: Whether ``achat_with_tools`` is asked, and not ``achat``.
+        with_tools: Whether ``achat_with_tools`` is called, not ``achat``.
     """
     knows = "takes_stream_option_with_tools" if with_tools else "takes_stream_option"
     return {"stream": False} if getattr(llm, knows, False) is True else {}
@@ -114,18 +114,18 @@ def whole_answer(llm: Any, *, with_tools: bool = False) -> dict[str, Any]:
 async def unpaused(
     response: ChatResponse, ask: Callable[[ChatMessage], Awaitable[ChatResponse]], agent: str
 ) -> ChatResponse:
-    """Return an answer together with the parts after its pauses, which vendors with slow tools make.
+    """Return an answer with the parts after its pauses, as from vendors with slow tools.
 
     Args:
         response: Its first part.
-        ask: Asks for the next part, after the text so far.
+        ask: Requests the next part, after the text so far.
         agent: The name of the agent.
 
     Returns:
-        The last part; its message holds the blocks of all, as vendors want them back.
+        The last part, with the blocks of all parts in its message.
 
     Raises:
-        WorkflowRuntimeError: It pauses again and again.
+        WorkflowRuntimeError: The answer pauses too often.
     """
     said, parts = response.message, 1
     while response.stop_reason == PAUSED and not _has_calls(response):
@@ -140,7 +140,7 @@ async def unpaused(
 
 
 def _joined(before: Sequence[ContentBlock], after: Sequence[ContentBlock]) -> list[ContentBlock]:
-    """Return the blocks of two parts of an answer; a text that goes on after the pause is one block."""
+    """Return the blocks of two parts of an answer; a text on both sides of a pause becomes one block."""
     last, first = before[-1:], after[:1]
     if last and first and isinstance(last[0], TextBlock) and isinstance(first[0], TextBlock):
         return [*before[:-1], TextBlock(text=last[0].text + first[0].text), *after[1:]]
@@ -148,11 +148,11 @@ def _joined(before: Sequence[ContentBlock], after: Sequence[ContentBlock]) -> li
 
 
 def whole(last: ChatResponse | None, pieces: Sequence[str]) -> ChatResponse:
-    """The whole answer, also of models that give pieces only.
+    """Return the whole answer, also of models that return only pieces.
 
     Args:
-        last: The last response of a stream, or None; gets a message if it has an empty one.
-        pieces: The new text of each.
+        last: The last response of a stream, or None; an empty message is filled.
+        pieces: The new text of each response.
     """
     if last is None:
         return ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
@@ -164,11 +164,11 @@ def whole(last: ChatResponse | None, pieces: Sequence[str]) -> ChatResponse:
 
 
 def _brings_calls(last: ChatResponse) -> bool:
-    """Return whether the last piece may have calls that no piece before it had."""
+    """Return whether the last piece may contain new calls."""
     source: Any = last.source
     if type(source) is not Answer:
         return _has_calls(last)
-    # Models that wrap others may find calls in the text, and put them into the message.
+    # Models that wrap others may parse calls from the text.
     found = sum(isinstance(block, ToolCallBlock) for block in last.message.blocks)
     return source.settled_late or found != source.number_of_calls()
 
@@ -178,20 +178,20 @@ def _has_calls(last: ChatResponse) -> bool:
 
 
 def with_reason(output: AgentOutput, reason: str | None) -> AgentOutput:
-    """Return the output of an answer; one that is not whole gets the reason, and its doubtful calls are refused.
+    """Return the output of an answer; an incomplete answer gets the reason, and its doubtful calls are refused.
 
     Args:
         output: The output; it is changed.
-        reason: Why the model stopped.
+        reason: The reason why the model stopped.
     """
     if reason not in NOT_WHOLE:
         return output
     data, calls = output.to_dict(), output.tool_calls
     data["stop_reason"] = reason
-    if calls and reason == "length":  # the last one is where it was cut
+    if calls and reason == "length":  # the last call was cut
         data["refused_calls"] = {calls[-1].tool_id: CALL_NOT_WHOLE}
     elif calls:
-        # By id, as a subclass may add calls of its own.
+        # By id, because a subclass may add calls.
         data["refused_calls"] = {call.tool_id: CALL_DECLINED.format(reason=reason) for call in calls}
     logger.warning("Agent %s: an answer of the model is not whole (%s)", output.current_agent_name, reason)
     return output

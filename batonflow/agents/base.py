@@ -1,4 +1,4 @@
-"""BaseWorkflowAgent: an agent as a workflow; subclasses say how one step of thinking goes."""
+"""BaseWorkflowAgent: the base class of agents; subclasses define one step."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ _AS_TOOL = "; an agent or a team becomes a tool by as_tool()"
 
 def _refuse_no_tool(tool: Any) -> None:
     kind: Any = tool if isinstance(tool, type) else type(tool)
-    # Other classes are functions that make objects.
+    # Other classes count as functions that create objects.
     is_class = kind is tool and issubclass(kind, BaseTool | AgentLoop)
     if not is_class and (isinstance(tool, BaseTool) or callable(tool)):
         return
@@ -60,7 +60,7 @@ def _refuse_no_tool(tool: Any) -> None:
 
 
 def _remedy(kind: Any) -> str:
-    """Return a hint for an object that makes tools and is not a tool."""
+    """Return a hint for an object that creates tools but is not a tool."""
     if issubclass(kind, AgentLoop):
         return _AS_TOOL
     if hasattr(kind, "aget_tools"):
@@ -110,10 +110,10 @@ class TeamOfOne(Team):
         return agent.call_one_tool
 
     def adapted_tools(self) -> list[AsyncBaseTool]:
-        """Return the agent's tools as the loop calls them, made anew when the list has changed."""
+        """Return the agent's tools for the loop, adapted again after a change of the list."""
         tools = self.loop.tools
         if self._given != tools:
-            # Functions have become tools at construction.
+            # Functions became tools at construction.
             refuse_itself(self.loop, tools)
             self._given = list(tools)
             self._adapted = [adapt_to_async_tool(cast("BaseTool", tool)) for tool in tools]
@@ -121,37 +121,37 @@ class TeamOfOne(Team):
 
 
 class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[reportIncompatibleMethodOverride] - validate() is Workflow's
-    """An agent: a model that is shown a conversation and tools, again and again, until it answers.
+    """An agent: a model that gets a conversation and tools, repeatedly until it answers.
 
-    Subclasses say how one step goes by ``take_step``, ``handle_tool_call_results`` and ``finalize``.
+    Subclasses define a step with ``take_step``, ``handle_tool_call_results`` and ``finalize``.
 
     Args:
-        name: Names the agent in events and in a team.
+        name: The name of the agent in events and in a team.
         description: The purpose of the agent.
-        system_prompt: Put before every conversation.
+        system_prompt: The system message before each conversation.
         tools: Tools or plain functions.
-        tool_retriever: Finds more tools for a message; has ``aretrieve(text)``.
-        can_handoff_to: Names of the agents of a team it may hand over to; None for all.
-        llm: A model, or its name: ``"openai:gpt-5.6"``; ``Settings.llm`` when left out.
-        initial_state: State that the model is shown and tools may change, under the key ``state``.
-        state_prompt: How the state is shown; has ``{state}`` and ``{msg}``.
+        tool_retriever: Finds more tools for a message with ``aretrieve(text)``.
+        can_handoff_to: The names of the agents in a team to which it may hand over; None for all.
+        llm: A model, or its name: ``"openai:gpt-5.6"``; by default ``Settings.llm``.
+        initial_state: State that the model sees and tools may change, under the key ``state``.
+        state_prompt: The prompt around the state, with ``{state}`` and ``{msg}``.
         output_cls: A model of the structured answer.
         structured_output_fn: Makes the structured answer from the messages.
         streaming: Stream the model's answers.
         early_stopping_method: After ``max_iterations`` steps: ``"force"`` an error, or ``"generate"`` an answer.
         budget: The limits of the agent in a run.
-        before_tool: Hooks ``(ctx, call)`` that see every tool call before it is made, and let it pass by returning None
-            or return ``Deny(reason)`` or ``Replace(arguments)``.
-        after_tool: Hooks ``(ctx, result)`` that see every result, and return None or a ToolOutput in its place.
-        input_guards: ``(ctx, message)``, see the user's message, and return None or ``Block(reason)``.
-        output_guards: The same for the answer, before it is kept; its streamed text has been shown by then.
-        max_result_chars: Characters of a tool's result that the model is shown at once; None for all. The rest it can
-            read with a tool of its own.
-        **options: Those of ``Workflow``: ``timeout`` (in seconds; None unless given), ``verbose``, ``store`` and so on.
+        before_tool: Hooks ``(ctx, call)`` before each tool call, which return None to permit it,
+            ``Deny(reason)`` or ``Replace(arguments)``.
+        after_tool: Hooks ``(ctx, result)`` after each tool call, which return None or another ToolOutput.
+        input_guards: Guards ``(ctx, message)`` of the user's message, which return None or ``Block(reason)``.
+        output_guards: The same for the answer, before it is kept; its text may have been streamed before.
+        max_result_chars: Characters of a tool's result that the model gets at once; None for all. The model reads the
+            rest with a tool.
+        **options: Options of ``Workflow``: ``timeout`` (in seconds; None by default), ``verbose``, ``store`` and so on.
 
     Raises:
-        ValueError: A tool is called ``handoff``, which teams use themselves, or is not a tool; the agent is its own
-            tool; or an option is unknown.
+        ValueError: A tool has the reserved name ``handoff`` or is not a tool, the agent is its own
+            tool, or an option is unknown.
 
     Example:
         >>> class Echo(BaseWorkflowAgent):
@@ -190,14 +190,14 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     output_guards: Sequence[Guard] = ()
     max_result_chars: int | None = Field(default=100_000, ge=1)
 
-    __hash__: ClassVar[Any] = object.__hash__  # an agent is equal to itself only
+    __hash__: ClassVar[Any] = object.__hash__  # agents are compared by identity
 
     def __init__(self, **options: Any) -> None:
-        # A subclass that has a field called like an option wants the field.
+        # A field of a subclass has priority over the option of this name.
         of_workflows = [name for name in WORKFLOW_OPTIONS if name in options and name not in type(self).model_fields]
         workflow_options = {name: options.pop(name) for name in of_workflows}
         workflow_options.setdefault("timeout", None)
-        # None for "left out", as programs of LlamaIndex write it; where it means something it stays.
+        # None counts as left out, as in programs of LlamaIndex, unless None is a value of the option.
         fields = {name: value for name, value in options.items() if value is not None or name == "max_result_chars"}
         if "llm" not in fields and Settings.llm is not None:
             fields["llm"] = Settings.llm
@@ -209,11 +209,11 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
                 raise ValueError(no_option(type(self).__name__, unknown[0], type(self).model_fields)) from None
             causes = [one.get("ctx", {}).get("error") for one in error.errors()]
             for cause in causes:
-                if isinstance(cause, BatonflowError):  # says it in words of its own, and may be caught by its class
+                if isinstance(cause, BatonflowError):  # has its own text and class
                     raise cause from None
             raise
         if self.initial_state:
-            # Without these placeholders the user's message or the state would not be shown.
+            # Without these placeholders the model would not get the user's message or the state.
             check_prompt("state_prompt", self.state_prompt.get_template(), "state", "msg")
         Workflow.__init__(self, **workflow_options)
         object.__setattr__(self, "__batonflow_team__", TeamOfOne(self))
@@ -230,7 +230,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         object.__setattr__(other, "__batonflow_team__", TeamOfOne(other))
         return other
 
-    if not TYPE_CHECKING:  # else every attribute could be set, as far as type checkers can see
+    if not TYPE_CHECKING:  # otherwise type checkers would allow any attribute
 
         def __getattr__(self, name: str) -> Any:
             try:
@@ -241,7 +241,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             return super().__getattr__(name)
 
         def __setattr__(self, name: str, value: Any) -> None:
-            # A name may be changed later, and pydantic looks at fields at construction only.
+            # Pydantic validates fields only at construction, but a name may be changed later.
             if name == "tools":
                 refuse_itself(self, value)
             super().__setattr__(name, check_name(value) if name == "name" else value)
@@ -298,24 +298,24 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             found.append(made)
         return found
 
-    # --- what a subclass says -----------------------------------------------------------------------------------------
+    # --- methods of subclasses ----------------------------------------------------------------------------------------
 
     @abstractmethod
     async def take_step(
         self, ctx: Context[Any], llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: BaseMemory
     ) -> AgentOutput:
-        """Show the model the conversation and return its answer; called again after results, until a final answer.
+        """Ask the model and return its answer; it is called again after tool results, until a final answer.
 
         Args:
-            ctx: The run's context: notes for this turn go into ``ctx.store``, as the agent itself is
-                shared by all its runs; ``ctx.write_event_to_stream`` shows ``AgentStream`` pieces to readers.
-            llm_input: The system prompt and the conversation as the memory shows it, with the state if there is some.
-            tools: The tools that may be called now, in a team with the tool for handoffs among them.
-            memory: The conversation before. Messages of this turn belong there when ``finalize`` is called.
+            ctx: The run's context. Data of the turn belong into ``ctx.store``, because all runs share the
+                agent; ``ctx.write_event_to_stream`` streams ``AgentStream`` pieces.
+            llm_input: The system prompt and the conversation from the memory, with the state if there is one.
+            tools: The available tools; in a team, with the handoff tool.
+            memory: The conversation before the turn. ``finalize`` adds the messages of the turn.
 
         Returns:
-            With ``tool_calls`` the loop makes these calls. With ``retry_messages`` it takes a step again with these
-            messages behind the conversation. With neither ``response`` is the answer. ``current_agent_name`` is
+            An output with ``tool_calls`` for the loop, or with ``retry_messages`` to add to the conversation for
+            another step. Otherwise ``response`` is the answer. ``current_agent_name`` is
             ``self.name``.
 
         Raises:
@@ -331,13 +331,13 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     async def handle_tool_call_results(
         self, ctx: Context[Any], results: list[ToolCallResult], memory: BaseMemory
     ) -> None:
-        """Take note of the results of tools, so that the next ``take_step`` can show them to the model.
+        """Keep the results of tools, so that the next ``take_step`` can pass them to the model.
 
         Args:
             ctx: The run's context.
-            results: One for each call of the last step, in the order of the calls. Calls that failed, were denied or
-                were not made (``tool_output.is_error``) and handoffs are among them.
-            memory: The conversation before.
+            results: A result for each call of the last step, in order, including handoffs and calls that failed, were
+                denied or were not made (``tool_output.is_error``).
+            memory: The conversation before the turn.
 
         Raises:
             Exception: An exception here fails the run.
@@ -354,13 +354,13 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
         Args:
             ctx: The run's context.
-            output: The answer: of the model, of a tool that answers directly, or the reason for which a guard blocked
-                it. Also called with the words of a handoff before another agent goes on, and with an empty answer
-                when the steps or the budget are used up.
-            memory: Takes the messages of this turn.
+            output: The answer of the model or of a direct tool, or the reason of a guard that blocked it. It is also
+                called with the text of a handoff, and with an empty answer if the steps or
+                the budget are used up.
+            memory: The memory for the messages of the turn.
 
         Returns:
-            The output that the run ends with, the given one or another.
+            The output of the run, the given one or another.
 
         Raises:
             Exception: An exception here fails the run.
@@ -371,25 +371,25 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             ...     return output
         """
 
-    # --- what a subclass may say --------------------------------------------------------------------------------------
+    # --- optional methods of subclasses -------------------------------------------------------------------------------
 
     def as_shown_to_users(self, said: ChatMessage) -> ChatMessage:
-        """Return an answer without the text that the model has written around it, for guards."""
+        """Return the answer without the model's text around it, for guards."""
         return said
 
     async def take_back(self, ctx: Context[Any]) -> None:
-        """Forget the last answer, which ``take_step`` has kept for ``finalize``: it was blocked."""
+        """Forget the last answer, which a guard has blocked."""
 
     async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - for subclasses
-        """Show ``words`` to the model after its last answer, when the next step is taken."""
+        """Add ``words`` after the model's last answer, for the next step."""
         await memory.aput(observation(words))
 
     async def unfinished(self, ctx: Context[Any]) -> Sequence[Any]:  # noqa: ARG002 - for subclasses
-        """Return the notes of ``take_step`` and ``handle_tool_call_results`` for ``finalize``: messages or thoughts.
+        """Return the messages or thoughts of the turn that ``finalize`` has not moved into the memory.
 
-        Calls that do not show in the messages, as code does not, are ``ToolSelection`` behind them. A run that begins
-        on the context of a failed one has ``finalize`` move it into the memory first; calls in it that have no result
-        get one before, by ``handle_tool_call_results``. Agents that keep nothing need not say so.
+        Calls that are not part of the messages, such as code, follow as ``ToolSelection``. A run on the context of a
+        failed run first moves them into the memory with ``finalize``; calls without a result
+        get one from ``handle_tool_call_results`` before. The default is an empty list.
         """
         return ()
 
@@ -415,7 +415,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         """Tell whether the model can read on in results that are too long for it."""
         return True
 
-    # The loop calls these only where a subclass overrides one of them.
+    # The loop calls these only if a subclass overrides one of them.
 
     def call_one_tool(
         self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]
@@ -431,7 +431,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     async def _get_llm_response(
         self, ctx: Context[Any], llm_input: list[ChatMessage], llm: LLM | None = None
     ) -> ChatResponse:
-        """An answer without tools, streamed if the agent's answers are."""
+        """Return an answer without tools, streamed if the agent streams its answers."""
         model = llm or self.the_llm()
         if self.streaming:
             return await streamed(ctx, await model.astream_chat(llm_input), self.name)
@@ -446,7 +446,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     def llm_or_none(self) -> LLM | None:
         """Return the model, or None for an agent without one."""
-        return None if isinstance(self.llm, str) else self.llm  # a name has become a model at construction
+        return None if isinstance(self.llm, str) else self.llm  # a name became a model at construction
 
     def the_llm(self) -> LLM:
         """The model.
@@ -462,6 +462,6 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         return llm
 
 
-# The methods as they are here, as a program may put its own into the class.
+# The original methods, because a program may replace them in the class.
 _CALL_ONE_TOOL: Any = BaseWorkflowAgent.call_one_tool
 _CALL_TOOL: Any = getattr(BaseWorkflowAgent, "_call_tool")  # noqa: B009 - a private name

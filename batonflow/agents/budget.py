@@ -30,18 +30,18 @@ _RUN = ""
 class Budget(BaseModel):
     """The limits of an agent or a run.
 
-    On an agent it holds for the work of this agent in a run, with the agents it calls as tools; on a team or given to
-    ``run(budget=...)``, for everything in the run. Where several hold, each does, so that the stricter wins.
+    The budget of an agent limits its work in a run, including agents that it calls as tools. The budget of a team or of
+    ``run(budget=...)`` limits the whole run. If there are several budgets, all apply.
 
     Args:
-        max_tokens: Tokens that models read and write. Before a request, its input is estimated and its output is
-            taken to be ``max_tokens`` of the model, or 1,024; afterwards the vendor's count is used.
+        max_tokens: Tokens that models read and write. Before a request, the input is estimated and the output counts
+            as ``max_tokens`` of the model, or 1,024; afterwards the vendor's count is used.
         max_cost: US dollars for models; needs the extra ``prices``.
-        max_tool_calls: Calls of tools, also failed ones; calls whose arguments do not fit are not made.
-        seconds: Seconds that the run works, in one process or several; time in which people are asked to approve is
-            left out.
-        on_exceeded: ``"raise"`` a :class:`BudgetExceededError`, or have the model ``"answer"`` from the results so far:
-            that one request is made outside of the budget.
+        max_tool_calls: Calls of tools, including failed ones; calls with wrong arguments are not made.
+        seconds: Seconds of work, in one process or several, without the time of questions for
+            approval.
+        on_exceeded: ``"raise"`` a :class:`BudgetExceededError`, or let the model ``"answer"`` from the results so far,
+            with one request outside of the budget.
 
     Raises:
         ValidationError: A limit is not above zero.
@@ -69,15 +69,15 @@ class Budget(BaseModel):
 
 
 class BudgetExceededError(BatonflowError, RuntimeError):
-    """The error for a budget that is used up, or would be by the next action.
+    """The error for a budget that is used up, or would be exceeded by the next action.
 
     Attributes:
-        limit: Which of its limits: ``"max_tokens"``, ``"max_cost"``, ``"max_tool_calls"`` or ``"seconds"``.
+        limit: The name of the limit: ``"max_tokens"``, ``"max_cost"``, ``"max_tool_calls"`` or ``"seconds"``.
         budget: The budget.
         agent: The agent with the budget; None for that of the run.
         spent: The amount spent before.
-        needed: The amount that the action would have taken.
-        begun: Whether a tool was at work when it was noticed.
+        needed: The amount that the action would have needed.
+        begun: Whether a tool was already running.
     """
 
     __batonflow_kept__: ClassVar[Mapping[str, Any]] = {
@@ -99,7 +99,7 @@ class BudgetExceededError(BatonflowError, RuntimeError):
 
 @dataclass
 class _Spent:
-    """The amounts charged to one account, and the amounts set aside for requests and calls under way."""
+    """The amounts charged to an account, and the amounts reserved for running requests and calls."""
 
     tokens: int = 0
     cost: float = 0.0
@@ -111,7 +111,7 @@ class _Spent:
 
 @dataclass(eq=False)
 class _Inside:
-    """The charges of a run inside a step; until it ends, its own ledger is the one that is kept."""
+    """The charges of a child run, which keeps its own ledger until its end."""
 
     agent: str
     tokens: int = 0
@@ -125,14 +125,14 @@ class _Inside:
 
 
 class Ledger:
-    """The amounts that a run has spent, by account; all steps at work share it.
+    """The amounts that a run has spent, by account; all running steps share it.
 
     Args:
         kept: The result of ``dump``, in this process or another.
     """
 
     def __init__(self, kept: dict[str, Any]) -> None:
-        # Time that passes between two processes belongs to neither.
+        # Time between two processes does not count.
         self._worked: float = kept.get("seconds", 0.0)
         self._since = current_source().now()
         self._asked = 0
@@ -141,7 +141,7 @@ class Ledger:
         self._inside: list[_Inside] = []
 
     def dump(self) -> dict[str, Any]:
-        """Return the amounts spent, as data of JSON; actions under way are charged when they end."""
+        """Return the spent amounts as JSON data; running actions are charged at their end."""
         spent: dict[str, list[float]] = {}
         for name, one in self._spent.items():
             under_way = [run for run in self._inside if name in (_RUN, run.agent)]
@@ -154,7 +154,7 @@ class Ledger:
 
     @contextmanager
     def holding(self, agent: str) -> Generator[_Inside, None, None]:
-        """A run inside a step of ``agent`` goes on inside the block."""
+        """Mark that a child run of ``agent`` runs inside the block."""
         run = _Inside(agent)
         self._inside.append(run)
         try:
@@ -163,21 +163,21 @@ class Ledger:
             self._inside.remove(run)
 
     def account(self, name: str | None) -> _Spent:
-        """Return the account of an agent; for None, that of the run."""
+        """Return the account of an agent; None for that of the run."""
         return self._spent.setdefault(name or _RUN, _Spent())
 
     def seconds(self) -> float:
-        """Return the seconds that the run has worked."""
+        """Return the seconds of work of the run."""
         return self._worked if self._asked else self._worked + current_source().now() - self._since
 
     @property
     def stands(self) -> bool:
-        """The state of the clock: True while a person is asked, so that no time counts."""
+        """Tell whether the clock is stopped, because a person is asked."""
         return self._asked > 0
 
     @contextmanager
     def waiting(self) -> Generator[None, None, None]:
-        """Stop the clock inside the block, where a person is asked; several questions count once."""
+        """Stop the clock inside the block, for a question to a person; several questions count once."""
         if not self._asked:
             self._worked = self.seconds()
         self._asked += 1
@@ -191,7 +191,7 @@ class Ledger:
 
     @contextmanager
     def watched(self, watcher: Callable[[], None]) -> Generator[None, None, None]:
-        """``watcher`` is called inside the block whenever the time begins to stand, or goes on."""
+        """Call ``watcher`` inside the block when the clock stops or continues."""
         self._watchers.add(watcher)
         try:
             yield
@@ -203,12 +203,12 @@ class Ledger:
             watcher()
 
 
-# A resumed run is another object, also while the first one is still referenced.
+# A resumed run is another object, even while the first one is still referenced.
 _ledgers: "WeakKeyDictionary[Run, Ledger]" = WeakKeyDictionary()
 
 
 def ledger_of(ctx: Context[Any], kept: dict[str, Any]) -> Ledger:
-    """Return the ledger of the run of ``ctx``; it is made of ``kept`` at the first call."""
+    """Return the ledger of the run of ``ctx``; the first call creates it from ``kept``."""
     run = ctx.run
     if run is None:
         return Ledger(kept)
@@ -235,16 +235,16 @@ payers: ContextVar[tuple["Limits", ...]] = ContextVar("batonflow_paying", defaul
 """The budgets that are charged for this code: one for each run, the outermost first."""
 
 
-# The runs that the one which acts here is inside of, as the ledgers around know them.
+# The charges of the enclosing runs, in their ledgers.
 _inside: ContextVar[tuple[_Inside, ...]] = ContextVar("batonflow_inside", default=())
 
 
 @contextmanager
 def run_inside() -> Generator[Callable[[Mapping[str, Any]], None], None, None]:
-    """A run begins inside a step, or goes on there, and ends with the block.
+    """Charge a child run inside the block to the enclosing run.
 
     Yields:
-        A function that takes the dump of its ledger, for the amounts from before an interruption.
+        A function that adds the dump of its ledger from before an interruption.
     """
     if not payers.get():
         yield lambda _: None
@@ -265,10 +265,10 @@ def run_inside() -> Generator[Callable[[Mapping[str, Any]], None], None, None]:
 
 
 class Limits:
-    """The budgets that hold for a step of an agent: of its run, and of the runs around it.
+    """The budgets that apply to a step of an agent: of its run, and of the enclosing runs.
 
     Args:
-        ledger: Of the run.
+        ledger: The ledger of the run.
         run_budgets: The budgets of the run and of the team.
         agent: The name of the agent.
         of_agent: The agent's own budget.
@@ -281,7 +281,7 @@ class Limits:
         self._of_run = [_Limit(budget, None, ledger) for budget in run_budgets]
         if of_agent is not None:
             self._of_run.append(_Limit(of_agent, agent, ledger))
-        # Code that an agent runs calls tools inside a call: the same run pays once.
+        # Code of an agent calls tools inside a call; the run is charged once.
         self._around: tuple[Limits, ...] = tuple(one for one in payers.get() if one.ledger is not ledger)
         self._limits: list[_Limit] = [limit for one in (*self._around, self) for limit in one._of_run]
         self._accounts: list[_Spent] = [
@@ -293,7 +293,7 @@ class Limits:
 
     @contextmanager
     def hold(self) -> Generator[None, None, None]:
-        """Hold the budgets inside the block, also in tasks and runs started there."""
+        """Apply the budgets inside the block, also in tasks and runs started there."""
         token = payers.set((*self._around, self))
         try:
             with request_gates(self.admit, instead=True):
@@ -303,7 +303,7 @@ class Limits:
 
     @contextmanager
     def only_around(self) -> Generator[None, None, None]:
-        """Hold only the budgets of runs around, inside the block; all usage is charged."""
+        """Apply only the budgets of enclosing runs inside the block; all usage is charged."""
         token = payers.set(self._around)
         try:
             with request_gates(self._note, instead=True):
@@ -313,7 +313,7 @@ class Limits:
 
     @contextmanager
     def waiting(self) -> Generator[None, None, None]:
-        """Stop the clock inside the block, where a person is asked, for this run and the runs around."""
+        """Stop the clocks of this run and of the enclosing runs inside the block, for a question to a person."""
         with ExitStack() as stack:
             for ledger in self._ledgers():
                 stack.enter_context(ledger.waiting())
@@ -321,7 +321,7 @@ class Limits:
 
     @contextmanager
     def watched(self, watcher: Callable[[], None]) -> Generator[None, None, None]:
-        """``watcher`` is called inside the block whenever ``seconds_left`` begins to stand, or goes on."""
+        """Call ``watcher`` inside the block when the clock of ``seconds_left`` stops or continues."""
         with ExitStack() as stack:
             for ledger in self._ledgers():
                 stack.enter_context(ledger.watched(watcher))
@@ -331,26 +331,26 @@ class Limits:
         return [one.ledger for one in (*self._around, self)]
 
     def owns(self, error: BudgetExceededError) -> bool:
-        """Return whether the budget of an error is one of this run."""
+        """Return whether the budget of an error belongs to this run."""
         return any(limit.budget is error.budget for limit in self._of_run)
 
     def wants_answer(self, error: BudgetExceededError) -> bool:
-        """Return whether a budget of this run is used up and calls for an answer."""
+        """Return whether a budget of this run is used up and requires an answer."""
         return error.budget.on_exceeded == "answer" and self.owns(error)
 
     def is_of_run(self, error: BudgetExceededError) -> bool:
-        """Return whether the budget of an error is that of this whole run."""
+        """Return whether the budget of an error is that of the whole run."""
         return any(limit.budget is error.budget and limit.agent is None for limit in self._of_run)
 
     def is_around(self, error: BudgetExceededError) -> bool:
-        """Return whether the budget of an error is that of a run around."""
+        """Return whether the budget of an error is that of an enclosing run."""
         return any(one.owns(error) for one in self._around)
 
     def check_time(self) -> None:
-        """See whether there is time left.
+        """Raise an error if no time is left.
 
         Raises:
-            BudgetExceededError: The time is over.
+            BudgetExceededError: The time is used up.
         """
         for limit in self._limits:
             if limit.budget.seconds is not None and limit.ledger.seconds() >= limit.budget.seconds:
@@ -366,19 +366,19 @@ class Limits:
         return max(0.0, min(left)) if left else None
 
     def out_of_time(self) -> BudgetExceededError:
-        """The error for a step that took until there was no time left."""
+        """Return the error for a step that has used up the time."""
         timed = [(limit, limit.budget.seconds) for limit in self._limits if limit.budget.seconds is not None]
         first, _ = min(timed, key=lambda one: one[1] - one[0].ledger.seconds())
         return first.exceeded("seconds", first.ledger.seconds())
 
     def charge_call(self) -> Callable[[bool], None]:
-        """A tool is about to run.
+        """Reserve a tool call.
 
         Returns:
-            To be called when it has: whether the call counts.
+            A function for the end of the call, with an argument that tells whether the call counts.
 
         Raises:
-            BudgetExceededError: No more calls are allowed, or no time is left.
+            BudgetExceededError: No calls or no time are left.
         """
         self.check_time()
         for limit in self._limits:
@@ -396,7 +396,7 @@ class Limits:
         return settle
 
     def charge(self, tokens: int, cost: float, calls: int) -> None:
-        """Charge amounts, here and in the runs around."""
+        """Charge amounts to this run and to the enclosing runs."""
         for account in self._accounts:
             account.tokens += tokens
             account.cost += cost
@@ -405,17 +405,17 @@ class Limits:
             run.add(tokens, cost, calls)
 
     def admit(self, llm: Any, request: ChatRequest) -> Settle:
-        """Set aside the most that a request may take, then charge the amount it took; see ``batonflow.llms.stream``.
+        """Reserve the maximum of a request, then charge the used amount; see ``batonflow.llms.stream``.
 
         Raises:
-            BudgetExceededError: It may take more than is left.
-            LLMConfigurationError: A limit in dollars holds, and the price is unknown.
+            BudgetExceededError: The request may need more than is left.
+            LLMConfigurationError: There is a limit in dollars, and the price is unknown.
         """
         self.check_time()
         return self._reserve(llm, request, self._limits)
 
     def _note(self, llm: Any, request: ChatRequest) -> Settle:
-        """Pass a necessary request in spite of the budgets of this run; a gate of ``batonflow.llms.stream``."""
+        """Permit a request although budgets of this run are used up; a gate of ``batonflow.llms.stream``."""
         return self._reserve(llm, request, [limit for limit in self._limits if limit not in self._of_run])
 
     def _reserve(self, llm: Any, request: ChatRequest, limits: Sequence[_Limit]) -> Settle:
@@ -444,18 +444,18 @@ class Limits:
             one._asked = True
 
     def check_unseen(self, shown: Sequence[ChatMessage]) -> None:
-        """Check that a conversation may be read, for models without a gate.
+        """Check the budgets before a request, for models without a gate.
 
         Raises:
-            BudgetExceededError: There is not.
+            BudgetExceededError: A budget is used up.
         """
         _check(self._limits, count_tokens(list(shown)), None)
 
     def charge_unseen(self, llm: Any, shown: Sequence[ChatMessage], said: ChatMessage) -> None:
-        """Charge an answer by estimate, if it came from a model that has no gate.
+        """Charge an answer by an estimate, for models without a gate.
 
         Raises:
-            LLMConfigurationError: A limit in dollars holds, and the price is unknown.
+            LLMConfigurationError: There is a limit in dollars, and the price is unknown.
         """
         if self._asked or llm is None:
             return
@@ -489,13 +489,13 @@ def _price(limits: Sequence[_Limit], llm: Any, usage: Usage) -> float | None:
 
 
 def _read(request: ChatRequest) -> int:
-    """About how many tokens a model reads of a request."""
+    """Return the estimated input tokens of a request."""
     tools = [f"{tool.name} {tool.description} {tool.parameters}" for tool in request.tools]
     return count_tokens(list(request.messages)) + sum(map(count_tokens, tools))
 
 
 def _taken(response: ChatResponse | None, read: int, dollars: float | None) -> tuple[int, float]:
-    """Return tokens and dollars of an answer; estimated, where it broke off or the vendor does not say."""
+    """Return tokens and dollars of an answer; estimated if it broke off or the vendor does not report them."""
     usage = None if response is None else response.usage
     if usage is not None:
         return usage.total_tokens, usage.cost if usage.cost is not None else dollars or 0.0

@@ -1,7 +1,7 @@
 """CodeActAgent: an agent that acts by Python code of its model.
 
-The idea is that of Wang et al., "Executable Code Actions Elicit Better LLM Agents" (2024): one snippet does the work of
-many tool calls, and its variables hold data that the model need not read.
+The method is from Wang et al., "Executable Code Actions Elicit Better LLM Agents" (2024): one snippet replaces many
+tool calls, and its variables hold data that the model does not have to read.
 """
 
 import inspect
@@ -57,23 +57,23 @@ _FENCED = re.compile(r"\A```\w*\r?\n(.*?)(?:\r?\n)?```\Z", re.DOTALL)
 
 
 class _ExecuteTool(FunctionTool):
-    """The tool with which a CodeActAgent runs code."""
+    """The tool of a CodeActAgent that runs code."""
 
 
 class CodeActAgent(ScratchpadAgent):
-    """An agent that runs code of its model and shows it the output, until the model answers in plain text.
+    """An agent that runs code of its model and returns the output to it, until the model answers in plain text.
 
-    Without ``code_execute_fn`` the code runs in a sandbox and calls the agent's tools as async functions: their
-    arguments are checked, people are asked and events are streamed as for every other tool call.
+    Without ``code_execute_fn`` the code runs in a sandbox and calls the agent's tools as async functions. Arguments
+    are checked, approvals are requested and events are streamed as for other tool calls.
 
     Args:
-        code_execute_fn: Runs code in your own way: takes it as a text and returns a text for the model. The tools are
-            described to the model, but it is up to this function that code finds them.
-        executor: Where the code runs instead; ``MontyExecutor()`` by default.
-        limits: Limits for the code there.
-        code_act_system_prompt: Instructions for the model; has ``{tool_descriptions}`` and, in a sandbox, ``{hints}``.
-            The ``system_prompt`` is put behind it.
-        scratchpad_key: Where the messages of the current turn are kept until the answer.
+        code_execute_fn: Your own function that runs code: it takes the code and returns a text for the model. The model
+            gets a description of the tools; the function has to provide them to the code.
+        executor: The sandbox for the code; ``MontyExecutor()`` by default.
+        limits: The limits for the code in the sandbox.
+        code_act_system_prompt: The instructions for the model, with ``{tool_descriptions}`` and, in a sandbox,
+            ``{hints}``. The ``system_prompt`` follows them.
+        scratchpad_key: The key of the state store for the messages of the current turn.
 
     Raises:
         ValueError: Both ``code_execute_fn`` and ``executor`` or ``limits`` are given, or a tool is called ``execute``.
@@ -106,7 +106,7 @@ class CodeActAgent(ScratchpadAgent):
         if executor is not None and not isinstance(executor, Executor):
             raise ValueError(f"executor takes an executor such as MontyExecutor(), got {executor!r}")
         options["code_execute_fn"] = code_execute_fn
-        if isinstance(options.get("tools"), list):  # model_dump() has the tool that runs code among them
+        if isinstance(options.get("tools"), list):  # model_dump() contains the tool that runs code
             options["tools"] = [tool for tool in options["tools"] if not isinstance(tool, _ExecuteTool)]
         super().__init__(**options)
         if code_execute_fn is None:
@@ -115,7 +115,7 @@ class CodeActAgent(ScratchpadAgent):
             async def run(ctx: Context[Any], code: str) -> ToolOutput:
                 return await _execute(self, executor, ctx, code)
 
-            # A snippet goes on where it was, and the calls in it have outcomes of their own.
+            # A snippet continues where it stopped, and its calls have their own outcomes.
             execute = _ExecuteTool.from_defaults(
                 async_fn=run,
                 name=EXECUTE,
@@ -150,7 +150,7 @@ class CodeActAgent(ScratchpadAgent):
         if "code_act_system_prompt" in prompts_dict:
             self.code_act_system_prompt = prompts_dict["code_act_system_prompt"]
 
-    # --- the loop's three questions -----------------------------------------------------------------------------------
+    # --- methods for the loop -----------------------------------------------------------------------------------------
 
     async def take_step(
         self,
@@ -159,12 +159,12 @@ class CodeActAgent(ScratchpadAgent):
         tools: Sequence[AsyncBaseTool],
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> AgentOutput:
-        """One message of the model: code to run, a handoff, or the answer.
+        """Return a message of the model: code to run, a handoff, or the answer.
 
         Raises:
-            ValueError: The agent may hand over and the model cannot call tools; or, with
-                ``code_execute_fn``, a tool is not a FunctionTool or wants the Context.
-            WorkflowRuntimeError: The answer pauses again and again.
+            ValueError: The agent may hand over and the model cannot call tools, or, with
+                ``code_execute_fn``, a tool is not a FunctionTool or has a Context parameter.
+            WorkflowRuntimeError: The answer pauses too often.
         """
         scratchpad = await messages_of_turn(self, ctx)
         values = {"tool_descriptions": self._get_tool_descriptions(tools)}
@@ -196,11 +196,11 @@ class CodeActAgent(ScratchpadAgent):
         results: list[ToolCallResult],
         memory: BaseMemory,
     ) -> None:
-        """Show the output of the code as a message of the user, and answer native calls.
+        """Keep the output of the code as a message of the user, and answer native calls.
 
         Raises:
-            ValueError: With ``code_execute_fn``: the model called another tool than ``execute`` and ``handoff``. The
-                memory has the turn then, without the native calls of this answer.
+            ValueError: With ``code_execute_fn``, the model called a tool other than ``execute`` and ``handoff``. The
+                memory then contains the turn without the native calls of this answer.
         """
         scratchpad = await messages_of_turn(self, ctx)
         native = {
@@ -216,18 +216,18 @@ class CodeActAgent(ScratchpadAgent):
         names = [result.tool_name for result in results]
         stray = next((name for name in names if name not in (EXECUTE, HANDOFF_TOOL)), None)
         if stray is not None and self.code_execute_fn is not None:
-            # The run ends here. Of this answer the code that ran is kept; calls without results would be refused.
+            # The run ends here. Only executed code is kept, because vendors refuse calls without results.
             said = [ChatMessage(one.content, role=one.role) for one in scratchpad[-1:] if observations]
             await memory.aput_messages([*scratchpad[:-1], *said, *observations])
             await ctx.store.set(self.scratchpad_key, [])
             raise ValueError(f"Unknown tool name: {stray}; a CodeActAgent calls its tools in code")
-        # Providers want the answers right behind the message that called.
+        # Vendors require the results directly after the message with the calls.
         await ctx.store.set(self.scratchpad_key, [*scratchpad, *answers, *observations])
 
     async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
-        """Move the messages of this turn into the memory; with an answer, the interpreter is closed."""
-        if self.code_execute_fn is None and not output.tool_calls:  # one that hands over may get the task back
-            # Before the memory is changed: a record of one of the two must not stand without the other.
+        """Move the messages of this turn into the memory; close the interpreter after an answer."""
+        if self.code_execute_fn is None and not output.tool_calls:  # an agent that hands over may get the task back
+            # Before the change of the memory, so that records contain both changes.
             await drop(ctx, self.name)
         return await super().finalize(ctx, output, memory)
 
@@ -242,7 +242,7 @@ class CodeActAgent(ScratchpadAgent):
 
     # --- asking the model ---------------------------------------------------------------------------------------------
 
-    # Programs of LlamaIndex replace these two under these names.
+    # Programs of LlamaIndex override these two methods.
 
     def _get_tool_descriptions(self, tools: Sequence[BaseTool]) -> str:
         """Return the description of the functions that the code can call, for the model."""
@@ -256,7 +256,7 @@ class CodeActAgent(ScratchpadAgent):
             return "\n\n".join(block.strip() for block in _BLOCK.findall(response_text))
         found = [closed or unclosed for closed, unclosed in _LAST_BLOCK.findall(response_text)]
         code = "\n\n".join(block for block in map(_unwrapped, found) if block)
-        # An empty block is run like any other: its empty output tells the model about the mistake.
+        # An empty block also runs; its empty output shows the mistake to the model.
         ends = response_text.rstrip().endswith(("<execute>", "</execute>"))
         return code or ("pass" if found and (ends or "\n" in "".join(found)) else "")
 
@@ -313,7 +313,7 @@ def _execute_tool(function: Callable[..., Any]) -> FunctionTool:
 
 
 def _signatures(tools: Sequence[AsyncBaseTool]) -> str:
-    """The functions behind the tools, as they would stand in a program."""
+    """Return the signatures of the tools' functions, as in a program."""
     shown: list[str] = []
     for tool in tools:
         name = tool.metadata.get_name()
@@ -341,13 +341,13 @@ def _with_prompt(agent: CodeActAgent, messages: list[ChatMessage], values: dict[
     if agent.system_prompt:
         text = f"{text}\n{agent.system_prompt}"
     prompt = ChatMessage(text, role=MessageRole.SYSTEM)
-    # Another system message is that of the memory or the caller, and has no other way to the model.
+    # Another system message comes from the memory or the caller and has to reach the model.
     is_first = agent.system_prompt and messages[:1] == [ChatMessage(agent.system_prompt, role=MessageRole.SYSTEM)]
     return [prompt, *(messages[1:] if is_first else messages)]
 
 
 def _handoff_in(agent: CodeActAgent, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
-    """The only tool that the model calls natively."""
+    """Return the handoff tool, the only native tool, or None."""
     found = [tool for tool in tools if tool.metadata.get_name() == HANDOFF_TOOL]
     if found and not isinstance(agent.the_llm(), FunctionCallingLLM):
         raise ValueError(f"Agent {agent.name}: llm must be a FunctionCallingLLM to hand over to other agents")

@@ -47,19 +47,19 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def raw_of(response: ChatResponse) -> Any:
-    """The vendor's object as plain data, as far as it can be."""
+    """Return the vendor's object as plain data, as far as possible."""
     raw = response.raw
     return raw.model_dump() if isinstance(raw, BaseModel) else raw
 
 
 class PydanticConversionWarning(UserWarning):
-    """A structured answer does not fit the model that was asked for."""
+    """A structured answer does not fit the requested model."""
 
 
 def _as_model(data: dict[str, Any] | None, model: type[ModelT]) -> ModelT | None:
     if data is None:
         return None
-    # The dump of a model has the names of its fields, also where the vendor was given other names.
+    # The dump of a model has the field names, even if the vendor got aliases.
     own = {name: value for name, value in data.items() if name not in model.model_computed_fields}
     is_dump = model.model_config.get("extra") == "allow" and model.model_fields.keys() <= own.keys()
     with suppress(ValidationError):
@@ -101,7 +101,7 @@ class AgentWorkflowStartEvent(StartEvent):
     @classmethod
     @override
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Describe the fields of a form: the message. The other ones are for programs."""
+        """Describe only the message, because the other fields are for programs."""
         schema = handler(core_schema)
         if cls is AgentWorkflowStartEvent:
             schema["description"] = "What the user says."
@@ -123,7 +123,7 @@ class AgentWorkflowStartEvent(StartEvent):
             data["user_msg"] = _as_message("user_msg", user_msg)
         elif user_msg is not None and not isinstance(user_msg, str | ChatMessage):
             raise ValueError(f"user_msg is a text or a ChatMessage, not {user_msg!r}")
-        # Memories of other libraries do without the class.
+        # Memories of other libraries have other base classes.
         memory = data.get("memory")
         if memory is not None and (isinstance(memory, type) or not hasattr(memory, "aput")):
             raise ValueError(f"memory is a BaseMemory, as ChatMemoryBuffer.from_defaults(), not {memory!r}")
@@ -147,33 +147,33 @@ class AgentWorkflowStartEvent(StartEvent):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # A memory is the run's business, not its input's.
+        # The memory is not part of the input.
         dumped = handler(self)
         return {name: dumped[name] for name in START_FIELDS if name in dumped}
 
 
 class AgentInput(Event):
-    """The messages that an agent is about to be shown."""
+    """The messages for an agent."""
 
     input: list[ChatMessage]
     current_agent_name: str
 
 
 class AgentSetup(Event):
-    """The same messages with the system prompt and the state in place."""
+    """The messages for an agent, with the system prompt and the state."""
 
     input: list[ChatMessage]
     current_agent_name: str
 
 
 class AgentStream(LazyFields, Event):
-    """A piece of an answer. Its older parts are made at the first access.
+    """A piece of an answer. The earlier parts are computed at first access.
 
     Attributes:
         delta: The new text.
         response: The text so far.
-        tool_calls: The calls that are whole so far.
-        raw: The vendor's object; never written into a snapshot.
+        tool_calls: The complete calls so far.
+        raw: The vendor's object; it is not written into snapshots.
         thinking_delta: New thinking, apart from the text.
     """
 
@@ -186,7 +186,7 @@ class AgentStream(LazyFields, Event):
 
     @classmethod
     def joined(cls, pieces: Sequence[Self]) -> Self:
-        """Return one event with the content of several pieces of one answer, for records."""
+        """Return an event with the content of several pieces of an answer, for records."""
         last = pieces[-1]
         return cls(
             delta="".join(piece.delta for piece in pieces),
@@ -201,7 +201,7 @@ class AgentStream(LazyFields, Event):
         return len(self.delta), len(self.thinking_delta or "")
 
     def without(self, text: int, thinking: int) -> Self:
-        """Return the same event for a reader with the first new characters of text and thinking."""
+        """Return the event without the first new characters of text and thinking, which a reader already has."""
         left = (self.thinking_delta or "")[thinking:]
         return self.model_copy(update={"delta": self.delta[text:], "thinking_delta": left or None})
 
@@ -214,14 +214,14 @@ class AgentStream(LazyFields, Event):
         so_far: "TextSoFar | None" = None,
         new: tuple[str, str | None] | None = None,
     ) -> Self:
-        """The event for a piece of a model's answer.
+        """Return the event for a piece of a model's answer.
 
         Args:
             chunk: The piece.
             agent: The name of the agent.
-            calls: Finds the tool calls that are whole so far; without it, the message has them.
-            so_far: The text before, of this answer alone.
-            new: Text and thinking that are shown as new in place of the piece's own; goes with ``calls``.
+            calls: Returns the complete tool calls so far; by default those of the message.
+            so_far: The earlier text of this answer.
+            new: The new text and thinking, in place of the piece's own; only together with ``calls``.
         """
         piece = chunk.__dict__
         now: dict[str, Any] = {
@@ -229,20 +229,20 @@ class AgentStream(LazyFields, Event):
             "current_agent_name": agent,
             "thinking_delta": piece["additional_kwargs"].get("thinking_delta"),
         }
-        source: Any = chunk.__pydantic_private__  # as chunk.source says, at the price of a look
+        source: Any = chunk.__pydantic_private__  # the same as chunk.source, but faster
         if calls is None and type(source) is Answer and piece["raw"] is None and "message" not in piece:
             now["_mark"] = piece["_mark"]
             return cls.partial(source, now, _OF_A_PIECE)
 
         if new is not None:
             now["delta"], now["thinking_delta"] = new
-        # No function inside of this one: it would slow down every call, and nearly all have been answered above.
+        # Not an inner function, which would slow down all calls.
         rest = functools.partial(_rest_of, chunk, calls)
         if source is not None:
             return cls.partial(rest, now, _OF_A_PIECE)
-        # Other models may go on writing into the message they have handed out, so its present state is taken now.
+        # Other models may change the message later, so its present state is copied.
         now.update(rest())
-        # Validation decides about unusual values.
+        # Unusual values are validated.
         if so_far is None or now["tool_calls"] or not isinstance(now["thinking_delta"], str | None):
             return cls(**now)
         mark = so_far.mark(now["response"], piece["delta"] or "")
@@ -273,7 +273,7 @@ class AgentStream(LazyFields, Event):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The fields first, then dynamic data as in every event.
+        # First the fields, then dynamic data, as in all events.
         self.settle()
         return Event._dump(self, handler)  # pyright: ignore[reportPrivateUsage]
 
@@ -281,7 +281,7 @@ class AgentStream(LazyFields, Event):
 def _rest_of(
     chunk: ChatResponse, calls: Callable[[ChatResponse], Sequence[ToolSelection]] | None, _: Any = None
 ) -> dict[str, Any]:
-    """Return the fields of the event for a piece of an answer that are not new in it."""
+    """Return the fields of the event other than the new text."""
     found = tool_selections(chunk.message) if calls is None else calls(chunk)
     return {"response": chunk.message.content or "", "tool_calls": list(found), "raw": raw_of(chunk)}
 
@@ -289,25 +289,25 @@ def _rest_of(
 _OF_A_PIECE = {"delta", "current_agent_name", "thinking_delta"}
 _OF_A_MESSAGE = {*_OF_A_PIECE, "tool_calls", "raw"}
 
-# Characters at either end of a text by which it is known again. Looking at all of it for every piece would take time
-# with the square of its length.
+# The characters at both ends of a text that identify it. A comparison of the whole text for each piece would take
+# quadratic time.
 _KNOWN_BY = 512
 
 
 class _Pieces(list[str]):
-    """Pieces of a text that are joined, up to a number of them, on access."""
+    """The pieces of a text up to a number, joined at access."""
 
     def __call__(self, mark: int) -> dict[str, Any]:
         return {"response": "".join(self[:mark])}
 
 
 class TextSoFar:
-    """The text of an answer after each of its pieces, kept once for all of its events.
+    """The text of an answer after each of its pieces, shared by all of its events.
 
-    Each event would otherwise keep a text of its own, nearly the same as the one before.
+    Otherwise each event would keep its own copy of the text.
 
     Attributes:
-        pieces: Makes the text from the last result of :meth:`mark`.
+        pieces: Returns the text for a result of :meth:`mark`.
     """
 
     def __init__(self) -> None:
@@ -316,11 +316,11 @@ class TextSoFar:
         self._head = self._tail = ""
 
     def mark(self, content: str, delta: str) -> int | None:
-        """Return a mark for ``content``, or None when it is not the text before with ``delta`` at its end.
+        """Return a mark for ``content``; None if it is not the earlier text followed by ``delta``.
 
         Args:
-            content: The text now.
-            delta: The text that is said to be new.
+            content: The present text.
+            delta: The new text.
         """
         before, length = self._length, len(content)
         known = content.startswith(self._head) and content.startswith(self._tail, before - len(self._tail))
@@ -329,7 +329,7 @@ class TextSoFar:
         grown = known and length == before + len(delta) and content.endswith(delta)
         self._length, self._head, self._tail = length, content[:_KNOWN_BY], content[-_KNOWN_BY:]
         if not grown:
-            # Another list, as events hold the one there was.
+            # A new list, because events hold the old one.
             self.pieces = _Pieces([content])
             return None
         self.pieces.append(delta)
@@ -337,12 +337,12 @@ class TextSoFar:
 
 
 class AgentStreamStructuredOutput(Event):
-    """The structured answer, as soon as it is there."""
+    """The structured answer."""
 
     output: dict[str, Any]
 
     def get_pydantic_model(self, model: type[ModelT]) -> ModelT | None:
-        """The answer as a model, None (with a warning) when it does not fit."""
+        """Return the answer as a model; None, with a warning, if it does not fit."""
         return _as_model(self.output, model)
 
     def __str__(self) -> str:
@@ -350,7 +350,7 @@ class AgentStreamStructuredOutput(Event):
 
 
 class ToolCall(Event):
-    """The model asks for a tool."""
+    """A tool call of the model."""
 
     tool_name: str
     tool_kwargs: dict[str, Any]
@@ -358,12 +358,12 @@ class ToolCall(Event):
 
 
 class ToolProgress(Event):
-    """A value that a tool has yielded while it runs.
+    """A value that a running tool has yielded.
 
     Attributes:
         tool_name: The tool.
         tool_id: The call.
-        value: The value; events are streamed as they are instead.
+        value: The value. Yielded events are streamed unchanged.
     """
 
     tool_name: str
@@ -382,18 +382,18 @@ class ToolCallResult(Event):
 
     @classmethod
     def of(cls, call: ToolCall, arguments: Mapping[str, Any], output: Any, *, return_direct: bool) -> Self:
-        """The result of a call.
+        """Return the result of a call.
 
         Args:
             call: The call of the model.
             arguments: The arguments of the call.
             output: The output of the tool.
-            return_direct: Whether that ends the run as the answer.
+            return_direct: Whether the result ends the run as the answer.
 
         Raises:
             ValidationError: ``output`` is not a :class:`ToolOutput`.
         """
-        # Tools of other makes may give anything back.
+        # Tools of other libraries may return anything.
         make = cls.made if isinstance(output, ToolOutput) else cls
         return make(
             tool_name=call.tool_name,
@@ -409,12 +409,12 @@ class AgentOutput(Event):
 
     Attributes:
         response: The message.
-        structured_response: The answer as data, when a model of it was asked for.
+        structured_response: The answer as data, if a model was requested.
         tool_calls: The calls of this answer; on the last output of a run, the results of all calls.
-        raw: The vendor's object; never written into a snapshot.
+        raw: The vendor's object; it is not written into snapshots.
         retry_messages: Messages for the model before it tries again.
-        usage: Tokens and cost of this answer; on the last output of a run, of the whole run. None when no model says.
-        usage_by_agent: On the last output of a run, the same for each agent.
+        usage: Tokens and cost of this answer; in the last output of a run, of the whole run. None if not reported.
+        usage_by_agent: The usage by agent, in the last output of a run.
     """
 
     response: ChatMessage
@@ -433,16 +433,16 @@ class AgentOutput(Event):
 
     @classmethod
     def of(cls, response: ChatMessage, calls: Sequence[ToolSelection], agent: str, raw: Any = None) -> Self:
-        """The output for an answer.
+        """Return the output for an answer.
 
         Args:
             response: The answer.
-            calls: The calls it asks for.
+            calls: The calls of the answer.
             agent: The name of the agent.
             raw: The vendor's object.
         """
         if type(response) is not ChatMessage or not {ToolSelection}.issuperset(map(type, calls)):
-            # Of a model that goes its own way.
+            # For models with their own form.
             return cls(response=response, tool_calls=list(calls), raw=raw, current_agent_name=agent)
         return cls.made(
             response=response,
@@ -456,7 +456,7 @@ class AgentOutput(Event):
         )
 
     def get_pydantic_model(self, model: type[ModelT]) -> ModelT | None:
-        """The structured answer as a model, None (with a warning) when it does not fit."""
+        """Return the structured answer as a model; None, with a warning, if it does not fit."""
         return _as_model(self.structured_response, model)
 
     def __str__(self) -> str:

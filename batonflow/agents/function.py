@@ -23,7 +23,7 @@ __all__ = ["FunctionAgent", "ScratchpadAgent", "messages_of_turn", "move_into", 
 
 
 def tool_message(result: ToolCallResult) -> ChatMessage:
-    """Return the message that answers a native call, marked as an error if the call failed."""
+    """Return the message for the result of a native call, marked as an error if the call failed."""
     output = result.tool_output
     about: dict[str, Any] = {"tool_call_id": result.tool_id}
     if output.is_error:
@@ -38,12 +38,12 @@ async def move_into(memory: BaseMemory, messages: list[ChatMessage], ctx: Contex
         memory: The memory.
         messages: The messages.
         ctx: The run's context.
-        key: The key of the state store for the list that the messages were made of.
+        key: The key of the messages in the state store.
     """
     try:
         await memory.aput_messages(messages)
     except asyncio.CancelledError:
-        # A thread may have put them there all the same, and they must not be there twice.
+        # A thread may already have added them.
         last = (await memory.aget_all())[-len(messages) :] if messages else []
         if messages and [*map(_summary, last)] == [*map(_summary, messages)]:
             await ctx.store.set(key, [])
@@ -91,7 +91,7 @@ class FunctionAgent(ScratchpadAgent):
     """An agent that shows the model its tools and makes the calls of its answers, until a final answer.
 
     Args:
-        scratchpad_key: Where the messages of the current turn are kept until the answer.
+        scratchpad_key: The key of the state store for the messages of the current turn.
         initial_tool_choice: The tool that the first answer must call.
         allow_parallel_tool_calls: Whether one answer may call several tools.
 
@@ -110,13 +110,13 @@ class FunctionAgent(ScratchpadAgent):
         tools: Sequence[AsyncBaseTool],
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> AgentOutput:
-        """One answer of the model to the conversation and this turn's messages.
+        """Return one answer of the model to the conversation and this turn's messages.
 
-        Vendors with slow tools of their own pause their answer; it is then asked for further.
+        Vendors with slow tools of their own pause an answer; the agent then requests the rest.
 
         Raises:
             ValueError: The model cannot call tools.
-            WorkflowRuntimeError: The answer pauses again and again.
+            WorkflowRuntimeError: The answer pauses too often.
         """
         llm, way = self.the_llm(), "astream_chat_with_tools" if self.streaming else "achat_with_tools"
         if not (llm.metadata.is_function_calling_model and hasattr(llm, way)):
@@ -167,7 +167,7 @@ class FunctionAgent(ScratchpadAgent):
         scratchpad = [*await messages_of_turn(self, ctx), *map(tool_message, results)]
         direct = next((r for r in results if r.return_direct and not r.tool_output.is_error), None)
         if direct is not None and direct.tool_name != HANDOFF_TOOL:
-            # In words, as no vendor takes pictures that its model is said to have shown.
+            # As text, because vendors do not accept pictures in a model's message.
             scratchpad.append(ChatMessage(in_words(direct.tool_output.blocks), role=MessageRole.ASSISTANT))
         await ctx.store.set(self.scratchpad_key, scratchpad)
 
@@ -181,7 +181,7 @@ def _request(agent: FunctionAgent, shown: list[ChatMessage], tools: Sequence[Asy
     }
     if agent.initial_tool_choice is not None and shown and is_question(shown[-1]):
         request["tool_choice"] = agent.initial_tool_choice
-    # A model that can be held to a form answers in it at once, without being asked a second time.
+    # A model with structured answers uses the form at once, without a second request.
     if agent.output_cls is not None and getattr(agent.the_llm(), "native_output_schema", False) is True:
         form = layers.native_form(agent.output_cls)
         if form is not None:

@@ -1,4 +1,4 @@
-"""AgentHandler: the handle of an agent's run."""
+"""AgentHandler: the handler of an agent's run."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -10,12 +10,12 @@ from batonflow.workflow_core import WorkflowHandler
 
 __all__ = ["AgentHandler"]
 
-# Behind every event there can be: a reader that begins here sees nothing but the end.
+# After all events: a reader that starts here gets only the end.
 _END = 2**62
 
 
 class AgentHandler(WorkflowHandler):
-    """The handle of a run of an agent or team: a :class:`WorkflowHandler` for text and approvals.
+    """The handler of a run of an agent or team: a :class:`WorkflowHandler` with text and approvals.
 
     Example:
         >>> handler = agent.run("What is 2 + 40?")
@@ -29,10 +29,10 @@ class AgentHandler(WorkflowHandler):
     async def stream_text(self) -> AsyncGenerator[str, None]:
         """Yield the text of the models, piece by piece, from the beginning of the run.
 
-        Thoughts and tool calls are left out, and so is the text of agents behind a tool, as their tool's result has it.
-        An answer that no model streams is in the output alone: that of a tool that returns directly, of a guard, of an
-        agent with ``streaming=False``.
-        Any number of readers, independent of ``stream_events``. Errors of the run are raised by awaiting the handler.
+        Thoughts, tool calls and the text of agents that are called as tools are left out. An answer that is not
+        streamed is only in the output: from a direct tool, from a guard, or from an agent with ``streaming=False``.
+        There may be any number of readers, independent of ``stream_events``. Awaiting the handler raises the errors of
+        the run.
         """
         workflow: Any = self.workflow
         async for item in self.subscribe():
@@ -42,7 +42,7 @@ class AgentHandler(WorkflowHandler):
     async def approvals(self) -> AsyncGenerator[ApprovalRequest, None]:
         """Yield the tool calls that wait for a person: the open ones first, then later ones, until the run ends.
 
-        Any number of readers. A run waits for an answer.
+        There may be any number of readers. The run waits for an answer.
 
         Example:
             >>> async for request in handler.approvals():
@@ -62,14 +62,14 @@ class AgentHandler(WorkflowHandler):
         """Let the tool of an open request run; see ``ApprovalRequest.approve``.
 
         Raises:
-            ApprovalUsedError: It is not open.
+            ApprovalUsedError: The request is not open.
         """
         answer(self.ctx, request_id, approved=True, arguments=arguments)
 
     def deny(self, request_id: str, reason: str = "") -> None:
-        """Do not let it run; see ``ApprovalRequest.deny``.
+        """Deny an open request; see ``ApprovalRequest.deny``.
 
         Raises:
-            ApprovalUsedError: It is not open.
+            ApprovalUsedError: The request is not open.
         """
         answer(self.ctx, request_id, approved=False, reason=reason)

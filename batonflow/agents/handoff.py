@@ -1,4 +1,4 @@
-"""Handoffs from one agent of a team to another: the tool, its rules, and the task that goes along."""
+"""Handoffs between the agents of a team: the tool, its rules, and the task."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ Carried = Literal["full", "summary", "own"]
 
 
 class HandoffArguments(BaseModel):
-    """The arguments of a handoff; one class for all, as making one for each tool takes a millisecond."""
+    """The arguments of a handoff; one class for all tools, because creating a class takes a millisecond."""
 
     to_agent: str
     reason: str
@@ -33,7 +33,7 @@ class HandoffMetadata(ToolMetadata):
 
     @override
     def get_parameters_dict(self) -> dict[str, Any]:
-        # The schema of the class, written out: computing it for the first time takes as long as ten handoffs.
+        # The schema of the class as a constant, because computing it takes as long as ten handoffs.
         return {
             "properties": {
                 "to_agent": {"title": "To Agent", "type": "string"},
@@ -67,10 +67,10 @@ class HandoffTool(AsyncBaseTool):
         agent: The agent that may call it.
         agents: The team.
         description: The text for models; has ``{agent_info}``.
-        max_handoffs: How often the task may change hands in a run; None for as often as there are steps.
+        max_handoffs: The number of handoffs in a run; None for no limit.
     """
 
-    # No FunctionTool: there is one for every agent of every team, and looking at a function takes its time.
+    # Not a FunctionTool, because inspecting a function for each agent takes time.
 
     def __init__(self, agent: Member, agents: Mapping[str, Member], description: str, max_handoffs: int | None) -> None:
         self._agent = agent
@@ -90,7 +90,7 @@ class HandoffTool(AsyncBaseTool):
         return self._metadata
 
     def call(self, input: Any = None) -> ToolOutput:  # noqa: A002, ARG002 - the contract's signature
-        """Refuse: handoffs need a run.
+        """Raise an error, because handoffs need a run.
 
         Raises:
             RuntimeError: Always.
@@ -127,7 +127,7 @@ _NOT_SAID_TO_BE = re.compile(
 
 
 def meant(text: str, names: Sequence[str]) -> str | None:
-    """The agent to which a text announces a handoff, None when it does not.
+    """Return the agent to which a text announces a handoff; None without an announcement.
 
     Args:
         text: The text of an agent.

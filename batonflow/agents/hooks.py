@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Deny:
-    """The tool does not run.
+    """The decision that a tool does not run.
 
     Args:
         reason: The text for the model.
@@ -39,10 +39,10 @@ class Deny:
 
 @dataclass(frozen=True)
 class Replace:
-    """The tool runs with other arguments; they are checked like the model's.
+    """The decision that a tool runs with other arguments, which are validated like the model's.
 
     Args:
-        arguments: All of them, by name.
+        arguments: All arguments by name.
     """
 
     arguments: dict[str, Any]
@@ -50,10 +50,10 @@ class Replace:
 
 @dataclass(frozen=True)
 class Block:
-    """Keep a message from coming in or going out; the run ends.
+    """The decision to block a message, which ends the run.
 
     Args:
-        reason: The answer of the run in its place.
+        reason: The answer of the run instead.
     """
 
     reason: str
@@ -65,7 +65,7 @@ Guard = Callable[[Context[Any], ChatMessage], Block | Awaitable[Block | None] | 
 
 
 def is_cancelled(ctx: Context[Any]) -> bool:
-    """Return whether a cancellation is of the step itself, and not of something it waited for."""
+    """Return whether the step itself is cancelled, not a task that it awaits."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0 or (ctx.run is not None and ctx.run.ending.over)
 
@@ -82,7 +82,7 @@ async def call_hook(
         arguments: The other arguments of the hook.
 
     Raises:
-        TypeError: The hook returned something else.
+        TypeError: The hook returned another value.
     """
     try:
         decision = hook(ctx, *arguments)
@@ -104,5 +104,5 @@ def name_of(hook: Callable[..., Any]) -> str:
 
 
 def failure_of(hook: Callable[..., Any], error: Exception) -> str:
-    """Return a text about a hook that raised."""
+    """Return a text about a hook that raised an exception."""
     return f"the check {name_of(hook)} failed: {error_output('', {}, error, f'{type(error).__name__}: ').content}"

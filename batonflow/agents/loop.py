@@ -8,9 +8,9 @@
                       └───────────── results, perhaps another agent ────────────┘
                                                                 └──> the answer
 
-An agent thinks in three methods: ``take_step`` asks the model, ``handle_tool_call_results`` takes note of results,
-``finalize`` brings the memory up to date. The loop asks :class:`Team` for agents, tools and memories. Policies such as
-budgets, guards and approvals are parts in ``layers``, which act at named points.
+An agent has three methods: ``take_step`` asks the model, ``handle_tool_call_results`` keeps results, and
+``finalize`` updates the memory. The loop gets agents, tools and memories from :class:`Team`. Policies such as
+budgets, guards and approvals are components in ``layers``, which act at named points.
 """
 
 from typing import Any, ClassVar, cast
@@ -59,7 +59,7 @@ class AgentLoop(AgentRuns):
         await self._init_context(ctx, ev)
         user_msg, history = ev.get("user_msg"), ev.get("chat_history")
         if isinstance(user_msg, str):
-            # A text of a subclass, such as a member of an enum, becomes a plain one.
+            # A text of a subclass, such as a member of an enum, becomes a plain text.
             user_msg = ChatMessage.of_text(user_msg) if type(user_msg) is str else ChatMessage(user_msg)
         if user_msg is None and not history:
             raise ValueError("Must provide either user_msg or chat_history")
@@ -67,7 +67,7 @@ class AgentLoop(AgentRuns):
         agent = team.member(await store.get("current_agent_name", default=None))
         await store.set("current_agent_name", agent.name)
         if agent.input_guards and asked:
-            await limits_for(ctx, team, agent)  # from here on time counts
+            await limits_for(ctx, team, agent)  # the time of budgets counts from here on
             blocked = await layers.block_input(ctx, agent, asked[-1])
             if blocked is not None:
                 return await Turn(ctx, team, agent, await store.get("memory")).end(blocked)
@@ -139,7 +139,7 @@ class AgentLoop(AgentRuns):
 
     @step
     async def call_tool(self, ctx: Context, ev: ToolCall) -> ToolCallResult:
-        """Call one tool; in every case there is one result."""
+        """Call one tool, and return its result in all cases."""
         ctx.write_event_to_stream(ev)
         result = await answer_call(ctx, self.__batonflow_team__, ev)
         ctx.write_event_to_stream(result)
@@ -153,10 +153,10 @@ class AgentLoop(AgentRuns):
         if expected == 0:
             raise ValueError("No tool calls found, cannot aggregate results.")
         results = [ev]
-        if expected > 1:  # a single one need not be put aside
+        if expected > 1:  # a single result needs no collection
             arrived = ctx.collect_events(ev, [ToolCallResult] * expected)
             if arrived is None:
-                # Should the run end before the others arrive, this result is known.
+                # Kept in case the run ends before the other results arrive.
                 await store.set(f"{ARRIVED}.{ev.get('position', 0)}", ev)
                 return None
             await store.set(ARRIVED, {})

@@ -1,4 +1,4 @@
-"""The agents of a loop: the interface of one of them, the rules for all, and checks of options."""
+"""The agents of a loop: the interface of an agent, the rules for all agents, and checks of options."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from pydantic import BaseModel
 
-# The one of typing_extensions inspects an object without reading its properties, on every Python: reading some
+# The version of typing_extensions does not read properties in isinstance() checks; reading some
 # properties of a context within a step causes a warning.
 from typing_extensions import Protocol as CheckableProtocol
 from typing_extensions import runtime_checkable
@@ -53,7 +53,7 @@ _OPTIONS_OF_RUNS = (
 )  # fmt: skip
 
 
-# Only options that programs do not use as names of their own values of a run.
+# Only options that programs do not use as names of their own data.
 _OPTIONS_OF_AGENTS = frozenset(
     ("llm", "tools", "tool_retriever", "system_prompt", "can_handoff_to", "root_agent", "max_handoffs",
      "handoff_carries", "output_cls", "structured_output_fn", "state_prompt", "initial_state", "streaming",
@@ -65,7 +65,7 @@ get_close_matches = at_first_use("difflib", "get_close_matches")
 
 
 class Member(Protocol):
-    """An agent as the loop uses it; ``BaseWorkflowAgent`` explains each member."""
+    """The interface of an agent for the loop; ``BaseWorkflowAgent`` explains its members."""
 
     name: str
     description: str
@@ -103,7 +103,7 @@ class Member(Protocol):
     async def unfinished(self, ctx: Context[Any]) -> Sequence[Any]: ...
 
 
-# The loop and the code around it call these methods by name, so no step of an agent can have one of the names.
+# The loop calls these methods by name, so steps of an agent cannot have these names.
 CALLED = frozenset({"run", "trace_tags", "asking", "call_one_tool", "speaks_in", "the_llm"}) | {
     name for name, value in vars(Member).items() if callable(value) and not name.startswith("_")
 }
@@ -111,7 +111,7 @@ CALLED = frozenset({"run", "trace_tags", "asking", "call_one_tool", "speaks_in",
 
 @dataclass
 class LoopSettings:
-    """Settings of a loop, for all of its agents.
+    """The settings of a loop for all of its agents.
 
     Args:
         root: The name of the agent that begins.
@@ -133,15 +133,15 @@ class LoopSettings:
 
 
 class Team:
-    """The agents of a loop, as the loop asks for them; with the defaults of a single agent.
+    """The agents of a loop, with the defaults of a single agent.
 
     Args:
         loop: The agent or team that runs.
     """
 
-    budget: Budget | None = None  # of each run, whichever agent acts
+    budget: Budget | None = None  # for each run of the whole team
     remembers_apart: bool = False  # whether each agent has a conversation of its own
-    middleware: Sequence[Any] = ()  # layers around each tool, the outermost first; not offered to programs yet
+    middleware: Sequence[Any] = ()  # layers around each tool, the outermost first; internal
 
     def __init__(self, loop: Any) -> None:
         self.loop = loop
@@ -151,7 +151,7 @@ class Team:
         raise NotImplementedError
 
     def member(self, name: str | None) -> Member:
-        """Return the agent called ``name``; the root for unknown names, as events of other programs have."""
+        """Return the agent called ``name``; the root agent for unknown names."""
         raise NotImplementedError
 
     def state_template(self) -> str:
@@ -175,21 +175,21 @@ class Team:
         return False
 
     async def forgotten_handoff(self, ctx: Context[Any], agent: Member, answer: ChatMessage) -> str | None:  # noqa: ARG002
-        """Return a reminder for an agent that announces a handoff without calling the tool; None otherwise."""
+        """Return a reminder if an agent announces a handoff without calling the tool; otherwise None."""
         return None
 
     async def hand_over(self, ctx: Context[Any], agent: Member) -> str:  # noqa: ARG002 - for other teams
-        """Return the name of the agent that goes on; the same one unless it has handed over."""
+        """Return the name of the next agent; the same agent unless it has handed over."""
         return agent.name
 
     async def name_next(self, ctx: Context[Any]) -> None:
-        """Note a handoff beside a tool that has answered the run."""
+        """Note a handoff in the same answer as a direct tool."""
 
     async def begin(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
-        """Prepare the state of a run further."""
+        """Prepare further state of a run."""
 
     async def memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:  # noqa: ARG002 - for other teams
-        """Return the conversation as an agent knows it."""
+        """Return the conversation of an agent."""
         return await ctx.store.get("memory")
 
     async def with_knowledge(
@@ -213,7 +213,7 @@ def empty_output(agent: Member) -> AgentOutput:
 
 @runtime_checkable
 class AgentContext(CheckableProtocol):
-    """The part of a ``Context`` that ``take_step`` of an agent uses; it supports ``isinstance``.
+    """The interface of a ``Context`` for ``take_step`` of an agent; it supports ``isinstance``.
 
     Example:
         >>> isinstance(SimpleAgentContext(), AgentContext)
@@ -227,11 +227,11 @@ class AgentContext(CheckableProtocol):
 
     @property
     def is_running(self) -> bool:
-        """The state of the run: True while it is under way."""
+        """The state of the run: True while it is running."""
         ...
 
     def write_event_to_stream(self, ev: Any) -> None:
-        """Show an event to the readers of the run."""
+        """Append an event to the stream of the run."""
         ...
 
 
@@ -241,11 +241,11 @@ def _empty() -> InMemoryStateStore[DictState]:
 
 @dataclass(frozen=True)
 class SimpleAgentContext:
-    """A context without a run: it keeps state, and streamed events go nowhere.
+    """A context without a run: it keeps state, and drops streamed events.
 
     Args:
         store: The key-value state, empty at first.
-        is_running: Whether a run is under way; False.
+        is_running: False, as there is no run.
 
     Example:
         >>> ctx = SimpleAgentContext()
@@ -256,11 +256,11 @@ class SimpleAgentContext:
     is_running: bool = False
 
     def write_event_to_stream(self, ev: Any) -> None:
-        """Do nothing, as the context has no readers."""
+        """Do nothing, because there are no readers."""
 
 
 def check_options(max_iterations: Any = None, early_stopping_method: Any = None, budget: Any = None) -> None:
-    """Refuse options of a run or a team; None stands for an option that is left out.
+    """Refuse invalid options of a run or a team; None counts as left out.
 
     Raises:
         ValueError: A value is not allowed.
@@ -274,7 +274,7 @@ def check_options(max_iterations: Any = None, early_stopping_method: Any = None,
 
 
 def check_output(initial_state: Any = None, output_cls: Any = None, structured_output_fn: Any = None) -> None:
-    """Refuse options of a team's state and answer; None stands for an option that is left out.
+    """Refuse invalid options for a team's state and answer; None counts as left out.
 
     Raises:
         ValueError: A value is not allowed.
@@ -289,10 +289,10 @@ def check_output(initial_state: Any = None, output_cls: Any = None, structured_o
 
 
 def check_form(output_cls: type[BaseModel] | None) -> None:
-    """Refuse a model that is not an object in JSON, as vendors and ``output.structured_response`` need it.
+    """Refuse a model that is not a JSON object, as required by vendors and ``output.structured_response``.
 
     Raises:
-        ValueError: It is a list, a text or a number.
+        ValueError: The model is a list, a text or a number.
     """
     if output_cls is not None and "root" in output_cls.model_fields and not _is_object(output_cls):
         raise ValueError(
@@ -314,10 +314,10 @@ def _is_object(model: type[BaseModel]) -> bool:
 
 
 def check_name(name: Any) -> str:
-    """The name of an agent.
+    """Return the name of an agent.
 
     Raises:
-        ValueError: It says nothing.
+        ValueError: The name is empty.
     """
     if not isinstance(name, str):
         raise ValueError(f"name is what the agent is called in events and in a team: a text, not {name!r}")
@@ -346,7 +346,7 @@ def no_option(kind: str, name: str, options: Iterable[str]) -> str:
 
 
 def warn_of_misspelt(names: Iterable[str], kind: str) -> None:
-    """Warn of values of a run that look like misspelt options, as they would go unnoticed."""
+    """Warn of values of a run that look like misspelt options."""
     for problem in misspelt_options(names, kind):
         warn_user(problem)
 
@@ -363,6 +363,6 @@ def misspelt_options(names: Iterable[str], kind: str) -> Iterator[str]:
             yield f"run({name}=...) changes nothing: {name} is given to {kind}(...)"
             continue
         for meant in get_close_matches(name, _OPTIONS_OF_RUNS, n=1, cutoff=0.75):
-            # A name that only goes on behind an option's is one of the program's own.
+            # A name that extends the name of an option is not a mistake.
             if name != meant and not name.startswith(f"{meant}_"):
                 yield f"run() ignores unknown option {name!r}. Did you mean {meant!r}?"

@@ -31,11 +31,11 @@ _NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 def attach(workflow: Workflow, name: str, other: Workflow) -> None:
-    """Make runs of ``other`` inside steps of ``workflow`` belong to its runs.
+    """Attach an agent, so that its runs inside steps of ``workflow`` become child runs.
 
     Args:
         workflow: The workflow with the steps that run it.
-        name: Under which; a similar one when two agents of a team know others by one name.
+        name: The name; a number is added if the name is used for another agent.
         other: The agent or team.
     """
     attached, free, number = workflow.__batonflow__.children, name, 1
@@ -55,10 +55,10 @@ def attach_agents(workflow: Workflow, tools: Sequence[Any]) -> None:
 
 
 def refuse_itself(agent: Any, tools: Any) -> None:
-    """Refuse tools behind which an agent asks itself, directly or through others.
+    """Refuse tools through which an agent calls itself, directly or through other agents.
 
     Raises:
-        ValueError: It does; the message names the agents on the way.
+        ValueError: The agent calls itself; the message names the agents in between.
     """
     left: list[tuple[Any, tuple[str, ...]]] = [(tool, ()) for tool in _agent_tools(tools)]
     seen: set[int] = set()
@@ -82,12 +82,12 @@ def _agent_tools(tools: Any) -> list["AgentTool"]:
 
 
 async def run_within(agent: Any, *args: Any, **options: Any) -> AgentOutput:
-    """Run an agent or a team inside a step of another one, on its account.
+    """Run an agent or a team inside a step of another agent, which is charged for it.
 
     Args:
         agent: The agent or team.
-        args: As for ``run``.
-        options: As for ``run``.
+        args: The arguments of ``run``.
+        options: The keyword arguments of ``run``.
     """
     with run_inside() as charge:
         handler = agent.run(*args, **options)
@@ -99,13 +99,13 @@ async def run_within(agent: Any, *args: Any, **options: Any) -> AgentOutput:
             return await handler
         except asyncio.CancelledError:
             if not _is_over_around(handler.ctx):
-                # Only this call was given up, so its answer has no reader any more.
+                # Only this call was given up, so its answer is not needed any more.
                 await handler.cancel_run()
             raise
 
 
 def _is_over_around(ctx: Context[Any]) -> bool:
-    """Return whether a run around that of ``ctx`` is over, and so ends this one, perhaps to be resumed."""
+    """Return whether a run around the run of ``ctx`` is over, which also ends this run."""
     around = None if ctx.run is None or ctx.run.family is None else ctx.run.family.parent
     while around is not None and not around.run.ending.over:
         around = around.parent
@@ -113,10 +113,10 @@ def _is_over_around(ctx: Context[Any]) -> bool:
 
 
 class AgentTool(FunctionTool):
-    """A tool with an agent or a team behind it, which works in a run of its own without the caller's conversation.
+    """A tool that calls an agent or a team, in a run of its own without the caller's conversation.
 
-    The run belongs to the caller's: its events are in the caller's stream, it is cancelled with it, people are asked
-    through it, and its usage counts there too.
+    The run is a child run of the caller's: its events are in the caller's stream, it is cancelled with it, people are
+    asked through it, and its usage counts there, too.
 
     Args:
         agent: The agent or team.
@@ -136,7 +136,7 @@ class AgentTool(FunctionTool):
         metadata = ToolMetadata(
             description=AGENT_AS_TOOL.format(description=description), name=name, fn_schema=DefaultToolFnSchema
         )
-        # Its run goes on where it was: calling it again repeats nothing.
+        # The run continues where it stopped, so a repeated call does not repeat work.
         super().__init__(async_fn=ask, metadata=metadata, policy=ToolPolicy(idempotent=True))
         self.agent = agent
 

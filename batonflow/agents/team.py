@@ -138,7 +138,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         output_cls: A model of the structured answer; wins over that of the agents.
         structured_output_fn: Makes the structured answer from the messages.
         early_stopping_method: After the last allowed step: ``"force"`` an error, or ``"generate"`` an answer.
-        max_handoffs: How often the task may change hands in a run; None for as often as there are steps.
+        max_handoffs: The number of handoffs in a run; None for no limit.
         handoff_carries: The knowledge of the next agent: the ``"full"`` conversation; or the task, the reason and its
             own messages (``"own"``), with a ``"summary"`` that the agent before makes with its model.
         budget: The limits of a run, whichever agent acts.
@@ -358,7 +358,7 @@ class TeamOfMembers(Team):
         )
 
     def member(self, name: str | None) -> Member:
-        """Return the agent called ``name``; the root for unknown names, as events of other programs have."""
+        """Return the agent called ``name``; the root agent for unknown names."""
         return self.loop.agents.get(name or "") or self.loop.agents[self.loop.root_agent]
 
     def all_tools(self) -> Sequence[Any]:
@@ -399,7 +399,7 @@ class TeamOfMembers(Team):
         return refusal(agent, str(arguments.get("to_agent")), list(self.loop.agents)) is None
 
     async def forgotten_handoff(self, ctx: Context[Any], agent: Member, answer: ChatMessage) -> str | None:
-        """Return a reminder for an agent that announces a handoff without calling the tool; None otherwise."""
+        """Return a reminder if an agent announces a handoff without calling the tool; otherwise None."""
         to_agent = meant(answer.content or "", targets(agent, list(self.loop.agents)))
         # Once in a run: an agent that does not follow the reminder has meant something else.
         if to_agent is None or await ctx.store.get("handoff_reminded", default=False):
@@ -408,7 +408,7 @@ class TeamOfMembers(Team):
         return HANDOFF_NOT_CALLED.format(to_agent=to_agent, tool=HANDOFF_TOOL)
 
     async def hand_over(self, ctx: Context[Any], agent: Member) -> str:
-        """Return the name of the agent that goes on; the same one unless it has handed over."""
+        """Return the name of the next agent; the same agent unless it has handed over."""
         chosen: str | None = await ctx.store.get("next_agent", default=None)
         if not chosen:
             return agent.name
@@ -421,7 +421,7 @@ class TeamOfMembers(Team):
         return chosen
 
     async def name_next(self, ctx: Context[Any]) -> None:
-        """Note a handoff beside a tool that has answered the run."""
+        """Note a handoff in the same answer as a direct tool."""
         chosen: str | None = await ctx.store.get("next_agent", default=None)
         # The run has its answer, so no task is handed over; an agent with only the task could not go on without one.
         if chosen and not self.remembers_apart:
@@ -463,7 +463,7 @@ class TeamOfMembers(Team):
             await ctx.store.set("memories", {})
 
     async def memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:
-        """Return the conversation as an agent knows it."""
+        """Return the conversation of an agent."""
         shared: Any = await ctx.store.get("memory")
         if self.loop.handoff_carries == "full":
             return shared

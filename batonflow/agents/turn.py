@@ -236,7 +236,7 @@ def _with_text(message: ChatMessage, shown: str, whole: str) -> ChatMessage:
 
 
 async def refuse_calls(turn: Turn, calls: Sequence[ToolSelection | ToolCallResult]) -> None:
-    """Give the calls of the last allowed step a result, as vendors refuse a conversation without it.
+    """Add results for the calls of the last allowed step, because vendors refuse conversations without them.
 
     Args:
         turn: The turn.
@@ -259,8 +259,8 @@ async def answer_early(turn: Turn, words: str, *, over_budget: bool = False) -> 
 
     Args:
         turn: The turn.
-        words: The message that asks the model for it.
-        over_budget: Whether a budget is used up; it does not hold for this answer.
+        words: The message that asks the model for the answer.
+        over_budget: Whether a budget is used up, which then does not apply to this answer.
     """
     ctx, agent = turn.ctx, turn.agent
     await agent.finalize(ctx, empty_output(agent), turn.memory)
@@ -276,10 +276,10 @@ async def answer_early(turn: Turn, words: str, *, over_budget: bool = False) -> 
 
 
 async def _last_answer(turn: Turn, shown: list[ChatMessage], *, over_budget: bool) -> AgentOutput:
-    """Ask for an answer within the budgets, and outside of the budget that calls for it.
+    """Ask for an answer within the other budgets than the one that requires it.
 
     Raises:
-        BudgetExceededError: It may take more than is left of a budget that raises.
+        BudgetExceededError: It may exceed a budget with ``on_exceeded="raise"``.
     """
     ctx, agent, response = turn.ctx, turn.agent, None
     limits = await limits_for(ctx, turn.team, agent)

@@ -1,1 +1,1 @@
-"""Runs that outlive their process: records, the way back from them, inspection."""
+"""Durable runs: records, recovery from records, and inspection."""

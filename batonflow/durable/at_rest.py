@@ -1,4 +1,4 @@
-"""Runs at rest: the state, the waits and the open questions of a run as its records leave it."""
+"""Stored runs without execution: the state, the waits and the open questions after the last record."""
 
 from collections.abc import Container
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ def recorded_run(workflow: AnyWorkflow, loaded: Loaded) -> RecordedRun:
     """Read the records of a run.
 
     Raises:
-        ReplayIncompatible: The code of the workflow does not fit them any more.
+        ReplayIncompatible: The code of the workflow does not fit the records.
     """
     recorded = RecordedRun(workflow)
     upcast = workflow.__batonflow__.upcaster(loaded.info.version)
@@ -46,13 +46,13 @@ def recorded_run(workflow: AnyWorkflow, loaded: Loaded) -> RecordedRun:
 
 
 def restore(run: Run, recorded: RecordedRun) -> None:
-    """Bring a run to where the records leave it."""
+    """Set a run to the state after its last record."""
     workflow = run.workflow
     try:
         loaded = load_run(workflow, snapshot_of(recorded, run.state.run_id), workflow.__batonflow__.serializer)
         run.adopt(loaded)
     except ContextSerdeError as error:
-        if lacks_default(error.__cause__):  # the records are as they should be
+        if lacks_default(error.__cause__):  # the records are valid
             text = f"Run {run.state.run_id!r} cannot go on with {type(workflow).__name__}: {error}"
             raise ReplayIncompatible(f"{text}. Give new fields of a state a default") from error
         raise ReplayIncompatible(
@@ -62,7 +62,7 @@ def restore(run: Run, recorded: RecordedRun) -> None:
 
 
 def run_of(workflow: AnyWorkflow, run_id: str, recorded: RecordedRun) -> Run:
-    """Return a run that never begins, as the records leave it, without its child runs."""
+    """Return a run in the state after its last record, without starting it and without child runs."""
     steps = workflow.__batonflow__.steps
     run = WorkflowRun(workflow, RunState(run_id, steps.table), StateCell(steps.state_type))
     restore(run, recorded)
@@ -70,16 +70,16 @@ def run_of(workflow: AnyWorkflow, run_id: str, recorded: RecordedRun) -> Run:
 
 
 async def run_at_rest(workflow: AnyWorkflow, store: "RunStore", run_id: str, at: int | None = None) -> "Run | None":
-    """Return a run as its records leave it, with its child runs; it never begins. None for an unknown or finished run.
+    """Return a run in its recorded state, with child runs, without starting it; None for an unknown or finished run.
 
     Args:
-        workflow: Its code.
-        store: Where it is.
+        workflow: The workflow of the run.
+        store: The store of the run.
         run_id: The run.
-        at: As it was after this commit; as it is when left out.
+        at: The commit after which to stop; by default the last one.
 
     Raises:
-        ReplayIncompatible: The code of the workflow does not fit the records any more.
+        ReplayIncompatible: The code of the workflow does not fit the records.
         StoreError: The store fails.
     """
     loaded = await store.load(run_id, at)
@@ -94,18 +94,18 @@ async def _found_at_rest(
     workflow: AnyWorkflow, store: "RunStore", run_id: str, at: int | None = None, *, is_known: bool
 ) -> "Run | None":
     run = await run_at_rest(workflow, store, run_id, at)
-    # One that this process has just begun may not have reached the store yet.
+    # A run that this process has just started may not be in the store yet.
     if run is None and not is_known and await store.info(run_id) is None:
         raise no_such_run(run_id)
     return run
 
 
 async def open_inputs_of(workflow: AnyWorkflow, store: "RunStore", run_id: str) -> list[InputRequest]:
-    """The questions to people that stand open in a run, wherever it is.
+    """Return the open questions to people of a run in any process.
 
     Raises:
-        ReplayIncompatible: The code of the workflow does not fit the records any more.
-        StoreError: There is no such run, or the store fails.
+        ReplayIncompatible: The code of the workflow does not fit the records.
+        StoreError: The run does not exist, or the store fails.
     """
     live = known_run(store, workflow, run_id, None)
     if live is not None and live.opening is None:
@@ -117,11 +117,11 @@ async def open_inputs_of(workflow: AnyWorkflow, store: "RunStore", run_id: str) 
 async def awaited_events_of(
     workflow: AnyWorkflow, store: "RunStore", run_id: str, at: int | None = None
 ) -> set[type[Event]]:
-    """Return the classes of events that a run of any process waits for, or waited for after a commit.
+    """Return the classes of events that a run in any process waits for, or waited for after a commit.
 
     Raises:
-        ReplayIncompatible: The code of the workflow does not fit the records any more.
-        StoreError: There is no such run or commit, or the store fails.
+        ReplayIncompatible: The code of the workflow does not fit the records.
+        StoreError: The run or the commit does not exist, or the store fails.
     """
     live = known_run(store, workflow, run_id, None)
     if at is None and live is not None and live.opening is None and not live.is_asleep:
@@ -136,15 +136,15 @@ def awaited_events(run: "Run") -> set[type[Event]]:
 
 
 def repeat_questions(run: Run, loaded: Loaded, answered: Container[str]) -> None:
-    """Stream the open questions of a run that was taken up again: the readers of the process that asked are gone.
+    """Stream the open questions of a resumed run again, for the readers of this process.
 
     Args:
         run: The run, restored.
-        loaded: Its records.
-        answered: Keys of the answers that are in its inbox.
+        loaded: The records of the run.
+        answered: The keys of the answers in its inbox.
     """
     asks = run
-    if run.family is not None:  # questions of child runs are known after their restore, for which a copy serves
+    if run.family is not None:  # a copy is restored, because only the restore of child runs finds their questions
         asks = run_of(run.workflow, run.state.run_id, recorded_run(run.workflow, loaded))
         asks.unfold()
     found = [

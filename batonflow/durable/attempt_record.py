@@ -22,27 +22,27 @@ __all__ = [
 
 
 class AttemptRecord:
-    """The record of one stretch of an attempt, or of another change of a run.
+    """The record of a part of an attempt, or of another change of a run.
 
     Attributes:
-        id: Names it in the whole tree of workflows, over restarts.
+        id: The number of the record, unique in the tree of workflows and over restarts.
         kind: ``"segment"``, or another kind of record.
-        path: Which workflow of the tree; empty for the run itself, ``order_station#2`` for a child.
+        path: The place of the workflow in the tree; empty for the run itself, ``order_station#2`` for a child run.
         step: The step.
-        item: Number of the delivery within its workflow run.
-        attempt: Which attempt of the delivery, from 0.
-        began: When it began, in wall-clock seconds.
+        item: The number of the delivery within its workflow run.
+        attempt: The number of the attempt, from 0.
+        began: The time of its start, in wall-clock seconds.
         consumed: The event that started the attempt; None for the later records of an attempt.
-        causes: What the consumed events were made by.
-        writes: (number, path, value) of each change of the state, in order; the number is (key, number) inside
-            ``ctx.once``, here and in the next two.
+        causes: The causes of the consumed events.
+        writes: (number, path, value) of each change of the state, in order. The number is (key, number) inside
+            ``ctx.once``, also in ``sends`` and ``streamed``.
         sends: (number, event, target step) of each sent event.
         streamed: (number, event, place in the stream, time) of each event written to the stream.
-        collects: (number, buffer, event or None, what was found) of each ``collect_events``.
-        gave_up: Keys of waits that the step gave up.
-        handed: Names of values of the state that a step was given and may have changed in place.
+        collects: (number, buffer, event or None, found events) of each ``collect_events``.
+        gave_up: The keys of waits that the step gave up.
+        handed: The names of values of the state that the step got and may have changed in place.
         outcome: The end of the stretch, and its value.
-        data: All of it as data, once it is complete.
+        data: The complete record as data; None before.
     """
 
     __slots__ = (
@@ -72,10 +72,10 @@ class AttemptRecord:
         self.attempt = attempt
         self.consumed = consumed
         self.causes = causes
-        # Its place in the order of closing.
+        # The place in the order of closing.
         self.number = 0
         self.writes: list[tuple[Number, str, Any]] = []
-        # Places of the writes in the order of all writes.
+        # The places of the writes in the order of all writes.
         self.written_at: list[int] = []
         self.sends: list[tuple[Number, Event, str | None]] = []
         self.streamed: list[tuple[Number, Event, int, float]] = []
@@ -90,7 +90,7 @@ class AttemptRecord:
         self.after: list[AttemptRecord] = (
             [cast("AttemptRecord", cause) for cause, _ in causes if not cause.committed] if causes else []
         )
-        # Records that wait for this one, and an open record that this one waits for.
+        # The records that wait for this one, and the open record that this one waits for.
         self.held_up: list[AttemptRecord] = []
         self.waits_for: AttemptRecord | None = None
 
@@ -101,22 +101,22 @@ class AttemptRecord:
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether nothing was done in it so far that is not to be seen elsewhere."""
+        """Tell whether the record has no effects so far that others could see."""
         return not (self.writes or self.sends or self.streamed or self.collects or self.gave_up)
 
     @property
     def place(self) -> int | None:
-        """The place in the stream of the first event in it."""
+        """The place in the stream of the record's first event."""
         if self.streamed:
             return self.streamed[0][2]
         published: list[list[Any]] = (self.data or {}).get("published", [])
         return published[0][0] if published else None
 
     def collected(self, number: Number, buffer: str, event: Event | None, found: list[Any] | None) -> None:
-        """Note that ``collect_events`` put ``event`` aside, or not, and found a full set, or not.
+        """Note the result of ``collect_events``: the event that was put aside, and the complete set, if any.
 
         Raises:
-            StoreError: The buffer cannot be named so.
+            StoreError: The name of the buffer cannot be written.
         """
         check_name(buffer)
         if self.collects is None:
@@ -125,17 +125,17 @@ class AttemptRecord:
 
     @property
     def is_frozen(self) -> bool:
-        """Tell whether ``body`` was asked for already."""
+        """Tell whether ``body`` was computed."""
         return self._body is not None
 
     def body(self) -> bytes:
-        """All of it as JSON, as it was when this was first asked."""
+        """The record as JSON at the time of the first access."""
         if self._body is None:
             self._body = as_json(self.data)
         return self._body
 
     def follows(self, causes: Iterable[Any]) -> None:
-        """Be committed together with, or after, each of ``causes``."""
+        """Commit this record together with, or after, the records of ``causes``."""
         self.after.extend(cause for cause in causes if cause is not self and not cause.committed)
 
     def group(self) -> "list[AttemptRecord] | AttemptRecord":
@@ -156,10 +156,10 @@ class AttemptRecord:
 
 
 def _in_order(found: dict[int, AttemptRecord]) -> list[AttemptRecord]:
-    """Order records: foundations first; of records that build upon one another, the earlier one first.
+    """Order records: dependencies first; among records that depend on each other, the earlier one first.
 
-    As R. Tarjan has it (Depth-first search and linear graph algorithms, 1972): a circle is complete when the walk comes
-    back to the first of it, and what it builds upon was complete before.
+    The algorithm of R. Tarjan (Depth-first search and linear graph algorithms, 1972): a cycle is complete when the
+    search returns to its first record, and its dependencies were complete before.
     """
     order: list[AttemptRecord] = []
     done: set[int] = set()
@@ -198,16 +198,16 @@ def _in_order(found: dict[int, AttemptRecord]) -> list[AttemptRecord]:
 
 
 def lowest_place(still_open: "Iterable[AttemptRecord]") -> int | None:
-    """Return the first place in the stream of uncommitted records: open ones, and records that wait for them."""
+    """Return the first place in the stream of uncommitted records."""
     uncommitted = (one for each in still_open for one in (each, *each.held_up) if not one.committed)
     return min((place for one in uncommitted if (place := one.place) is not None), default=None)
 
 
 def as_json(data: Any) -> bytes:
-    """Records as JSON.
+    """Return records as JSON.
 
     Raises:
-        StoreError: Something in them cannot be written.
+        StoreError: A value in them cannot be written.
     """
     try:
         return json_text(data)
@@ -218,19 +218,19 @@ def as_json(data: Any) -> bytes:
 
 
 def read_again(data: Any) -> Any:
-    """Records as they come out of a store.
+    """Return records as they are read from a store.
 
     Raises:
-        StoreError: Something in them cannot be written.
+        StoreError: A value in them cannot be written.
     """
     return read_json(as_json(data))
 
 
 def check_name(name: str) -> None:
-    """Refuse names under which a record would not be found again.
+    """Refuse a name that cannot be written.
 
     Raises:
-        StoreError: There is half a character in it.
+        StoreError: The name contains a lone surrogate.
     """
     if not name.isascii():
         try:
@@ -243,7 +243,7 @@ def check_name(name: str) -> None:
 
 
 def whole_writes(writes: list[tuple[Any, str, Any]]) -> list[tuple[str, int]]:
-    """Return keys with the place of their last write, where that write replaces the whole value."""
+    """Return the keys whose last write replaces the whole value, with the place of that write."""
     last = {path.partition(".")[0]: place for place, (_, path, _) in enumerate(writes)}
     return [(key, place) for key, place in last.items() if writes[place][1] == key]
 

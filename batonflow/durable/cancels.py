@@ -1,4 +1,4 @@
-"""Cancelling runs in a store, also runs without fitting code: an end needs no code."""
+"""Cancellation of stored runs, also of runs whose code does not fit."""
 
 from typing import Any
 
@@ -15,20 +15,20 @@ __all__ = ["cancel_run", "cancel_without_code", "check_appended", "end_cancelled
 
 
 async def cancel_run(store: RunStore, run_id: str, reason: str) -> None:
-    """Ask the present or next owner of a run to cancel it.
+    """Request the cancellation of a run by its present or next owner.
 
     Raises:
-        StoreError: There is no such run, or it is over.
+        StoreError: The run does not exist, or it is over.
     """
     key = f"cancel {current_source().token(20)}"
     check_appended(run_id, await store.append(run_id, key, reason.encode(errors="backslashreplace"), "cancel"))
 
 
 def check_appended(run_id: str, outcome: Appended | Ended | None) -> bool:
-    """Tell whether something is new in the inbox of a run.
+    """Tell whether an item is new in the inbox of a run.
 
     Raises:
-        StoreError: There is no such run, or it is over.
+        StoreError: The run does not exist, or it is over.
     """
     if outcome is None:
         raise no_such_run(run_id)
@@ -41,7 +41,7 @@ async def cancel_without_code(store: RunStore, run_id: str) -> None:
     """Cancel a run without its code, unless another process drives it.
 
     Raises:
-        StoreError: There is no such run, it is over, or the store fails.
+        StoreError: The run does not exist or is over, or the store fails.
     """
     await cancel_run(store, run_id, "")
     claimed = await store.claim(run_id, store.owner, store.lease_seconds)
@@ -52,13 +52,13 @@ async def cancel_without_code(store: RunStore, run_id: str) -> None:
 
 
 async def end_cancelled(store: RunStore, claimed: Claimed, loaded: Loaded, codec: Codec) -> bool:
-    """End a claimed run that was cancelled, by its last record alone; tell whether it is over.
+    """End a claimed run with a request to cancel, by its last record alone; return False if it is not over.
 
     Args:
-        store: Where it is kept.
+        store: The store of the run.
         claimed: The claim.
-        loaded: What the store has of it.
-        codec: Of its workflow.
+        loaded: The records of the run.
+        codec: The codec of its workflow.
 
     Raises:
         StoreError: The store fails.
@@ -88,7 +88,7 @@ async def end_cancelled(store: RunStore, claimed: Claimed, loaded: Loaded, codec
 
 
 def _after_the_last(loaded: Loaded) -> tuple[int, float]:
-    """Number for a record behind all that there are, and how much of the run's timeout is used up."""
+    """Return the number for a new last record, and the used part of the run's timeout."""
     known, elapsed = 0, 0.0
     if loaded.snapshot is not None:
         known = int(read_json(loaded.snapshot[1]).get("last_record") or 0)

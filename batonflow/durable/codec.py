@@ -1,8 +1,8 @@
 """Events and values in records: plain JSON where possible, else the text of the workflow's serializer.
 
-An event is ``[class, values]`` or, when something in its values may be marked with its class, ``[class, values,
-where]``; ``where`` names the fields, is True for all, and 1 when nobody has noted it. A value is ``[value]``, or
-``[None, value]`` when it is marked. With a serializer other than JSON both are its text.
+An event is ``[class, values]`` or, if its values may contain marks of classes, ``[class, values,
+where]``. ``where`` names the fields, is True for all fields, and 1 if they are not known. A value is ``[value]``, or
+``[None, value]`` if it is marked. A serializer other than JSON writes both as text.
 """
 
 from typing import Any, cast
@@ -25,17 +25,17 @@ from batonflow.workflow_core.events import Event, StopEvent
 
 __all__ = ["Codec"]
 
-# Dynamic data of these names stand apart from the fields.
+# Dynamic data with these names are written separately from the fields.
 _RESERVED = frozenset({"_data", "result", PRIVATE})
 
 _REMEDY = "keep it out of events and state, or make it a pydantic model or plain data"
 
 
 class Codec:
-    """Writes and reads the events and values of a run.
+    """The codec for the events and values of a run.
 
     Args:
-        serializer: The workflow's; JSON has a short way of its own.
+        serializer: The serializer of the workflow; for JSON there is a fast path.
     """
 
     __slots__ = ("_known", "_serializer", "_short")
@@ -45,15 +45,15 @@ class Codec:
             serializer = serializer.for_records()
         self._serializer = serializer
         self._short = serializer if type(serializer) is JsonSerializer else None
-        # For each class: its name, the written fields, whether these are all fields, and its form; without a form
-        # where it has its own way.
+        # By class: name, written fields, whether these are all fields, and form. The form is None
+        # for classes that write themselves.
         self._known: dict[type, tuple[str, tuple[str, ...], bool, Form | None]] = {}
 
     def event(self, event: Event) -> Any:
-        """An event as data.
+        """Return an event as data.
 
         Raises:
-            StoreError: Something in it cannot be written.
+            StoreError: A value in it cannot be written.
         """
         cls = type(event)
         try:
@@ -70,7 +70,7 @@ class Codec:
             if values is not None:
                 return [name, values]
             values = event.__dict__
-            if not whole or len(values) != len(fields):  # a class may keep some fields apart, or make them when asked
+            if not whole or len(values) != len(fields):  # some fields may be lazy, or stored separately
                 values = {field: getattr(event, field) for field in fields}
             extra = event.__pydantic_extra__
             if extra:
@@ -80,21 +80,21 @@ class Codec:
             if isinstance(event, StopEvent) and event.result is not None:
                 values = {**values, "result": event.result}
             if is_plain(values) and form is not None and not form.apart(event):
-                # A copy, as it may be changed before it is written.
+                # A copy, because the original may change before it is written.
                 return [name, dict(values)]
             return _as_parts(self._short.encode(event))
         except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
             raise _unrecorded(event, error) from error
 
     def value(self, value: Any, path: str = "") -> Any:
-        """A value of the state, or the result of ``ctx.once``, as data.
+        """Return a value of the state, or a result of ``ctx.once``, as data.
 
         Args:
             value: The value.
-            path: Where it stands, for the error.
+            path: The place of the value, for the error.
 
         Raises:
-            StoreError: It cannot be written.
+            StoreError: The value cannot be written.
         """
         try:
             if self._short is None:
@@ -104,7 +104,7 @@ class Codec:
             raise _unrecorded(value, error, path) from error
 
     def digest(self, value: Any) -> int:
-        """Tells apart values of the state, within this process.
+        """Return a digest of a value of the state, valid in this process.
 
         Raises:
             StoreError: The value cannot be written.
@@ -119,7 +119,7 @@ class Codec:
         return hash(as_json(self.value(value)))
 
     def text(self, data: Any) -> str:
-        """An event or value in the words of the serializer, as snapshots keep it."""
+        """Return an event or value as text of the serializer, as in snapshots."""
         if isinstance(data, str):
             return data
         parts = cast("list[Any]", data)
@@ -131,28 +131,28 @@ class Codec:
         return as_json(parts[-1]).decode()
 
     def read(self, data: Any) -> Any:
-        """The event or value that such data stand for.
+        """Return the event or value for data.
 
         Raises:
-            StoreError: They are of a class that is not loaded, or do not fit it any more.
+            StoreError: The class is not loaded, or does not fit the data.
         """
         try:
             return self._serializer.deserialize(self.text(data))
-        except Exception as error:  # validators of the program's own classes may raise anything
+        except Exception as error:  # validators of the program may raise any exception
             raise StoreError(f"A record cannot be read: {error}") from error
 
     def event_of_text(self, text: str) -> Any:
-        """An event as data, from a snapshot's text."""
+        """Return an event as data, from the text of a snapshot."""
         if self._short is None:
             return text
         return _as_parts(read_json(text))
 
     def value_of_text(self, text: str) -> Any:
-        """A value as data, from a snapshot's text."""
+        """Return a value as data, from the text of a snapshot."""
         return text if self._short is None else [None, read_json(text)]
 
     def class_name(self, data: Any) -> str:
-        """The class of an event given as data."""
+        """Return the class name of an event from data."""
         if not isinstance(data, str):
             return str(cast("list[Any]", data)[0])
         cls = type(cast("object", self._serializer.deserialize(data)))
@@ -160,7 +160,7 @@ class Codec:
 
 
 def _as_parts(marked: dict[str, Any]) -> list[Any]:
-    """A model that the serializer has marked, as an event stands in a record."""
+    """Return a model that the serializer has marked in the form of events in records."""
     return [marked["qualified_name"], marked["value"], marked.get(MARKED, 1)]
 
 

@@ -1,4 +1,4 @@
-"""Between the runs of an event loop and a store: commits go out in groups, events from elsewhere come in.
+"""The connection between the runs of an event loop and a store, with grouped commits and incoming events.
 
 One StoreConnection serves all runs of a store on a loop. Commits made within a turn of the loop, or while an earlier
 group is being written, go to the store in one piece: a slow disk makes the groups larger, not the queue longer.
@@ -40,7 +40,7 @@ _MOST_LEFT = 10_000
 
 @dataclass(slots=True)
 class Sleeper:
-    """A run that left memory."""
+    """A run that was released from memory."""
 
     run: "Run"
     connection: "StoreConnection"
@@ -60,7 +60,7 @@ class StoreConnection:
         self.loop = loop
         self.leases: dict[str, RunLease] = {}
         self._thread = threading.get_ident()
-        # Not the variables of the step that is running when the task begins: they would keep its run in memory.
+        # Without the context variables of the running step, which would keep its run in memory.
         self._variables = copy_context()
         self._dirty: dict[RunLease, None] = {}
         self._scheduled = False
@@ -69,22 +69,22 @@ class StoreConnection:
         self._new: list[RunLease] = []
         self._attending: asyncio.TimerHandle | None = None
         self._parking: set[asyncio.Task[None]] = set()
-        # Runs that left memory and have handlers here, with their timers.
+        # Released runs with handlers in this process, with their timers.
         self._sleepers: dict[str, Sleeper] = {}
-        # Looks from time to time whether another process has ended one of them.
+        # The task that checks whether another process has ended one of them.
         self._looking: asyncio.Task[None] | None = None
-        # Runs that left memory, with the epochs that they had here.
+        # Released runs with their last epochs in this process.
         self._left: dict[str, int] = {}
 
     def add(self, lease: RunLease) -> None:
-        """Serve a run."""
+        """Add a run."""
         self.leases[lease.run_id] = lease
         self._new.append(lease)
         if self._attending is None:
             self._attending = self.loop.call_later(SECONDS_OF_SHORT_RUNS, self._attend)
 
     def _attend(self) -> None:
-        """Runs that last longer than a moment have their leases renewed and their inboxes watched."""
+        """Renew the leases and watch the inboxes of runs that last longer than a moment."""
         self._attending = None
         new, self._new = self._new, []
         for lease in new:
@@ -94,7 +94,7 @@ class StoreConnection:
         self._watch_on()
 
     def _when_lost(self, lease: RunLease) -> Callable[[], None]:
-        """Return the callback for a run that another process took; the store calls it on a thread of its own."""
+        """Return the callback for a run that another process has claimed; the store calls it on a thread of its own."""
         known, loop = ref(lease), self.loop
 
         def lose() -> None:
@@ -104,13 +104,13 @@ class StoreConnection:
 
         def lost() -> None:
             if not loop.is_closed():
-                with suppress(RuntimeError):  # closed in this moment
+                with suppress(RuntimeError):  # the loop has just been closed
                     loop.call_soon_threadsafe(lose)
 
         return lost
 
     def remove(self, lease: RunLease) -> None:
-        """Serve a run no longer."""
+        """Remove a run."""
         if self.leases.get(lease.run_id) is lease:
             del self.leases[lease.run_id]
             if lease.is_held:
@@ -119,7 +119,7 @@ class StoreConnection:
         self._watch_on()
 
     def _watch_on(self) -> None:
-        """Watch the inboxes as long as there are any to watch."""
+        """Watch the inboxes as long as there are runs."""
         if self._sleepers and (self._looking is None or self._looking.done()):
             self._looking = self.loop.create_task(
                 self._look_for_ended(), name="batonflow-sleepers", context=self._variables.copy()
@@ -136,40 +136,40 @@ class StoreConnection:
             self._watching.cancel()
             self._watching = None
 
-    # --- runs that left memory ----------------------------------------------------------------------------------------
+    # --- released runs ------------------------------------------------------------------------------------------------
 
     def park(self, lease: RunLease) -> None:
-        """Let a run leave memory."""
+        """Release a run from memory."""
         task = lease.parking = self.loop.create_task(lease.park(), name="batonflow-park")
         self._parking.add(task)
         task.add_done_callback(self._parking.discard)
 
     def asleep(self, run: "Run", wake_at: float | None) -> None:
-        """Remember a run that left memory, until it has to come back."""
+        """Keep a released run until its restore."""
         sleeper = self._sleepers[run.state.run_id] = Sleeper(run, self)
         if wake_at is not None:
             sleeper.timer = self.loop.call_later(max(0.0, wake_at - run.now()), self.wake, run)
         self._watch_on()
 
     def note_left(self, lease: RunLease) -> None:
-        """A run was given back with all that it had streamed."""
+        """Note that a run was released with its whole stream."""
         self._left[lease.run_id] = lease.epoch
-        if len(self._left) > _MOST_LEFT:  # for these runs a gap in the stream would be reported
+        if len(self._left) > _MOST_LEFT:  # otherwise a gap in the stream would be reported for these runs
             del self._left[next(iter(self._left))]
 
     def has_left(self, claimed: Claimed) -> bool:
-        """Tell whether no other process had a run since it left memory here, so that its stream is complete."""
+        """Tell whether no other process has claimed a run since its release here, so that its stream is complete."""
         return self._left.pop(claimed.run_id, None) == claimed.epoch - 1
 
     def wake(self, run: "Run") -> None:
-        """Bring a run back into memory."""
+        """Restore a run into memory."""
         if run.state.run_id in self._sleepers:
             self.forget(run)
             run.restore()
             self._watch_on()
 
     def forget(self, run: "Run") -> None:
-        """Do not bring a run back that left memory."""
+        """Forget a released run."""
         sleeper = self._sleepers.pop(run.state.run_id, None)
         if sleeper is not None:
             if sleeper.timer is not None:
@@ -177,9 +177,9 @@ class StoreConnection:
             self._watch_on()
 
     async def _look_for_ended(self) -> None:
-        """Wake runs that left memory here and that another process has ended: their handlers wait for the result.
+        """Restore released runs that another process has ended, because their handlers wait for the result.
 
-        Only a few of many are looked at each time, in turn, so that thousands of them cost little.
+        Each call checks only some of them, in turn, so that thousands of runs cost little.
         """
         while self._sleepers:
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
@@ -202,7 +202,7 @@ class StoreConnection:
     # --- commits ------------------------------------------------------------------------------------------------------
 
     def dirty(self, lease: RunLease) -> None:
-        """A run has something to write: after this turn of the loop, or when the group before is written."""
+        """Note that a run has commits to write, after this turn of the loop or after the present group."""
         self._dirty[lease] = None
         if not self._scheduled and not self._writing:
             self._scheduled = True
@@ -242,7 +242,7 @@ class StoreConnection:
         else:
             for (lease, commit), verdict in zip(batch, verdicts, strict=True):
                 if verdict.outcome == "fenced":
-                    if lease.run_id in self.leases:  # else it was given back meanwhile
+                    if lease.run_id in self.leases:  # otherwise it was released in the meantime
                         lease.lose()
                 else:
                     lease.was_written(commit)
@@ -250,10 +250,10 @@ class StoreConnection:
             self._scheduled = True
             self.loop.call_soon(self._write)
 
-    # --- what comes from elsewhere ------------------------------------------------------------------------------------
+    # --- inboxes ------------------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Give runs the events that other processes append to their inboxes."""
+        """Deliver the events that other processes append to inboxes."""
         seen = -1
         while True:
             try:
@@ -272,7 +272,7 @@ class StoreConnection:
                 await asyncio.sleep(_PAUSE_AFTER_TROUBLE)
 
     def deliver(self, lease: RunLease, item: InboxItem) -> None:
-        """Give a run something from its inbox, once."""
+        """Deliver an item of the inbox to a run, once."""
         if item.position <= lease.inbox_seen:
             return
         lease.inbox_seen = item.position
@@ -286,7 +286,7 @@ class StoreConnection:
         step: str | None = None
         try:
             data = read_json(item.payload)
-            if isinstance(data, dict):  # meant for one step
+            if isinstance(data, dict):  # for a single step
                 told = cast("dict[str, Any]", data)
                 data, step = told["event"], told["step"]
             event: Any = Codec(run.workflow.__batonflow__.serializer).read(data)
@@ -311,7 +311,7 @@ class StoreConnection:
             else:
                 run.send(event, step, None)
 
-        # An answer is for the wait that asked, which may not be restored yet.
+        # The answer belongs to a wait that may not be restored yet.
         ready = (lambda: asker_of(run, item.key) is not None) if is_answer(item.key) else None
         run.when_taken(event, send, ready)
 

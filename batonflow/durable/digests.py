@@ -1,4 +1,4 @@
-"""Digests of the input of runs: a run id stands for one input, in all processes alike."""
+"""Digests of the input of runs, which compare the inputs for a run id across processes."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ def digest_of(encoded: Any) -> str:
 
 
 def digest_of_start(codec: Codec, event: Event) -> str:
-    """Tells apart start events, in all processes alike: sets have another order in each.
+    """Return a digest of a start event that is equal in all processes, although the order of sets differs.
 
     Raises:
         StoreError: The event cannot be written.
@@ -36,7 +36,7 @@ _LENGTH_WHEN_PLAIN = 2
 
 
 def _in_order(codec: Codec, value: Any) -> Any:
-    if type(value) is str or value is None:  # nearly everything
+    if type(value) is str or value is None:  # the common case
         return value
     if isinstance(value, BaseModel):
         name, fields = _named(type(value))
@@ -55,7 +55,7 @@ def _in_order(codec: Codec, value: Any) -> Any:
         return sorted(json.dumps(_in_order(codec, inner), sort_keys=True) for inner in members)
     try:
         return to_jsonable_python(value, inf_nan_mode="constants")
-    except (PydanticSerializationError, UnicodeDecodeError):  # of bytes that are not text
+    except (PydanticSerializationError, UnicodeDecodeError):  # for bytes that are not text
         return codec.value(value)
 
 

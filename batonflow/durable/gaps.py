@@ -1,8 +1,8 @@
-"""Gaps in stored streams: parallel steps stream in turns, and each step is written when it ends.
+"""Gaps in stored streams: parallel steps stream alternately, but each step is recorded at its end.
 
-A commit with streamed events says where the first event has its place that is not written yet, if there is one. What
-stands behind that place is not in order before a later commit. The first commit of whoever takes up a run says which
-events were lost with the process before.
+A commit with streamed events contains the place of the first unwritten event, if there is one. Events after that
+place are complete only with a later commit. The first commit after a takeover contains the range of
+events that were lost with the earlier process.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ NO_GAP = 2**53
 
 
 class Reset(NamedTuple):
-    """The place where a run went on after its takeover.
+    """The place in the stream where a run continued after a takeover.
 
     Attributes:
-        seq: Its place in the stream.
-        ts: When that was, in wall-clock seconds.
-        lost_from: What was streamed from here on was lost,
-        lost_to: up to here.
+        seq: The place in the stream.
+        ts: The time, in wall-clock seconds.
+        lost_from: The first lost place.
+        lost_to: The end of the lost places.
     """
 
     seq: int
@@ -40,39 +40,39 @@ class Reset(NamedTuple):
 
 
 def note_reset(run: Run, lost_from: int) -> Reset:
-    """Report to the readers of a run that was taken up which streamed events are lost, up to this place."""
+    """Report the lost events to the readers of a resumed run, up to this place."""
     reset = Reset(run.stream.seq, run.now(), lost_from, run.stream.seq - 1)
     run.publish(reset.event(), "", 0)
     return reset
 
 
 def with_reset(body: bytes, reset: Reset) -> bytes:
-    """Add the gap before a commit to its body; readers pass over it."""
+    """Add the gap before a commit to its body; readers of records skip it."""
     return b'{"l":[%d,%.6f,%d,%d],%b' % (*reset, body[1:])
 
 
 def reset_in(commit: StoredCommit) -> Reset | None:
-    """Return the gap that a commit reports, None without one."""
+    """Return the gap in a commit; None without one."""
     found = read_json(commit.body).get("l")
     return None if found is None else Reset(*found)
 
 
 def last_reset(commits: Sequence[StoredCommit]) -> int:
-    """The place of the last reset in some commits; -1 without one."""
+    """Return the place of the last reset in commits; -1 without one."""
     return max((reset.seq for reset in map(reset_in, commits) if reset is not None), default=-1)
 
 
 def with_gap(body: bytes, place: int | None) -> bytes:
-    """A commit's body that also says where something streamed is missing; its readers pass over that."""
+    """Return the body of a commit with the place of the first missing event; readers of records skip it."""
     return body if place is None else b'{"s":%d,%b' % (place, body[1:])
 
 
 def gap_after(commits: Sequence[StoredCommit], before: int = NO_GAP) -> int:
-    """The first place at which an event may be missing after some commits.
+    """Return the first place at which an event may be missing after commits.
 
     Args:
         commits: The commits, in order.
-        before: The place before them; it stays where they have nothing of the stream.
+        before: The place before these commits, which is the result if they have no streamed events.
     """
     for commit in reversed(commits):
         body = read_json(commit.body)

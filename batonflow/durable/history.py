@@ -1,4 +1,4 @@
-"""Methods of every store for looking back: records, replays and differences."""
+"""The methods of all stores for inspection: records, replays and differences."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -17,31 +17,31 @@ PAGE = 1000
 
 
 def no_such_run(run_id: str) -> StoreError:
-    """Return the error for a run that a store does not have."""
+    """Return the error for an unknown run."""
     return StoreError(f"The store has no run {run_id!r}: its list_runs() gives those that there are")
 
 
 class StoredHistory:
-    """Reads runs back; a base of stores."""
+    """The base class of stores with methods for inspection."""
 
     async def history(self: RunStore, run_id: str) -> list[dict[str, Any]]:
-        """The records of a run in the order of their commits; ``commit`` says which belong together.
+        """Return the records of a run in order; ``commit`` is the number of their commit.
 
         Raises:
-            StoreError: There is no such run.
+            StoreError: The run does not exist.
         """
         _, commits = await _all(self, run_id)
         return records_of(commits)
 
     async def replay(self: RunStore, run_id: str, workflow: AnyWorkflow | None = None) -> ReplayedRun:
-        """A run as its records tell it, without running anything: no key, no network, no tool.
+        """Return a run from its records, without execution of steps, models or tools.
 
         Args:
             run_id: The run.
-            workflow: Its code, when its events are declared inside functions or it has a serializer of its own.
+            workflow: The workflow, if its events are declared inside functions or it has its own serializer.
 
         Raises:
-            StoreError: There is no such run, or its classes are not loaded.
+            StoreError: The run does not exist, or its classes are not loaded.
             TypeError: ``workflow`` is not a workflow.
 
         Example:
@@ -52,10 +52,10 @@ class StoredHistory:
         return replayed(run_id, info.status, commits, workflow)
 
     async def diff(self: RunStore, left: str, right: str) -> RunDiff:
-        """Compare two runs: find where they part, then the differences record by record.
+        """Compare two runs record by record.
 
         Raises:
-            StoreError: There is no such run.
+            StoreError: The run does not exist.
         """
         _, one = await _all(self, left)
         _, other = await _all(self, right)
@@ -79,7 +79,7 @@ async def _all(store: RunStore, run_id: str) -> tuple[RunInfo, list[StoredCommit
 
 
 async def stored_stream(run: Run, after: int) -> list[Entry]:
-    """Return the stream of a run from before this process took it up, behind a position.
+    """Return the stream of a run from before this process claimed it, after a position.
 
     Raises:
         StoreError: The store fails, or something was streamed of a class that is not loaded.

@@ -1,4 +1,4 @@
-"""The keeper of runs: all that a workflow does with its store, behind the port of the engine.
+"""The keeper of runs: the operations of a workflow on its store, behind a port of the engine.
 
 It begins, resumes, forks and recovers runs, lets them leave memory while they wait, and says what a run id means.
 """
@@ -34,7 +34,7 @@ __all__ = ["StoreKeeper", "open_keeper"]
 
 
 class StoreKeeper:
-    """Keeps the runs of workflows in one store.
+    """The keeper of workflows' runs in one store.
 
     Args:
         store: The store.
@@ -44,21 +44,21 @@ class StoreKeeper:
         self.store = store
 
     def check_run_id(self, run_id: str) -> None:
-        """Refuse an id that no run can have."""
+        """Refuse an invalid run id."""
         check_run_id(run_id)
 
     # --- runs of this process -----------------------------------------------------------------------------------------
 
     def live_run(self, workflow: AnyWorkflow, run_id: str, event: Event | None = None) -> Run | None:
-        """Return the run of this id that goes on in this process."""
+        """Return the run with an id in this process, or None."""
         return known_run(self.store, workflow, run_id, event)
 
     def live_runs(self, workflow: AnyWorkflow) -> list[Run]:
-        """Return the runs of a workflow that go on in this process."""
+        """Return the runs of a workflow in this process."""
         return runs_of(self.store, workflow)
 
     def forget_sleeping(self, workflow: AnyWorkflow) -> int:
-        """Let go of runs that left memory and have no handlers; return their number."""
+        """Forget released runs without handlers, and return their number."""
         asleep = [run for run in self.live_runs(workflow) if run.is_asleep and not run.ending.handlers]
         for run in asleep:
             connection_of(self.store).forget(run)
@@ -66,7 +66,7 @@ class StoreKeeper:
         return len(asleep)
 
     def begin(self, workflow: AnyWorkflow, run: Run, event: Event | None) -> None:
-        """Begin a run under its id, or go on with the run that the store has.
+        """Start a run under its id, or continue the run of this id in the store.
 
         Args:
             workflow: The workflow.
@@ -85,19 +85,19 @@ class StoreKeeper:
         opening.start(opening.create())
 
     def resume(self, workflow: AnyWorkflow, run: Run) -> None:
-        """Go on with a run that the store has."""
+        """Resume a stored run."""
         opening = Opening(workflow, self.store, run)
         opening.start(opening.carry_on())
 
     def fork(
         self, workflow: AnyWorkflow, run: Run, source: str, at: int, state: Mapping[str, Any], event: Event | None
     ) -> None:
-        """Begin a run that shares the work of another run up to a commit."""
+        """Start a run that shares the work of another run up to a commit."""
         opening = Opening(workflow, self.store, run)
         opening.start(opening.fork(source, at, state, event))
 
     async def recover(self, workflow: AnyWorkflow, limit: int, skip: Collection[str]) -> list[Run]:
-        """Take up runs of this workflow that no living process drives, or that are due."""
+        """Resume runs of a workflow that no live process drives, or that are due."""
         store, name = self.store, workflow.__batonflow__.workflow_name
         found: list[Run] = []
         passed_over: list[Claimed] = []
@@ -105,7 +105,7 @@ class StoreKeeper:
         while len(found) < limit:
             claimed = await store.claim_due(store.owner, store.lease_seconds, min(100, limit - len(found)), [name])
             for one in claimed:
-                if one.run_id in skip or one.run_id in seen:  # a run that cannot be taken up is offered again at once
+                if one.run_id in skip or one.run_id in seen:  # the store offers a failed run again at once
                     passed_over.append(one)
                 elif self.live_run(workflow, one.run_id) is None:
                     run = new_run(workflow, None, one.run_id)
@@ -122,8 +122,8 @@ class StoreKeeper:
     async def give_up(self, run: Run) -> None:
         """Stop a run in this process, and leave it to the next process that takes it up; an ended run stays so."""
         with suppress(StoreError):
-            # Repeated, as the run goes on meanwhile, and may leave memory or come back: commits on their way must not
-            # come after the release.
+            # Repeated, because the run may be released or restored in the meantime; unwritten commits must not
+            # follow the release.
             while not run.ending.done:
                 held = _lease_of(run)
                 coming_or_leaving = run.opening or (held and held.parking)
@@ -136,7 +136,7 @@ class StoreKeeper:
         lease = _lease_of(run)
         if run.ending.done:
             return
-        if lease is None:  # it left memory, perhaps just now
+        if lease is None:  # it was released, perhaps just now
             connection_of(self.store).forget(run)
             forget(self.store, run)
             run.ending.interrupted()
@@ -146,18 +146,18 @@ class StoreKeeper:
                 await self.store.release(lease.run_id, self.store.owner, lease.epoch)
 
     def wake(self, run: Run) -> None:
-        """Bring a run that left memory back, as soon as its turn comes."""
+        """Request the restore of a released run."""
         connection_of(self.store).wake(run)
 
     def restore(self, run: Run) -> None:
-        """Bring a run that left memory back."""
+        """Restore a released run."""
         arrived = run.arrived_while_released
         opening = Opening(run.workflow, self.store, run)
         run.arrived_while_released = arrived
         opening.start(opening.carry_on())
 
     async def stored_stream(self, run: Run, after: int) -> list[Entry]:
-        """Return the stream of a run from before this process took it up."""
+        """Return the stream of a run from before this process claimed it."""
         return await stored_stream(run, after)
 
     # --- runs of any process ------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class StoreKeeper:
     async def send(
         self, workflow: AnyWorkflow, run_id: str, event: Event, key: str | None = None, step: str | None = None
     ) -> bool:
-        """Put an event into the inbox of a run; tell whether it is new there.
+        """Put an event into the inbox of a run; return False if its key is already there.
 
         Raises:
             StoreError: There is no such run, it is over, or the event cannot be written.
@@ -181,11 +181,11 @@ class StoreKeeper:
         return check_appended(run_id, await self.store.append(run_id, key or current_source().token(20), payload))
 
     async def cancel(self, run_id: str, reason: str) -> None:
-        """Cancel a run, whichever process drives it."""
+        """Cancel a run in any process."""
         await cancel_run(self.store, run_id, reason)
 
     async def open_inputs(self, workflow: AnyWorkflow, run_id: str) -> list[InputRequest]:
-        """Return the questions to people that stand open in a run."""
+        """Return the open questions to people of a run."""
         return await open_inputs_of(workflow, self.store, run_id)
 
     async def awaited_events(self, workflow: AnyWorkflow, run_id: str, at: int | None) -> set[type[Event]]:
@@ -200,7 +200,7 @@ def open_keeper(store: "str | PathLike[str] | RunStore") -> StoreKeeper:
         store: A path, a URL, or a store.
 
     Raises:
-        StoreError: ``store`` does not name a store.
+        StoreError: ``store`` is not a store or the name of one.
     """
     return StoreKeeper(open_store(store))
 

@@ -35,7 +35,7 @@ HELD_SECONDS = 5.0
 
 
 class Connection(Protocol):
-    """The way of a leased run to its store; ``connection.py`` provides it for all runs of an event loop."""
+    """The interface to a store for leased runs; ``connection.py`` implements it for the runs of an event loop."""
 
     store: RunStore
     loop: asyncio.AbstractEventLoop
@@ -59,30 +59,30 @@ class RunLease:
     Args:
         connection: Writes its commits to the store.
         run: The run at the root of a tree.
-        options: Of its workflow.
-        closed: Called when this process drives it no longer.
+        options: The options of its workflow.
+        closed: Called when this process does not drive the run any more.
     """
 
     def __init__(self, connection: Connection, run: "Run", options: "Options", closed: Callable[[], None]) -> None:
         self.connection = connection
         self.run = run
         self._closed = closed
-        # Makes the records that are committed here.
+        # Creates the records that are committed here.
         self.recorder: Recorder | None = None
         self.run_id = run.state.run_id
-        # Where the run is traced, for the next commit to say; and where it was, before it was taken up.
+        # The trace context of the run for the next commit, and the one before the takeover.
         self.trace: dict[str, Any] | None = None
         self.earlier_trace: dict[str, Any] | None = None
         self._said_trace: dict[str, Any] | None = None
         self.epoch = 0
-        # The last commit that is made, and the last that is written.
+        # The numbers of the last created and the last written commit.
         self.made = 0
         self.written = 0
         # The last known position of the inbox.
         self.inbox_seen = 0
         self.lost = False
         self.is_held = False
-        # While the run leaves memory.
+        # Whether the run is being released.
         self.parking: asyncio.Task[None] | None = None
         self._attached = False
         self._counts_time = options.timeout is not None
@@ -90,7 +90,7 @@ class RunLease:
         self._bodies: list[bytes] = []
         self._consumed: list[int] = []
         self._passed_over: list[int] = []
-        # The gap in the stream at the takeover, for the next commit.
+        # The gap in the stream after a takeover, for the next commit.
         self.reset: Reset | None = None
         self._status: Literal["completed", "failed", "cancelled"] | None = None
         self._result: bytes | None = None
@@ -98,17 +98,17 @@ class RunLease:
         self._snapshot_at = 0
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._release: asyncio.TimerHandle | None = None
-        # Records that are not committed yet, with the futures that wait for them.
+        # Uncommitted records, with the futures that wait for them.
         self._held: list[tuple[AttemptRecord, asyncio.Future[None]]] = []
 
     def attach(self, epoch: int, seq: int, stream_seq: int, snapshot_at: int = 0) -> None:
-        """The run belongs to this process now, with so many commits already there.
+        """Start the lease of a run with a number of commits.
 
         Args:
-            epoch: Of the claim.
-            seq: Number of the last commit.
-            stream_seq: Up to here the numbers of streamed events are reserved.
-            snapshot_at: Number of the commit with the last snapshot.
+            epoch: The epoch of the claim.
+            seq: The number of the last commit.
+            stream_seq: The end of the reserved numbers of streamed events.
+            snapshot_at: The number of the commit with the last snapshot.
         """
         self.epoch = epoch
         self.made = self.written = seq
@@ -122,24 +122,24 @@ class RunLease:
             self._reserve()
 
     def _reserve(self) -> None:
-        """Reserve further numbers of streamed events: readers get only numbers that the store knows."""
+        """Reserve further numbers of streamed events, because readers get only reserved numbers."""
         self.run.stream.mark = NEVER
         if not self.lost:
             self.connection.dirty(self)
 
     def collected(self) -> list[bytes]:
-        """The commits that a run is created with."""
+        """Return the commits for the creation of the run."""
         bodies, self._bodies = self._bodies, []
         return bodies
 
     # --- commits ------------------------------------------------------------------------------------------------------
 
     def commit(self, group: Sequence[AttemptRecord]) -> None:
-        """Take records that belong together."""
+        """Add records that form one commit."""
         if self.lost:
             return
         run = self.run
-        # How much of the run's timeout is used up.
+        # The used part of the run's timeout.
         elapsed = run.ending.elapsed() if self._counts_time else 0.0
         if len(group) == 1 and not group[0].is_frozen:
             body = as_json({"t": run.now(), "e": elapsed, "r": [group[0].data]})
@@ -170,13 +170,13 @@ class RunLease:
         self._result = segment.body()
 
     def consumed(self, item: InboxItem, *, passed_over: bool = False) -> None:
-        """An inbox item was given to the run, or cannot be used by it; the next commit says so."""
+        """Note that an inbox item was delivered or cannot be used, for the next commit."""
         self._consumed.append(item.position)
         if passed_over:
             self._passed_over.append(item.position)
 
     def take(self) -> RunCommit | None:
-        """Return the commit to be written now, None without changes."""
+        """Return the commit to write now; None without changes."""
         run = self.run
         runs_out = run.stream.seq + len(self._bodies) >= self._stream_reserved - _STREAM_AHEAD
         if not self._bodies and not self._consumed and not runs_out:
@@ -191,7 +191,7 @@ class RunLease:
             snapshot = self._snapshot()
             if snapshot is not None:
                 self._snapshot_at = self.made
-                self.trace = self.trace or self._said_trace  # once more, as loading begins behind the snapshot
+                self.trace = self.trace or self._said_trace  # repeated, because loading starts after the snapshot
         return RunCommit(
             run_id=self.run_id,
             owner=self.connection.store.owner,
@@ -208,16 +208,16 @@ class RunLease:
         )
 
     def _snapshot(self) -> bytes | None:
-        """Return a snapshot of the run, which shortens recovery; the records are complete without it."""
+        """Return a snapshot of the run to shorten recovery, or None."""
         try:
             return self._snapshot_bytes()
         except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
-            self._snapshot_at = self.made  # not again at every commit
+            self._snapshot_at = self.made  # do not try again at each commit
             self.run.ending.warn(f"no snapshot is kept beside its records, which stay whole: {error}")
             return None
 
     def _snapshot_bytes(self) -> bytes | None:
-        """The state of the run as the records so far leave it; None while something is under way that no record has."""
+        """Return the state of the run after the records so far; None while there is unrecorded work."""
         run, recorder = self.run, self.recorder
         if recorder is None or run.ending.over or not recorder.is_quiet():
             return None
@@ -229,12 +229,12 @@ class RunLease:
     # --- waiting ----------------------------------------------------------------------------------------------------
 
     def idle(self) -> None:
-        """The run only waits: after a while it may leave memory."""
+        """Note that the run only waits, so that it may be released later."""
         if self._idle_release is not None and self._release is None and not self.lost:
             self._release = self.connection.loop.call_later(self._idle_release, self._leave_memory)
 
     def busy(self) -> None:
-        """Something goes on again."""
+        """Note that the run works again."""
         if self._release is not None:
             self._release.cancel()
             self._release = None
@@ -245,7 +245,7 @@ class RunLease:
             self.connection.park(self)
 
     async def park(self) -> None:
-        """Give the run back to the store, unless something came for it."""
+        """Release the run to the store, unless there is new input."""
         run = self.run
         wake_at = run.next_due()
         try:
@@ -260,20 +260,20 @@ class RunLease:
 
         def left() -> None:
             self.connection.note_left(self)
-            self._leave()  # its id still means this run
+            self._leave()  # its id still refers to this run
             self.connection.asleep(run, wake_at)
 
         run.end_release(left if parked else None, goes_on=not self.lost)
 
-    # --- what became of it --------------------------------------------------------------------------------------------
+    # --- outcomes -----------------------------------------------------------------------------------------------------
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether all that was committed is written."""
+        """Tell whether all commits are written."""
         return self.written == self.made
 
     def when_written(self, callback: Callable[[], None]) -> None:
-        """Call back when all that is committed now is written; at once when it is."""
+        """Call ``done`` when all present commits are written; at once if they are."""
         if self.is_settled or self.lost:
             callback()
         else:
@@ -286,7 +286,7 @@ class RunLease:
         seconds only, as the other step may itself wait for this one.
 
         Raises:
-            RunLostError: The run belongs to another process.
+            RunLostError: Another process has claimed the run.
         """
         if not segment.committed:
             committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -300,10 +300,10 @@ class RunLease:
         await self.settled()
 
     async def settled(self) -> None:
-        """Wait until all that is committed now is written.
+        """Wait until all present commits are written.
 
         Raises:
-            RunLostError: It cannot be, as the run belongs to another process.
+            RunLostError: Another process has claimed the run.
         """
         if not self.is_settled and not self.lost:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -318,7 +318,7 @@ class RunLease:
             raise RunLostError(f"Run {self.run_id!r} belongs to another process now")
 
     def was_written(self, commit: RunCommit) -> None:
-        """The store has a commit."""
+        """Note that a commit is written."""
         self.written = commit.expected_seq + len(commit.commits)
         if commit.stream_seq > self.run.stream.reserved:
             self.run.stream.reserve(commit.stream_seq, mark=commit.stream_seq - _STREAM_AHEAD)
@@ -332,7 +332,7 @@ class RunLease:
             self.run.ending.recorded()
 
     def fail(self, error: StoreError | RunInterruptedError) -> None:
-        """Nothing more of this run can be written: it stops here, and stands in the store as it was written last."""
+        """Stop the run, because no more can be written; it stays in the store in its last written state."""
         if self.lost:
             return
         self.lost = True
@@ -343,9 +343,9 @@ class RunLease:
             callback()
 
     def lose(self) -> None:
-        """Another process has the run: it stops here."""
+        """Stop the run, because another process has claimed it."""
         if self.parking is not None:
-            return  # the run is being given back, and later events count only when it is here again
+            return  # the run is being released; later events count only after a restore
         self.fail(
             RunLostError(
                 f"Run {self.run_id!r} does not belong to this process any more: it was deleted, or another process "
@@ -354,7 +354,7 @@ class RunLease:
         )
 
     def close(self) -> None:
-        """Drive the run no longer."""
+        """End the lease."""
         self._leave()
         self._closed()
 

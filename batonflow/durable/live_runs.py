@@ -1,4 +1,4 @@
-"""The runs of each store that go on in this process, by id."""
+"""The stored runs of this process, by store and id."""
 
 from weakref import WeakKeyDictionary
 
@@ -14,22 +14,22 @@ __all__ = ["DIGESTS", "LIVE", "belongs_to", "forget", "known_run", "other_input"
 
 
 LIVE: WeakKeyDictionary[RunStore, dict[str, Run]] = WeakKeyDictionary()
-"""The runs of each store that go on in this process, by id."""
+"""The stored runs of this process, by store and id."""
 
 DIGESTS: WeakKeyDictionary[Run, str] = WeakKeyDictionary()
 """Digests of the input of runs."""
 
 
 def forget(store: RunStore, run: Run) -> None:
-    """Let go of a run: another process has it, or no process."""
+    """Forget a run that this process does not drive any more."""
     LIVE.get(store, {}).pop(run.state.run_id, None)
 
 
 def known_run(store: RunStore, workflow: AnyWorkflow, run_id: str, event: Event | None) -> Run | None:
-    """The run of this id that goes on in this process.
+    """Return the run with an id in this process.
 
     Raises:
-        RunInputMismatchError: It was started with other input, or belongs to another workflow.
+        RunInputMismatchError: The run has another input or belongs to another workflow.
     """
     run = LIVE.get(store, {}).get(run_id)
     if run is None or not run.is_live:
@@ -46,7 +46,7 @@ def known_run(store: RunStore, workflow: AnyWorkflow, run_id: str, event: Event 
 
 
 def runs_of(store: RunStore, workflow: AnyWorkflow) -> list[Run]:
-    """The runs of a workflow that go on in this process, or are kept out of memory by it."""
+    """Return the runs of a workflow that this process drives, in memory or released."""
     runs = list(LIVE.get(store, {}).values())
     return [run for run in runs if run.workflow is workflow and run.is_live]
 

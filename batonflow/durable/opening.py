@@ -1,4 +1,4 @@
-"""The opening of stored runs: the way of a run from its store to its first step."""
+"""The opening of stored runs, from the store to the first step."""
 
 import asyncio
 from collections import deque
@@ -39,12 +39,12 @@ _NOT_FORKED = {
 
 
 class Opening:
-    """A run on its way from the store to its first step.
+    """The opening of a run.
 
     Args:
         workflow: The workflow.
-        store: Where the run is kept.
-        run: The run, which collects what is sent to it meanwhile.
+        store: The store of the run.
+        run: The run, which holds events in the meantime.
     """
 
     def __init__(self, workflow: AnyWorkflow, store: RunStore, run: Run) -> None:
@@ -64,7 +64,7 @@ class Opening:
         LIVE.setdefault(store, {})[run.state.run_id] = run
 
     def start(self, work: Any) -> None:
-        """Do the work in a task that lives as long as it needs."""
+        """Start the work in a task."""
         self._run.opening = asyncio.get_running_loop().create_task(self._safely(work), name="batonflow-open-run")
 
     async def _safely(self, work: Any) -> None:
@@ -78,7 +78,7 @@ class Opening:
             self._run.opening = None
 
     async def _let_go(self) -> None:
-        """Release the claim; a fork that could not begin is deleted."""
+        """Release the claim; delete a fork that could not begin."""
         if self._lease is not None:
             self._lease.lost = True
             self._lease.close()
@@ -95,7 +95,7 @@ class Opening:
         forget(self._store, self._run)
 
     def give_up(self) -> None:
-        """The run cannot begin, and its id is free again."""
+        """Refuse the run, and free its id."""
         self._forget()
         self._options.runtime.discard(self._run)
 
@@ -111,11 +111,11 @@ class Opening:
         return Recorder(lease, self._codec, first=number, keep_streamed=self._options.store_streamed)
 
     def prepare(self, event: Event | None) -> None:
-        """Make the first record."""
+        """Create the first record."""
         run = self._run
         lease, recorder = self._record_from(1)
         if event is None:
-            # A snapshot that was made without a store: its parts get names, so that records can refer to them.
+            # The snapshot was made without a store, so its parts get names for records.
             _name_parts(run.state)
             payload = run.snapshot(self._options.serializer)
             recorder.restored(payload)
@@ -131,7 +131,7 @@ class Opening:
     # --- outcomes -----------------------------------------------------------------------------------------------------
 
     async def create(self) -> None:
-        """Create the run, or go on with the one of its id."""
+        """Create the run, or continue the run of its id."""
         run_id = self._run.state.run_id
         new = NewRun(
             run_id=run_id,
@@ -147,7 +147,7 @@ class Opening:
                 raise belongs_to(run_id, found.info.workflow, self._options.workflow_name)
             if found.info.digest != self._digest:
                 raise other_input(run_id)
-            self._event = None  # it was taken when the run began
+            self._event = None  # its trace context is from the start of the run
             await self.carry_on()
             return
         self._claimed = found
@@ -156,7 +156,7 @@ class Opening:
         self._run.open(self._event, self._causes)
 
     async def carry_on(self) -> None:
-        """Go on with a run that exists."""
+        """Continue an existing run."""
         run_id = self._run.state.run_id
         await self._check_workflow(run_id)
         found = await self._store.claim(run_id, self._store.owner, self._store.lease_seconds)
@@ -170,17 +170,17 @@ class Opening:
             raise StoreError(f"The store has no run {run_id!r}: start it with run(run_id=...)")
 
     async def _check_workflow(self, run_id: str) -> None:
-        """Refuse the run of another workflow before anything is done with it."""
+        """Refuse the run of another workflow."""
         info = await self._store.info(run_id)
         if info is not None and info.workflow != self._options.workflow_name:
             raise belongs_to(run_id, info.workflow, self._options.workflow_name)
 
     async def fork(self, source: str, at: int, state: Mapping[str, Any], event: Event | None) -> None:
-        """Branch off from another run, with changes."""
+        """Fork another run, with changes."""
         run_id = self._run.state.run_id
         await self._check_workflow(source)
-        # Written together with the fork, so that a refused change or a crash leaves no fork without it.
-        by_client = input_is_served()  # the client chooses changes and event
+        # Written together with the fork, so that no fork exists without its changes.
+        by_client = input_is_served()  # the changes and the event are input of a client
         edits = await self._edits(source, at, state, by_client) if state or by_client else []
         outcome = await self._store.fork(source, at, run_id, edits)
         if outcome != "forked":
@@ -193,7 +193,7 @@ class Opening:
         await self.take_up(claimed)
 
     async def _edits(self, source: str, at: int, state: Mapping[str, Any], by_client: bool) -> list[bytes]:
-        """Return the commits of a fork. The list is empty for a run that is not a fork."""
+        """Return the commits of a fork; empty for other runs."""
         workflow = self._workflow
         loaded = await self._store.load(source, at)
         recorded = None if loaded is None else recorded_run(workflow, loaded)
@@ -206,7 +206,7 @@ class Opening:
         return lease.collected()
 
     async def take_up(self, claimed: Claimed) -> None:
-        """Restore a run that was claimed, and let it go on."""
+        """Restore a claimed run, and continue it."""
         run = self._run
         self._claimed = claimed
         loaded = await self._store.load(claimed.run_id)
@@ -216,7 +216,7 @@ class Opening:
             recorded = recorded_run(self._workflow, loaded)
             if recorded.root.ended is None:
                 restore(run, recorded)
-        except StoreError:  # above all, the code does not fit
+        except StoreError:  # most often, because the code does not fit
             if not await end_cancelled(self._store, claimed, loaded, self._codec):
                 raise
             if (info := await self._store.info(claimed.run_id)) is not None:
@@ -232,7 +232,8 @@ class Opening:
         lease.earlier_trace = trace_in(loaded.commits)
         if claimed.abandoned and lease.earlier_trace is not None:
             lease.earlier_trace = {**lease.earlier_trace, ABANDONED: loaded.commits[-1].at}
-        if not self._connection.has_left(claimed):  # else no other process had it meanwhile, and the stream is complete
+        # After a release in this process, without another claim, the stream is complete.
+        if not self._connection.has_left(claimed):
             lost_after = max(recorded.last_streamed, last_reset(loaded.commits)) if known_to is None else known_to
             lease.reset = note_reset(run, lost_after + 1)
         if known_to is None:
@@ -243,7 +244,7 @@ class Opening:
             self._connection.deliver(lease, item)
 
     async def _give_result(self, info: RunInfo) -> None:
-        """Give the recorded result and state of a run that is over."""
+        """Set the recorded result and state of a finished run."""
         try:
             loaded = await self._store.load(info.run_id)
             if loaded is not None:
@@ -252,12 +253,12 @@ class Opening:
             self._run.ending.warn(f"its result is known, and its state cannot be had: {error}")
         record = read_json(info.result or b"null")
         self._forget()
-        self._lease = None  # nothing that was prepared for a new run is written
+        self._lease = None  # the prepared records of a new run are dropped
         self._run.take_result(self._codec.read(record["event"]), record.get("seq", 0))
 
 
 def _name_parts(state: RunState) -> None:
-    """Give the parts of a snapshot names for records, as no record of this store made them."""
+    """Name the parts of a snapshot for records, because no record of this store created them."""
     numbers = count(1)
     past = PastRecord(0)
 

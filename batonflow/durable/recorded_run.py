@@ -26,7 +26,7 @@ Occurrence = tuple[Origin, Any]
 
 @dataclass(slots=True)
 class Numbers:
-    """The progress of a delivery, or of a call of ``ctx.once`` in it, in its current attempt."""
+    """The counters of a delivery, or of a call of ``ctx.once`` in it, in the current attempt."""
 
     sends: int = 0
     writes: int = 0
@@ -34,33 +34,33 @@ class Numbers:
     collected: dict[int, list[Any] | None] = field(default_factory=dict[int, list[Any] | None])
 
     def begin_again(self) -> None:
-        """Count anew for the next attempt."""
+        """Reset the counters for the next attempt."""
         self.sends = self.writes = self.streamed = 0
 
 
 @dataclass(slots=True)
 class Delivery:
-    """An event, or several joined, that a step is to take.
+    """An event, or several joined events, for a step.
 
     Attributes:
         step: The step.
-        event: The event as data; None for a step that takes a collection.
-        origins: Where its events come from.
+        event: The event as data; None for a step with a list parameter.
+        origins: The origins of its events.
         inputs: All events of a join or a collection.
-        stream: Number of the record that opened the fan-out it belongs to, 0 outside of fan-outs.
-        recoveries: How often handlers of failures ran before it.
-        id: Its number in the run, once a record has told it.
-        releases: For a collection: number of the record that opened the stream.
-        attempts: How often it failed.
-        failure: What the last failure said.
-        due: When the next attempt begins.
-        numbers: How far it has come.
-        calls: The same of the calls of ``ctx.once`` that have no result yet.
-        answers: Of waits, by key.
-        once: Results of ``ctx.once``, by key.
-        intents: Calls of effects that began, by key.
-        waits: Open waits, by key.
-        outcome: What the step came to its end with, as a snapshot has it that the run began with.
+        stream: The number of the record that opened its fan-out; 0 outside of fan-outs.
+        recoveries: The number of earlier recoveries by each handler.
+        id: Its number in the run, if a record contains it.
+        releases: For a collection: the number of the record that opened the stream.
+        attempts: The number of failures.
+        failure: The data of the last failure.
+        due: The time of the next attempt.
+        numbers: The counters of its progress.
+        calls: The counters of calls of ``ctx.once`` without a result.
+        answers: The answers of waits, by key.
+        once: The results of ``ctx.once``, by key.
+        intents: The intents of effects without a result, by key.
+        waits: The open waits, by key.
+        outcome: The outcome of the step from the first snapshot of the run, if it is undecided.
     """
 
     step: str
@@ -92,7 +92,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class RecordedStream:
-    """A list fan-out that is open."""
+    """An open list fan-out."""
 
     producer: str
     parent: int
@@ -105,9 +105,9 @@ class RecordedWorkflow:
     """The recorded state of one workflow of the tree.
 
     Args:
-        path: Of the workflow's run, empty for the run itself.
-        workflow: Its code; None when it is not known here, and then nothing is kept of it.
-        child: How the run around it knows it.
+        path: The path of the workflow's run; empty for the run itself.
+        workflow: The workflow; None if it is unknown, so that its records are ignored.
+        child: The data of the child run in its parent.
     """
 
     def __init__(self, path: str, workflow: AnyWorkflow, child: dict[str, Any] | None = None) -> None:
@@ -117,15 +117,15 @@ class RecordedWorkflow:
         self.table: StepTable = options.steps.table
         self.codec = Codec(options.serializer)
         self.child = child
-        # Deliveries with known numbers, and deliveries without a record, by the origin of each event.
+        # Deliveries with numbers, and deliveries without a record by the origins of their events.
         self.begun: dict[int, Delivery] = {}
         self.pending: dict[tuple[Origin, str], Delivery] = {}
-        # Step -> stream -> the waiting events of each slot of the join.
+        # The waiting events of joins: by step, stream and slot.
         self.joins: dict[str, dict[int, list[list[Occurrence]]]] = {}
-        # Step -> buffer of collect_events -> its events, by the name of the collect.
+        # The events of collect_events: by step, buffer and name of the collect.
         self.buffers: dict[str, dict[str, dict[Any, Any]]] = {}
         self.streams: dict[int, RecordedStream] = {}
-        # Events that no step took; waits or other workflows may have taken them.
+        # Events that no step accepted; waits or other workflows may have taken them.
         self.loose: dict[Origin, tuple[Any, str | None, dict[str, int] | None]] = {}
         self.base: dict[str, Any] = {}
         self.writes: list[tuple[str, Any]] = []
@@ -140,10 +140,10 @@ class RecordedWorkflow:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def event_class(self, data: Any) -> type[Event]:
-        """The class of an event.
+        """Return the class of an event.
 
         Raises:
-            ReplayIncompatible: There is no such class any more.
+            ReplayIncompatible: The class does not exist any more.
         """
         name = self.codec.class_name(data)
         cls = self._classes.get(name)
@@ -166,7 +166,7 @@ class RecordedWorkflow:
         recoveries: dict[str, int] | None = None,
         target: str | None = None,
     ) -> bool:
-        """An event is there for every step that takes it; tells whether there is one."""
+        """Add an event for all steps that accept it; return False if no step does."""
         route = self.table.route(self.event_class(event))
         for spec in route.singles:
             if target is None or spec.name == target:
@@ -185,7 +185,7 @@ class RecordedWorkflow:
         return route.accepted or route.is_input_required
 
     def sent(self, origin: Origin, event: Any, recoveries: dict[str, int] | None, target: str | None) -> None:
-        """Take an event from outside a fan-out; without a step for it, keep it until a record names its taker."""
+        """Add an event from outside of fan-outs; without an accepting step, keep it until a record consumes it."""
         if target == TO_STEPS:
             target = None
         elsewhere = is_address(target) or (target is not None and "." in target and target not in self.table.steps)
@@ -198,7 +198,7 @@ class RecordedWorkflow:
         """Return the delivery that a record belongs to.
 
         Raises:
-            ReplayIncompatible: The step does not exist any more, or would not have had this delivery.
+            ReplayIncompatible: The step does not exist any more, or does not accept the event.
         """
         number, step = record["item"], record["step"]
         self.last_delivery = max(self.last_delivery, number)
@@ -217,7 +217,7 @@ class RecordedWorkflow:
         return found
 
     def _begin(self, spec: StepSpec, record: dict[str, Any]) -> Delivery:
-        """Take the events of a delivery from where they wait."""
+        """Remove the events of a delivery from the pending ones."""
         origins = [as_origin(origin) for origin in record.get("origins", ())]
         if spec.config.collect is not None:
             stream = self.streams.get(record["releases"])
@@ -238,14 +238,14 @@ class RecordedWorkflow:
         )
 
     def release(self, number: int, stream: RecordedStream, spec: StepSpec, origins: list[Origin]) -> Delivery:
-        """Return the delivery of the collected events of a stream to a step."""
+        """Return the delivery of a stream's collected events to a step."""
         stream.released.add(spec.name)
         members = dict(stream.collected.pop(spec.name, ()))
         inputs = [members[origin] for origin in origins if origin in members]
         return Delivery(spec.name, None, origins, inputs, stream.parent, stream.recoveries, releases=number)
 
     def joined(self, spec: StepSpec, inputs: list[Occurrence], stream: int) -> Delivery:
-        """The delivery of a complete set."""
+        """Return the delivery of a complete set."""
         last = max(inputs, key=lambda one: one[0][0])
         opened = self.streams.get(stream)
         return Delivery(
@@ -258,18 +258,18 @@ class RecordedWorkflow:
         )
 
     def forget(self, delivery: Delivery) -> None:
-        """A delivery is over."""
+        """Forget a finished delivery."""
         self.begun.pop(delivery.id, None)
 
     def take_back(self, origin: Origin, step: str) -> None:
-        """An event went to a wait of a step, so the step does not take it anew."""
+        """Remove an event that a wait of the step has taken."""
         self.loose.pop(origin, None)
         self.pending.pop((origin, step), None)
         for queues in self.joins.get(step, {}).values():
             _take(queues, origin)
 
     def stop(self, event: Any) -> None:
-        """A step returned the StopEvent: nothing of the workflow's own goes on."""
+        """Stop the workflow, because a step returned the StopEvent."""
         self.stopped = event
         self.begun.clear()
         self.pending.clear()
@@ -281,7 +281,7 @@ class RecordedWorkflow:
     # --- the state ----------------------------------------------------------------------------------------------------
 
     def write(self, path: str, value: Any) -> None:
-        """Add a change of the state and drop earlier changes that it covers."""
+        """Add a change of the state, and drop the changes that it replaces."""
         inside = f"{path}."
         self.writes = [one for one in self.writes if one[0] != path and not one[0].startswith(inside)]
         self.writes.append((path, value))
@@ -296,24 +296,24 @@ def _take(queues: list[list[Occurrence]], origin: Origin) -> Occurrence | None:
 
 
 class RecordedRun:
-    """The records of a run, summed up.
+    """A run from its records.
 
     Args:
-        workflow: The code of the run at the root.
+        workflow: The workflow of the root run.
     """
 
     def __init__(self, workflow: AnyWorkflow) -> None:
         self.workflow = workflow
         self.places: dict[str, RecordedWorkflow] = {}
-        # Child runs of workflows that are attached during the run: the calling step begins them anew.
+        # Child runs of workflows that are attached later; the calling step starts them again.
         self.unknown: set[str] = set()
         self.questions: list[dict[str, Any]] = []
-        # Numbers of questions that were answered before the record of the asking step.
+        # The numbers of questions that were answered before the record of the asking step.
         self.answered: set[int] = set()
         self.elapsed = 0.0
         self.last_record = 0
         self.last_streamed = -1
-        # Whether a server began the run, or the branch.
+        # Whether a server started the run or the fork.
         self.served = False
 
     @property
@@ -325,8 +325,8 @@ class RecordedRun:
         """Add the records of one commit.
 
         Raises:
-            ReplayIncompatible: The code of the workflow does not fit them any more.
-            StoreError: They make no sense.
+            ReplayIncompatible: The code of the workflow does not fit the records.
+            StoreError: The records contradict each other.
         """
         if elapsed is not None:
             self.elapsed = elapsed
@@ -343,7 +343,7 @@ class RecordedRun:
         return self.places[record["path"]]
 
     def _used_elsewhere(self, record: dict[str, Any]) -> None:
-        """An event that no step of its workflow took came to another workflow."""
+        """Remove an event that another workflow of the tree has taken."""
         for origin in map(as_origin, record.get("origins", ())):
             for place in self.places.values():
                 place.loose.pop(origin, None)
@@ -375,7 +375,7 @@ class RecordedRun:
         target: str | None = record.get("target")
         place.sent((record["id"], 0), event, None, target)
         if is_address(target) and target != TO_STEPS:
-            return  # the record of the wait tells which question it closes
+            return  # the record of the wait names the question that it closes
         if not place.table.route(place.event_class(event)).takes_human:
             return
         answered = record.get("answers")
@@ -398,7 +398,7 @@ class RecordedRun:
         self._close_question(place, record["item"])
 
     def _close_question(self, place: RecordedWorkflow, delivery: int) -> None:
-        """The oldest question that a delivery streamed for a wait of its own is answered."""
+        """Close the oldest question that a delivery has streamed for its own wait."""
         for question in self.questions:
             if question["cause"] == delivery and question["path"] == place.path:
                 self.questions.remove(question)
@@ -425,7 +425,7 @@ class RecordedRun:
             del self.places[known]
 
     def _forget_calls(self, place: RecordedWorkflow, delivery: Delivery) -> None:
-        """End an attempt and its called child runs."""
+        """End the child runs that an attempt has called."""
         for path, inner in list(self.places.items()):
             child = inner.child
             if child is None or child["call"] is None or path.rpartition("/")[0] != place.path:
@@ -457,7 +457,7 @@ class RecordedRun:
             numbers, inner = delivery.place(number)
             numbers.streamed = max(numbers.streamed, inner)
             self.last_streamed = max(self.last_streamed, *last[:1], seq)
-            if event is not None and event != asked and _asks(place, event):  # a question of the wait is kept with it
+            if event is not None and event != asked and _asks(place, event):  # the wait keeps its question
                 self._ask(place, delivery, event, seq)
         for number, buffer, event, found in record.get("collects", ()):
             self._collect(place, delivery, number, buffer, event, found)
@@ -522,7 +522,7 @@ class RecordedRun:
         delivery.intents[key] = about
 
     def _cancelled(self, place: RecordedWorkflow, delivery: Delivery, record: dict[str, Any]) -> None:
-        """The end of the run follows at once; a branch that leaves it out begins the delivery again."""
+        """Reset a cancelled delivery, which starts again in a fork from before the end of the run."""
 
     def _raised(self, place: RecordedWorkflow, delivery: Delivery, record: dict[str, Any], key: str) -> None:  # noqa: ARG002
         delivery.intents.pop(key, None)

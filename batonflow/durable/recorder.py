@@ -38,22 +38,22 @@ __all__ = ["RecordSink", "Recorder"]
 
 
 class RecordSink(Protocol):
-    """The destination of records. Called on the loop of the run, so it must not block."""
+    """The destination of records. It is called on the run's event loop and must not block."""
 
     def commit(self, group: Sequence[AttemptRecord]) -> None:
-        """Take records that belong together: all become durable, or no record does."""
+        """Take records that form one commit: all become durable, or no record does."""
         ...
 
 
 class _Shared:
-    """The shared data of the recorders of a tree of workflows."""
+    """The data that the recorders of a tree of workflows share."""
 
     __slots__ = ("numbers", "open", "writes")
 
     def __init__(self, first: int) -> None:
         self.numbers: Iterator[int] = count(first)
         self.writes: Iterator[int] = count(1)
-        # An ordered set, as Python's own has an order that cannot be repeated; with the deliveries.
+        # The open records with their deliveries. A dict, because the order of a set is not repeatable.
         self.open: dict[AttemptRecord, WorkItem] = {}
 
 
@@ -84,21 +84,21 @@ class Recorder:
         self._start: Causes = ()
         self._writers: dict[str, AttemptRecord] = {}
         self._values = StateValues(codec)
-        # The workflow's attributes, now and as they were.
+        # The attributes of the workflow, and their earlier values.
         self._attributes: dict[str, Any] = {}
         self._as_known: dict[str, Any] = {}
 
     def for_child(self, path: str, serializer: BaseSerializer) -> "Recorder":
-        """The recorder of a workflow inside this one."""
+        """Return the recorder of a child run."""
         child = Recorder(self._sink, Codec(serializer), path, keep_streamed=self._keeps_streamed)
         child._shared = self._shared
         return child
 
     def check_name(self, name: str) -> None:
-        """Refuse a name under which a record would not be found again.
+        """Refuse a name that cannot be written.
 
         Raises:
-            StoreError: There is half a character in it.
+            StoreError: The name contains a lone surrogate.
         """
         check_name(name)
 
@@ -111,12 +111,12 @@ class Recorder:
         return True
 
     def watch(self, cell: StateCell) -> None:
-        """Record the changes of this state."""
+        """Record the changes of a state."""
         self._values.watch(cell)
         cell.recorder = self
 
     def watch_attributes(self, workflow: object) -> None:
-        """Warn when a step changes an attribute of the workflow, as no record has it."""
+        """Warn of changed attributes of the workflow, which are not recorded."""
         self._attributes = vars(workflow)
         self._as_known = dict(self._attributes)
 
@@ -126,7 +126,7 @@ class Recorder:
             return
         self._as_known = dict(now)
         for name, value in now.items():
-            # A name that begins with an underscore is taken for a cache.
+            # Names that begin with an underscore count as caches.
             if known.get(name, MISSING) is not value and not name.startswith("_"):
                 warn_user(
                     f"Step {step.name} changed self.{name}: all runs of the workflow share it, and the store does not "
@@ -134,7 +134,7 @@ class Recorder:
                 )  # fmt: skip
                 return
 
-    # --- what comes in ------------------------------------------------------------------------------------------------
+    # --- input --------------------------------------------------------------------------------------------------------
 
     def started(
         self,
@@ -144,17 +144,17 @@ class Recorder:
         about: dict[str, Any] | None = None,
         state: Sequence[tuple[str, Any]] = (),
     ) -> Causes:
-        """The run begins with an event, perhaps one that another workflow of the tree made.
+        """Record the start of the run with an event, which another workflow of the tree may have created.
 
         Args:
             event: The event.
-            target: The only step that it goes to.
-            causes: What made it.
-            about: ``child`` with name and call of a workflow inside another one; ``served`` for a client's input.
-            state: What the state holds from the beginning, by name.
+            target: The only step for the event.
+            causes: The causes of the event.
+            about: ``child`` with name and call of a child run; ``served`` for a client's input.
+            state: The initial values of the state, by name.
 
         Returns:
-            The causes of what the event starts.
+            The causes of the deliveries of the event.
         """
         data = dict(about or {})
         if state:
@@ -166,7 +166,7 @@ class Recorder:
         return self._start
 
     def restored(self, payload: dict[str, Any]) -> None:
-        """The run begins with a snapshot."""
+        """Record the start of the run from a snapshot."""
         self._put("restored", (), {"snapshot": payload})
 
     def received(self, event: Event, target: str | None, causes: Causes, answers: int | None = None) -> Causes:
@@ -181,7 +181,7 @@ class Recorder:
         return ((segment, CAME_IN),)
 
     def answered(self, waiter: Waiter, answer: Event | None, causes: Causes) -> None:
-        """A wait has its answer, or its time was up."""
+        """Record the answer or the timeout of a wait."""
         item = waiter.item
         data: dict[str, Any] = {"step": item.spec.name, "item": item.id, "key": waiter.key}
         if answer is not None:
@@ -192,7 +192,7 @@ class Recorder:
             item.segment.follows((segment,))
 
     def gave_up(self, waiter: Waiter) -> None:
-        """A step does not wait any more; that counts when it does something else, else it was only interrupted."""
+        """Note that a step gave up a wait. It counts only if the step goes on; otherwise the step was interrupted."""
         segment = _open_record(waiter.item)
         if segment is not None:
             segment.gave_up = [*(segment.gave_up or ()), waiter.key]
@@ -202,7 +202,7 @@ class Recorder:
         self._put("dropped", causes, {})
 
     def edited(self, changes: list[tuple[str, Any]], **about: Any) -> None:
-        """The state was changed from outside the steps: paths with their values."""
+        """Record changes of the state from outside of steps: paths with values."""
         writes = [[0, path, None if value is DELETED else self._values.as_data(path, value)] for path, value in changes]
         keys = dict.fromkeys(path.partition(".")[0] for path, _ in changes)
         for key in keys:
@@ -217,14 +217,14 @@ class Recorder:
         """The run is over; its last record comes after the record that brought the end about.
 
         Args:
-            event: The event that ends it.
-            seq: From where on it may stand in the stream.
+            event: The event that ends the run.
+            seq: The earliest place of the event in the stream.
         """
         causes = self._start
         ending = [segment for segment in self._shared.open if segment.path == self._path and segment.data is not None]
         data = self._codec.event(event)
         if isinstance(event, WorkflowFailedEvent):
-            data = without_secrets(data)  # messages of errors may quote anything
+            data = without_secrets(data)  # messages of errors may contain any values
         self._put("ended", causes, {"event": data, "seq": seq}, ending, event)
 
     def _put(
@@ -235,7 +235,7 @@ class Recorder:
         after: Sequence[AttemptRecord] = (),
         event: Event | None = None,
     ) -> AttemptRecord:
-        """Make a record that is complete at once; it is committed after the records that it builds upon."""
+        """Create a complete record, which is committed after its dependencies."""
         segment = AttemptRecord(next(self._shared.numbers), kind, self._path, "", consumed=event, causes=causes)
         segment.follows(after)
         segment.data = {"kind": kind, "id": segment.id, "path": self._path, **data}
@@ -249,7 +249,7 @@ class Recorder:
     # --- attempts -----------------------------------------------------------------------------------------------------
 
     def open(self, item: WorkItem, consumed: Event | None) -> None:
-        """An attempt begins, or goes on after a suspension."""
+        """Open a record for an attempt that starts, or goes on after a suspension."""
         attempt = item.failures.count if item.failures is not None else 0
         causes = item.causes if consumed is not None else ()
         shared = self._shared
@@ -258,16 +258,16 @@ class Recorder:
         )
         if item.after is not None:
             segment.follows(item.after)
-        if item.segment is not None:  # of an earlier attempt, or the one before a suspension
+        if item.segment is not None:  # from an earlier attempt, or from before a suspension
             segment.follows((item.segment,))
         item.segment = segment
         shared.open[segment] = item
 
     def returned(self, item: WorkItem, result: Any) -> None:
-        """A step came to its end: all that it did becomes data, before anybody acts on it.
+        """Convert the work of a finished step to data, before its result takes effect.
 
         Raises:
-            StoreError: Something cannot be written.
+            StoreError: A value cannot be written.
         """
         segment = _open_record(item)
         assert segment is not None
@@ -282,7 +282,7 @@ class Recorder:
         self._make(segment, item, outcome)
 
     def failed(self, item: WorkItem, error: BaseException) -> None:
-        """Record the error of an attempt, with as much of its work as can be written."""
+        """Record the error of an attempt, with all of its work that can be written."""
         segment = _open_record(item)
         assert segment is not None
         segment.outcome = ("failed", error)
@@ -290,13 +290,13 @@ class Recorder:
         self._make(segment, item, ["failed", redacted(told)], strict=False)
 
     def published(self, item: WorkItem, seq: int, ts: float) -> None:
-        """An event that a step returned is put on the stream, at this place and time."""
+        """Note the place and time in the stream of an event that a step returned."""
         segment = _open_record(item)
         if segment is not None and segment.data is not None:
             segment.data.setdefault("published", []).append([seq, ts])
 
     def call_begins(self, item: WorkItem) -> set[str]:
-        """``ctx.once`` is about to call; gives the values of the state that were changed in place before that."""
+        """Return the values of the state that were changed in place before a call of ``ctx.once``."""
         segment = _open_record(item)
         handed = segment.handed if segment is not None else None
         return set(self._values.changed(handed)) if handed else set()
@@ -308,16 +308,16 @@ class Recorder:
 
         Args:
             item: The delivery.
-            kind: What it ends with.
-            value: What there is to say of that.
-            changed_before: Of a call of ``ctx.once``, what ``call_begins`` gave: the attempt changes these once more
-                itself. Others that were changed in place since were changed by the call, which is not made again.
+            kind: The kind of the end.
+            value: The data of the end.
+            changed_before: The result of ``call_begins`` for a call of ``ctx.once``. A repeated attempt changes these
+                values itself. Other values were changed by the call, which is not repeated.
 
         Returns:
             The record that ended.
 
         Raises:
-            StoreError: Something cannot be written.
+            StoreError: A value cannot be written.
         """
         segment = _open_record(item)
         if segment is None or segment.closed:
@@ -340,7 +340,7 @@ class Recorder:
         assert following is not None
         following.handed = segment.handed
         for key in {path.partition(".")[0] for _, path, value in segment.writes if type(value) not in IMMUTABLE}:
-            # The step still holds the value that it has set, and may change it.
+            # The step still holds the value, and may change it in place.
             self._hand_out(following, key, self._values.current(key))
         return segment
 
@@ -362,7 +362,7 @@ class Recorder:
 
         Args:
             item: The delivery.
-            verdict: For a failed attempt: what becomes of the delivery.
+            verdict: The further processing of the delivery after a failed attempt.
         """
         segment = _open_record(item)
         if segment is None or segment.closed or segment.data is None:
@@ -393,7 +393,7 @@ class Recorder:
                 self.close(item)
 
     def last_record(self) -> int:
-        """The highest number used so far."""
+        """The highest used number."""
         return next(self._shared.numbers)
 
     def _finish(self, segment: AttemptRecord) -> None:
@@ -414,7 +414,7 @@ class Recorder:
             if item.spec.config.collect is not None:
                 data["releases"] = item.released_stream
         if segment.handed and outcome[0] in ("returned", "failed"):
-            # Not before: an attempt that begins again would change the value once more.
+            # Not earlier, because a repeated attempt would change the value again.
             self._note_changes(segment)
         where = f"of step {segment.step}"
         codec = self._codec
@@ -433,7 +433,7 @@ class Recorder:
             data["writes"] = [written[place] for place in kept]
             segment.written_at = [segment.written_at[place] for place in kept]
         if segment.sends:
-            # Sent events are delivered, so a failed attempt keeps them; at the end of the run they are not needed.
+            # Sent events are delivered, so a failed attempt records them; at the end of the run they are not needed.
             needed = outcome[0] != "cancelled"
             sent = [
                 (number, self._tried(f"Sent event {where}", codec.event, event, needed), target)
@@ -455,17 +455,17 @@ class Recorder:
         if segment.gave_up:
             data["gave_up"] = segment.gave_up
         data["outcome"] = outcome
-        # Until the outcome is decided, receivers of sent events may change them.
+        # Receivers may change sent events until the outcome is decided.
         segment.data = read_again(data) if item.undelivered else data
 
     def _tried(self, name: str, write: Any, value: Any, strict: bool) -> Any:
-        """Write a value; for a failed attempt, leave out a value that cannot be written."""
+        """Return a value as data; for a failed attempt, skip a value that cannot be written."""
         if value is DELETED:
             return None
         try:
             written = write(value)
             if not strict:
-                read_again(written)  # else it would be found out too late
+                read_again(written)  # otherwise the error would come too late
         except StoreError as error:
             if any(name.startswith(f"State key {key!r} ") for key in KEYS_THAT_MAY_BE_LEFT_OUT):
                 warn_user(f"{name} was left out of the records: {error}", UnserializableKeyWarning)
@@ -478,7 +478,7 @@ class Recorder:
     # --- the state ----------------------------------------------------------------------------------------------------
 
     def read(self, item: WorkItem, key: str | None, value: Any = None) -> None:
-        """A step looked at a key of the state and was given its value, or at all of it."""
+        """Note that a step has read a key of the state, or the whole state."""
         segment = _open_record(item)
         if segment is None:
             return
@@ -501,7 +501,7 @@ class Recorder:
         segment.handed.add(key)
 
     def wrote(self, item: WorkItem, path: str, value: Any) -> None:
-        """A step changed a key of the state."""
+        """Record that a step has changed a key of the state."""
         segment = _open_record(item)
         if segment is None:
             return
@@ -509,23 +509,23 @@ class Recorder:
         self._follow_writer(segment, key)
         self._writers[key] = segment
         if path == key or not any(key in (other.handed or ()) for other in self._shared.open):
-            self._values.forget(key)  # else changes in place beside it are still to be found
+            self._values.forget(key)  # otherwise in-place changes of other parts still have to be found
         check_name(path)
         numbers = item.done().here()
         segment.writes.append((numbers.named(numbers.writes), path, value))
         segment.written_at.append(next(self._shared.writes))
 
     def _note_changes(self, segment: AttemptRecord, but: Collection[str] = ()) -> None:
-        """Values that a step was given and changed in place are written as if it had set them, ``but`` some."""
+        """Record values that a step has changed in place as if it had set them, except the keys ``but``."""
         written = {key for key, _ in whole_writes(segment.writes)}
         for key, value in self._values.note_changes(sorted((segment.handed or set()) - written.union(but))):
-            self._follow_writer(segment, key)  # its writes are part of the value
+            self._follow_writer(segment, key)  # the value contains its writes
             self._writers[key] = segment
             segment.writes.append((0, key, value))
             segment.written_at.append(next(self._shared.writes))
 
     def _write_later(self, segment: AttemptRecord) -> None:
-        """Write values as they are at the end of the step, behind writes of other steps meanwhile."""
+        """Record values at the end of the step, after the writes of other steps."""
         for key, place in whole_writes(segment.writes):
             value = segment.writes[place][2]
             others = self._writers.get(key) is not segment and type(value) not in IMMUTABLE
@@ -543,7 +543,7 @@ class Recorder:
     # --- committing ---------------------------------------------------------------------------------------------------
 
     def is_quiet(self) -> bool:
-        """Tell whether all work of the tree is committed, so that live state and records agree."""
+        """Tell whether all work of the tree is committed, so that state and records agree."""
         return all(
             segment.is_clean
             and all(one.committed for one in segment.after)
@@ -556,17 +556,17 @@ class Recorder:
         return lowest_place(self._shared.open)
 
     def _settle(self, segment: AttemptRecord) -> None:
-        if not (segment.after or segment.held_up):  # by far the most common case
+        if not (segment.after or segment.held_up):  # the common case
             segment.committed, segment.causes = True, ()
             self._sink.commit([segment])
             return
         group = segment.group()
         if isinstance(group, AttemptRecord):
             group.hold_up(segment)
-            # Its values may change before it is committed.
+            # The values may change before the commit.
             segment.body()
             return
-        # Records that waited for these are committed together with them: an event and its arrival are one thing.
+        # Waiting records are committed together with these, because an event and its arrival belong together.
         for one in group:
             one.committed = True
         for member in group:

@@ -15,7 +15,7 @@ __all__ = ["add_commit", "begin_with_snapshot", "from_snapshot", "snapshot_of"]
 
 
 def snapshot_of(recorded: RecordedRun, run_id: str) -> dict[str, Any]:
-    """The snapshot that a run is restored from."""
+    """Return the snapshot from which a run is restored."""
     payload = _Writer(recorded, recorded.root).payload(run_id)
     payload["questions"] = list(recorded.questions)
     payload["elapsed_alive"] = recorded.elapsed
@@ -26,7 +26,7 @@ def snapshot_of(recorded: RecordedRun, run_id: str) -> dict[str, Any]:
 
 
 class _Writer:
-    """Writes one workflow of the tree."""
+    """The writer of one workflow of the tree."""
 
     def __init__(self, recorded: RecordedRun, place: RecordedWorkflow) -> None:
         self._recorded = recorded
@@ -45,7 +45,7 @@ class _Writer:
                 delivery.id = self._next
         workers: dict[str, Any] = {name: self._worker(name, deliveries) for name in place.table.steps}
         for delivery in place.pending.values():
-            delivery.id = 0  # only a record says which number it has
+            delivery.id = 0  # only a record determines its number
         return {
             "version": 2,
             "state": place.base,
@@ -84,10 +84,10 @@ class _Writer:
             runs.append({**child, "path": path, "payload": payload})
         return runs
 
-    # --- what has become complete -------------------------------------------------------------------------------------
+    # --- complete joins and collections -------------------------------------------------------------------------------
 
     def _complete_joins(self) -> list[Delivery]:
-        """Complete sets that no record has begun yet; they are taken out of the joins."""
+        """Remove the complete sets from the joins, and return their deliveries."""
         found: list[Delivery] = []
         place = self._place
         for step, streams in place.joins.items():
@@ -98,10 +98,10 @@ class _Writer:
         return found
 
     def _complete_streams(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Collections that are complete: of streams in which nothing goes on any more, or that take only so many."""
+        """Return the deliveries of complete collections, from finished streams or with enough events."""
         place = self._place
         found: list[Delivery] = []
-        for number in sorted(place.streams, reverse=True):  # an inner stream was opened after the one around it
+        for number in sorted(place.streams, reverse=True):  # inner streams are opened after outer ones
             stream = place.streams[number]
             for name, members in list(stream.collected.items()):
                 spec = place.table.steps[name]
@@ -120,7 +120,7 @@ class _Writer:
         return found
 
     def _is_open(self, number: int, deliveries: list[Delivery]) -> bool:
-        """Tell whether anything still goes on in a stream."""
+        """Tell whether there is unfinished work in a stream."""
         return (
             any(delivery.stream == number for delivery in deliveries)
             or any(stream.parent == number for stream in self._place.streams.values())
@@ -257,8 +257,8 @@ def add_commit(recorded: RecordedRun, records: list[dict[str, Any]], elapsed: fl
     """Add the records of one commit; the first one may be the snapshot that a run began with.
 
     Raises:
-        ReplayIncompatible: The code of the workflow does not fit them any more.
-        StoreError: They make no sense.
+        ReplayIncompatible: The code of the workflow does not fit the records.
+        StoreError: The records contradict each other.
     """
     for record in records:
         if record["kind"] == "restored":
@@ -277,7 +277,7 @@ def begin_with_snapshot(recorded: RecordedRun, payload: dict[str, Any]) -> None:
 
 
 class _Reader:
-    """Reads one workflow of the tree after the other."""
+    """The reader of the workflows of a tree."""
 
     def __init__(self, recorded: RecordedRun) -> None:
         self._recorded = recorded
@@ -306,7 +306,7 @@ class _Reader:
         for step, worker in payload["workers"].items():
             self._worker(place, step, worker, keys)
         for entry in entries(payload, "deliveries"):
-            # They are on their way: which step takes them is found out as when they were sent.
+            # Undelivered events: the accepting steps are looked up as at sending.
             origin = as_origin(entry["origins"][0])
             place.sent(origin, encoded(entry["event"]), entry.get("recovery_counts") or None, entry.get("step_id"))
         children = mapping(payload, "children")

@@ -1,4 +1,4 @@
-"""Stored runs without running them: records, streams, and the differences of two runs."""
+"""Replays of stored runs: records, streams, and the differences of two runs."""
 
 import difflib
 from collections.abc import AsyncIterator, Sequence
@@ -23,7 +23,7 @@ __all__ = ["Difference", "ReplayedEvent", "ReplayedRun", "RunDiff", "compare", "
 
 
 def records_of(commits: Sequence["StoredCommit"]) -> list[dict[str, Any]]:
-    """The records of commits, in order; each says with ``commit`` which belong together, and ``at`` when."""
+    """Return the records of commits in order, with the number (``commit``) and the time (``at``) of their commit."""
     found: list[dict[str, Any]] = []
     for commit in commits:
         body = read_json(commit.body)
@@ -32,16 +32,16 @@ def records_of(commits: Sequence["StoredCommit"]) -> list[dict[str, Any]]:
 
 
 class ReplayedEvent(NamedTuple):
-    """An event that a run streamed.
+    """A streamed event of a run.
 
     Attributes:
-        seq: Its position in the stream.
-        ts: When, in wall-clock seconds.
-        step: The step that wrote it, empty for the engine.
-        path: Which workflow of the tree, empty for the run itself.
-        commit: Number of the commit that holds it.
+        seq: The position in the stream.
+        ts: The time, in wall-clock seconds.
+        step: The step that wrote it; empty for the engine.
+        path: The place of the workflow in the tree; empty for the run itself.
+        commit: The number of its commit.
         event: The event.
-        cause: Number of the delivery that wrote it, 0 for the engine.
+        cause: The number of the delivery that wrote it; 0 for the engine.
     """
 
     seq: int
@@ -55,13 +55,13 @@ class ReplayedEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class ReplayedRun:
-    """A run as its records tell it.
+    """A run from its records.
 
     Attributes:
         run_id: The run.
-        status: Where it stands.
-        records: What was recorded, in order.
-        events: What was streamed, in order, the StopEvent last when there is one.
+        status: The status of the run.
+        records: The records, in order.
+        events: The streamed events, in order; the StopEvent last, if there is one.
     """
 
     run_id: str
@@ -72,7 +72,7 @@ class ReplayedRun:
 
     @property
     def stop_event(self) -> StopEvent | None:
-        """The event that ended the run, None while it goes on."""
+        """The event that ended the run; None while it goes on."""
         last = self.events[-1].event if self.events else None
         return last if isinstance(last, StopEvent) else None
 
@@ -81,8 +81,8 @@ class ReplayedRun:
         """The result of the run.
 
         Raises:
-            StoreError: It is not over.
-            Exception: What it failed with.
+            StoreError: The run is not over.
+            Exception: The error of a failed run.
         """
         event = self.stop_event
         if event is None:
@@ -92,18 +92,18 @@ class ReplayedRun:
         return event.result if type(event) is StopEvent else event
 
     async def stream_events(self) -> AsyncIterator[Event]:
-        """The streamed events, as ``handler.stream_events()`` gave them."""
+        """Return the streamed events in the form of ``handler.stream_events()``."""
         for entry in self.events:
             yield entry.event
 
     def state_at(self, commit: int) -> dict[str, Any]:
-        """The key-value state of the run itself after a commit, as far as it was recorded.
+        """Return the recorded key-value state of the run itself after a commit.
 
-        Dotted paths are keys of their own until something above them is written.
+        Dotted paths are separate keys until a value above them is written.
 
         Raises:
             TypeError: ``commit`` is not a number.
-            ValueError: It is less than 0.
+            ValueError: ``commit`` is less than 0.
         """
         check_whole(commit, "commit is the number of a commit, or 0 for the beginning")
         state: dict[str, Any] = {}
@@ -122,16 +122,16 @@ class ReplayedRun:
 def replayed(
     run_id: str, status: "RunStatus", commits: Sequence["StoredCommit"], workflow: AnyWorkflow | None = None
 ) -> ReplayedRun:
-    """Re-create a run from its commits: no step runs, no model is asked, no tool is called.
+    """Return a run from its commits, without execution of steps, models or tools.
 
     Args:
         run_id: The run.
-        status: Where it stands.
-        commits: All of them.
-        workflow: Its code, for classes that are declared inside functions.
+        status: The status of the run.
+        commits: All commits of the run.
+        workflow: The workflow, for classes that are declared inside functions.
 
     Raises:
-        StoreError: Something was recorded of a class that is not loaded.
+        StoreError: The class of a recorded value is not loaded.
         TypeError: ``workflow`` is not a workflow.
     """
     if workflow is not None and not is_workflow(workflow):
@@ -143,7 +143,7 @@ def replayed(
         step, path, commit = record.get("step", ""), record["path"], record["commit"]
         cause = record.get("item", 0)
         for _, event, seq, ts, *_ in record.get("streamed", ()):
-            if event is not None:  # else the workflow does not keep its stream
+            if event is not None:  # otherwise the workflow does not record its stream
                 events.append(ReplayedEvent(seq, ts, step, path, commit, codec.read(event), cause))
         if "published" in record:
             asked = [codec.read(event) for event in record["outcome"][1]]
@@ -167,11 +167,11 @@ def replayed(
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference between two runs.
+    """A difference between two runs.
 
     Attributes:
-        left: What the first run has here, None for nothing; with its ``commit``.
-        right: The same of the second.
+        left: The record of the first run, with its ``commit``; None if it is missing.
+        right: The record of the second run.
     """
 
     left: dict[str, Any] | None
@@ -183,11 +183,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class RunDiff:
-    """The differences of two runs, record by record; numbers and times do not count.
+    """The differences of two runs, record by record, without numbers and times.
 
     Attributes:
-        same: How many records at the beginning are the same.
-        differences: What is not, in order.
+        same: The number of equal records at the beginning.
+        differences: The differences, in order.
     """
 
     same: int
@@ -207,7 +207,7 @@ _PASSING = frozenset({"id", "seq", "item", "origins", "commit", "at", "began", "
 
 
 def _essence(record: dict[str, Any]) -> str:
-    """A record without numbers and times, which differ from run to run."""
+    """Return a record without numbers and times, which differ between runs."""
     kept = {name: value for name, value in record.items() if name not in _PASSING}
     if "streamed" in kept:
         kept["streamed"] = [event for _, event, *_ in kept["streamed"]]

@@ -1,4 +1,4 @@
-"""Changes of a state from outside the code, checked by the class of the state."""
+"""Changes of a state from outside, checked by the class of the state."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -16,14 +16,14 @@ __all__ = ["edited_state"]
 
 
 def edited_state(state: BaseModel, edits: Mapping[str, Any]) -> tuple[BaseModel, list[tuple[str, Any]]]:
-    """Return a copy of a state with other values, and the changes for the record: paths with values.
+    """Return a copy of a state with changed values, and the changes for the record: paths with values.
 
     Args:
-        state: The state; it is left as it is.
-        edits: Dotted path -> value, each checked and converted as the class of what holds it does.
+        state: The state; it is not changed.
+        edits: The values by dotted path. The class of their container validates them.
 
     Raises:
-        WorkflowRuntimeError: A path leads nowhere or to what is private, or a value does not fit.
+        WorkflowRuntimeError: A path does not exist or is private, or a value does not fit.
 
     Example:
         >>> edited_state(Cart(), {"items.0.count": 2})
@@ -36,7 +36,7 @@ def edited_state(state: BaseModel, edits: Mapping[str, Any]) -> tuple[BaseModel,
         state = _with(state, names, value, path)
         head, found = names[0], _at(state, names)
         if head in type(state).model_fields and not is_plain(found):
-            # Only the type of the whole value tells how to read its parts.
+            # The parts can only be read with the type of the whole value.
             changes.append((head, getattr(state, head)))
         else:
             changes.append((path, found))
@@ -48,7 +48,7 @@ def _refusal(path: str, reason: str) -> WorkflowRuntimeError:
 
 
 def _with(container: Any, names: list[str], value: Any, path: str) -> Any:
-    """Return a copy of a container with the value at the end of the names; values beside the way are shared."""
+    """Return a copy of a container with a new value at a path; all other values are shared."""
     name, inner = names[0], names[1:]
     if not name:
         raise _refusal(path, "a part of the path is empty")
@@ -90,7 +90,7 @@ def _with_field(model: BaseModel, name: str, value: Any, path: str) -> BaseModel
 
 
 def _held(container: Any, name: str) -> Any:
-    """Return the value of a container under a name, None without one."""
+    """Return the value of a container under a name, or None."""
     if isinstance(container, dict):
         found = cast("dict[Any, Any]", container)
         return found.get(key_in(found, name))

@@ -1,4 +1,4 @@
-"""The values of a state as recorded, to find values that were changed in place."""
+"""Detection of values of a state that were changed in place."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,11 +21,11 @@ MISSING: Any = object()
 class StateValues:
     """Return the value of a state key.
 
-    Steps are given lists, dicts and models themselves, not copies, and may change them without a word. So it is noted
-    what a value was when somebody was given it, and looked for differences when that one is done.
+    Steps get lists, dicts and models themselves, not copies, and may change them in place. The form of a value is noted
+    when a step gets it, and compared when the step ends.
 
     Args:
-        codec: Writes values.
+        codec: The codec of values.
     """
 
     __slots__ = ("_cell", "_codec", "_digests")
@@ -37,14 +37,14 @@ class StateValues:
         self._digests: dict[str, int] = {}
 
     def watch(self, cell: StateCell) -> None:
-        """Look at the values of this state."""
+        """Watch the values of a state."""
         self._cell = cell
 
     def as_data(self, path: str, value: Any) -> Any:
-        """A value as records have it; one that only the declaration of the state tells how to write is written so.
+        """Return a value as data for records, by the declaration of the state where it is needed.
 
         Raises:
-            StoreError: It cannot be written.
+            StoreError: The value cannot be written.
         """
         try:
             return self._codec.value(value, path)
@@ -58,25 +58,25 @@ class StateValues:
             raise
 
     def current(self, key: str) -> Any:
-        """The value of a key, or the mark for nothing there."""
+        """Return the value of a key, or the mark for a missing one."""
         return MISSING if self._cell is None else _value(self._cell.state, key)
 
     def note(self, key: str, value: Any) -> None:
-        """Note a value that is handed to a step; its first noted form is kept."""
+        """Note a value that a step gets; the first noted form is kept."""
         if key not in self._digests:
             self._digests[key] = self._digest(key, value)
 
     def note_written(self, key: str, value: Any, data: Any) -> None:
-        """Note that a value was recorded as ``data``, from which the next change is found.
+        """Note that a value was recorded as ``data``, for the next comparison.
 
-        Where somebody was given it in between, it is known what it was then. Memories have digests of their own kind,
-        made when somebody is given one.
+        A form that was noted since then stays. Memories have their own digests, which are computed when a step gets
+        the memory.
         """
         if key not in self._digests and type(value) not in IMMUTABLE and not hasattr(value, "shared_in_drafts"):
             self._digests[key] = hash(as_json(data))
 
     def forget(self, key: str) -> None:
-        """The key has another value now."""
+        """Forget the noted form of a key with a new value."""
         self._digests.pop(key, None)
 
     def changed(self, keys: Iterable[str]) -> Iterator[str]:

@@ -1,16 +1,15 @@
-"""RunStore: the protocol of a store of runs, with the promises that it must keep.
+"""RunStore: the protocol of stores of runs, with their guarantees.
 
-A store carries bytes, numbers and names; what the bytes mean is the business of the layers above. Every operation
-that may meet another process is one atomic step and returns a value for each foreseeable outcome. Three rules make it
-safe that several processes use one store:
+A store keeps bytes, numbers and names; the layers above interpret the bytes. Each operation that concerns other
+processes is atomic, and returns a value for each expected outcome. Three rules make a store safe for several
+processes:
 
 - a run is driven by one *owner* at a time, under an *epoch* that grows with every claim, while its lease lasts;
-- every write of the owner names owner, epoch and the number of the last commit, and is refused when one of them is not
-  true any more (*fencing*), so a process that was stopped and wakes up late can do no harm;
-- everybody else only appends to a run's *inbox*; what the owner has used of it is marked in the owner's own commits.
+- each write contains owner, epoch and the number of the last commit, and is refused if one of them is outdated
+  (*fencing*), so that a process that was suspended cannot do harm later;
+- other processes only append to a run's *inbox*; the owner's commits mark the used items.
 
-Leases and timers are measured by the store's clocks: callers pass durations, or wall-clock times at which something is
-due, never what time it is now.
+The store's clocks measure leases and timers: callers pass durations or due times, but not the present time.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -52,16 +51,16 @@ ENDS: frozenset[RunStatus] = frozenset({"completed", "failed", "cancelled"})
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run that is to be created.
+    """A run to create.
 
     Attributes:
         run_id: 1 to 200 characters of ``A-Za-z0-9_.:/-``.
-        workflow: Name of the workflow.
-        version: Version of its code, as the workflow says.
-        digest: Tells apart the inputs of runs: the same for the same start event.
-        shape: A digest of the workflow's steps, for the message when code and records do not fit any more.
-        first: The commit with number 1, so that no run is created of which nobody knows how it begins.
-        stream_seq: No streamed event has a number of this or more.
+        workflow: The name of the workflow.
+        version: The version of its code.
+        digest: A digest of the start event, which identifies the input.
+        shape: A digest of the workflow's steps, for messages if code and records do not fit.
+        first: The commit with number 1, so that each run has its start.
+        stream_seq: The end of the reserved numbers of streamed events.
     """
 
     run_id: str
@@ -75,28 +74,28 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """A run as a store lists it, without its records. Times are wall-clock seconds.
+    """The listing of a run, without its records. Times are in wall-clock seconds.
 
     Attributes:
         run_id: The run.
-        workflow: Name of the workflow.
-        version: Version of its code.
-        digest: Of its input.
-        shape: Of its steps.
-        status: Where it stands.
-        owner: Who drives it, None when nobody does.
-        owner_alive: Whether the owner's process lives, as far as the store can tell.
-        lease_left: Seconds until the lease runs out; 0 without one.
-        claimed_at: When the owner took it.
-        epoch: Number of the last claim.
-        seq: Number of the last commit.
-        stream_seq: Numbers of streamed events up to here may have been given out.
-        wake_at: When its earliest timer is due.
-        unread: How many inbox items are not used yet.
-        created_at: When it was created.
-        updated_at: When it changed last.
-        result: What the last commit gave as the end, None before.
-        forked_from: Run and commit that it branched off from.
+        workflow: The name of the workflow.
+        version: The version of its code.
+        digest: The digest of its input.
+        shape: The digest of its steps.
+        status: The status.
+        owner: The owner that drives the run, or None.
+        owner_alive: Whether the owner's process lives, as far as the store knows.
+        lease_left: Seconds until the end of the lease; 0 without one.
+        claimed_at: The time of the last claim.
+        epoch: The number of the last claim.
+        seq: The number of the last commit.
+        stream_seq: The end of the reserved numbers of streamed events.
+        wake_at: The time of its earliest timer.
+        unread: The number of unused inbox items.
+        created_at: The time of creation.
+        updated_at: The time of the last change.
+        result: The result of the last commit, None before.
+        forked_from: The run and the commit from which it was forked.
     """
 
     run_id: str
@@ -121,7 +120,7 @@ class RunInfo:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether the run has come to its end."""
+        """Tell whether the run is over."""
         return self.status in ENDS
 
 
@@ -134,22 +133,22 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """A run of this id was there before; nothing was changed."""
+    """A run with this id exists; nothing was changed."""
 
     info: RunInfo
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The run belongs to the claimer now.
+    """The run belongs to the claiming owner.
 
     Attributes:
         run_id: The run.
-        epoch: To be named in every write.
-        seq: Number of the last commit.
-        stream_seq: Streamed events are numbered from here on.
-        workflow: Name of its workflow.
-        abandoned: Whether the process that drove it ended without letting go of it, as far as the store can tell.
+        epoch: The epoch for all writes.
+        seq: The number of the last commit.
+        stream_seq: The number of the next streamed event.
+        workflow: The name of its workflow.
+        abandoned: Whether the earlier owner's process ended without a release, as far as the store knows.
     """
 
     run_id: str
@@ -162,7 +161,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Another owner drives the run, since a time (wall-clock seconds) and for some more seconds at least."""
+    """Another owner drives the run, since a time (in wall-clock seconds) and for at least some more seconds."""
 
     owner: str
     since: float
@@ -178,29 +177,29 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class NotDue:
-    """The run waits, and nothing that it waits for has come."""
+    """The run waits, and there is no input for it."""
 
     wake_at: float | None
 
 
 @dataclass(slots=True)
 class RunCommit:
-    """A commit of the owner of a run: all of it becomes durable, or nothing.
+    """Commits of the owner of a run, which become durable together or not at all.
 
     Attributes:
         run_id: The run.
-        owner: Who writes.
-        epoch: Of the claim.
-        expected_seq: Number of the commit before these.
-        commits: Each is a commit of its own, numbered on from ``expected_seq``.
-        consumed: Positions of inbox items that these commits have used.
-        passed_over: Those of them that could not be used: something else may come under their keys.
+        owner: The owner.
+        epoch: The epoch of the claim.
+        expected_seq: The number of the commit before these.
+        commits: The bodies of the commits, numbered after ``expected_seq``.
+        consumed: The positions of the inbox items that these commits have used.
+        passed_over: The positions of consumed items that could not be used, so that their keys are free again.
         status: The end of the run with the last commit; None while it goes on.
-        result: What is kept as the end.
-        wake_at: When the earliest timer is due, in wall-clock seconds; None for no timer.
-        stream_seq: No streamed event has a number of this or more.
-        snapshot: The whole state after the last of these commits, so that loading need not begin at the first.
-        ttl: Seconds for which the lease is extended.
+        result: The result of the run.
+        wake_at: The time of the earliest timer, in wall-clock seconds; None without a timer.
+        stream_seq: The end of the reserved numbers of streamed events.
+        snapshot: The state after the last of these commits, from which later loading starts.
+        ttl: The seconds by which the lease is extended.
     """
 
     run_id: str
@@ -222,9 +221,9 @@ class CommitVerdict(NamedTuple):
     """The outcome of a RunCommit.
 
     Attributes:
-        outcome: ``"committed"``; ``"already"``: the same was asked before and is there; ``"fenced"``: the writer does
+        outcome: ``"committed"``; ``"already"``: the same commits were written before; ``"fenced"``: the writer does
             not own the run any more, and nothing was written.
-        unread: The run has inbox items beyond those consumed.
+        unread: Whether the run has further inbox items.
     """
 
     outcome: Literal["committed", "already", "fenced"]
@@ -236,14 +235,14 @@ CommitDone: TypeAlias = Callable[[list[CommitVerdict] | None, BaseException | No
 
 
 class InboxItem(NamedTuple):
-    """Something that came for a run from outside.
+    """An input of a run from outside.
 
     Attributes:
-        position: Its place in the run's inbox, from 1.
-        key: As appended.
+        position: The position in the run's inbox, from 1.
+        key: The key.
         kind: ``"event"``, or ``"cancel"`` with a reason as payload.
-        payload: As appended.
-        at: When it came, in wall-clock seconds.
+        payload: The payload.
+        at: The time of arrival, in wall-clock seconds.
     """
 
     position: int
@@ -254,7 +253,7 @@ class InboxItem(NamedTuple):
 
 
 class StoredCommit(NamedTuple):
-    """A commit as it is kept: its number, when it was written (wall-clock seconds), and its bytes."""
+    """A stored commit: its number, its time (in wall-clock seconds), and its bytes."""
 
     seq: int
     at: float
@@ -266,8 +265,8 @@ class Appended:
     """The place of an inbox item.
 
     Attributes:
-        position: Its place.
-        new: Whether this call put it there; else one with the same key did before.
+        position: The position.
+        new: False if an item with the same key was there before.
     """
 
     position: int
@@ -276,13 +275,13 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A run as it can be gone on with.
+    """The data to continue a run.
 
     Attributes:
-        info: What holds now, also when an earlier commit was asked for.
-        snapshot: The newest snapshot up to there, with the number of the last commit in it.
-        commits: What was committed after the snapshot, in order.
-        inbox: What had come and had not been used, in order.
+        info: The present listing, also for an earlier commit.
+        snapshot: The newest snapshot up to the commit, with the number of its last commit.
+        commits: The commits after the snapshot, in order.
+        inbox: The unused inbox items, in order.
     """
 
     info: RunInfo
@@ -293,57 +292,57 @@ class Loaded:
 
 @runtime_checkable
 class RunStore(Protocol):
-    """A store of runs; the docstring of the module has the rules.
+    """A store of runs; the docstring of the module contains the rules.
 
-    Every method raises ``StoreError`` when the store itself fails (a full disk, a broken file), with what to do.
+    All methods raise ``StoreError`` if the store itself fails (a full disk, a damaged file); the text names the remedy.
     """
 
     @property
     def owner(self) -> str:
-        """Names this store object to all others; a new one has another name, also in the same process."""
+        """The unique name of this store object, also within a process."""
         ...
 
     @property
     def lease_seconds(self) -> float:
-        """The seconds of a claim: after so long without renewal another owner may take the run."""
+        """The seconds of a lease: without renewal for so long, another owner may claim the run."""
         ...
 
     async def create(self, run: NewRun, owner: str, ttl: float) -> Created | Existing:
         """Create a run and claim it for ``owner``, under an epoch that no deleted run of this id has had.
 
-        ``owner`` is mostly the store's own name. For any other one that is claimed with, here and below, the store
-        vouches in the same way: it counts as alive until this store is closed or its process ends.
+        ``owner`` is usually the store's own name. Other names are possible here and below: they count as alive until
+        this store is closed or its process ends.
         """
         ...
 
     async def claim(
         self, run_id: str, owner: str, ttl: float, *, only_due: bool = False
     ) -> Claimed | Busy | Ended | NotDue | None:
-        """Become the owner of a run, under the next epoch.
+        """Claim a run for an owner, under the next epoch.
 
-        Possible when nobody drives it, or when its owner is dead or its lease has run out; also when ``owner`` itself
-        has it already. A waiting run is claimed too, unless ``only_due`` asks for one with something to do.
+        This is possible if the run has no owner, its owner is dead, its lease has ended, or ``owner`` already owns it.
+        A waiting run is claimed, too, unless ``only_due`` requires new input or a due timer.
 
         Returns:
-            None when there is no such run.
+            None if the run does not exist.
         """
         ...
 
     async def claim_due(
         self, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None = None
     ) -> list[Claimed]:
-        """Claim runs without a driver: runs of dead owners first, then the longest ready or due.
+        """Claim runs without a live owner: first runs of dead owners, then the longest ready or due.
 
-        Two callers never get the same run.
+        Each run is returned to one caller only.
         """
         ...
 
     async def load(self, run_id: str, at: int | None = None) -> Loaded | None:
-        """A consistent read of a run, as it was after commit ``at``, or is now. None when there is no such run.
+        """Return the data of a run, at present or after commit ``at``; None for an unknown run.
 
         Raises:
-            StoreError: There is no commit ``at``, it is not kept any more, or it is not a number.
-            StoreCorruptedError: What was stored is damaged; the message names run and commit.
+            StoreError: The commit ``at`` does not exist, was dropped, or is not a number.
+            StoreCorruptedError: Stored data are damaged; the message names run and commit.
         """
         ...
 
@@ -352,65 +351,65 @@ class RunStore(Protocol):
         ...
 
     def hold(self, run_id: str, epoch: int, lost: Callable[[], None] | None = None) -> None:
-        """From now on renew the lease of this run without being asked, however busy the caller is.
+        """Renew the lease of a run automatically from now on, even if the caller is busy.
 
-        It is extended by the ttl last used for it, three times in each ttl.
+        The lease is extended by its last ttl, three times per ttl.
 
         Args:
             run_id: The run.
-            epoch: Of the claim.
-            lost: Called once, on any thread, when the run turns out to have been claimed by another or deleted, so that
-                one which only waits learns of it; must be quick and must not raise.
+            epoch: The epoch of the claim.
+            lost: Called once, on any thread, if another owner has claimed the run or it was deleted. It must be quick
+                and must not raise.
         """
         ...
 
     def let_go(self, run_id: str) -> None:
-        """Stop renewing the lease of a run."""
+        """Stop the automatic renewal of a run's lease."""
         ...
 
     async def commit(self, batch: Sequence[RunCommit]) -> list[CommitVerdict]:
-        """Write commits of several runs; each entry stands or falls by itself, and is judged in the order given.
+        """Write commits of several runs; each entry succeeds or fails by itself, in the given order.
 
-        A caller that is cancelled meanwhile does not know what became of them; asking the same again tells.
+        A cancelled caller does not get the outcome; the same call again returns it.
         """
         ...
 
     def commit_soon(self, batch: Sequence[RunCommit], done: CommitDone) -> None:
-        """Like ``commit``, from any thread and without waiting: only takes the batch, which must not change any more.
+        """Queue commits from any thread without waiting; the batch must not change afterwards.
 
         Args:
-            batch: What to write.
-            done: Called once with the outcome, on whichever thread it is known first, perhaps before this returns; it
-                must be quick and must not raise.
+            batch: The commits.
+            done: Called once with the outcome, on any thread, perhaps before this returns. It must be quick and must
+                not raise.
         """
         ...
 
     async def park(self, run_id: str, owner: str, epoch: int, seq: int, wake_at: float | None) -> bool:
-        """Give up a run that waits; refused when it has unread inbox items, or is not the owner's any more."""
+        """Release a waiting run; refused if it has unread inbox items or another owner."""
         ...
 
     async def release(self, run_id: str, owner: str, epoch: int) -> bool:
-        """Give up a run that could go on, so that another takes it at once; False when it is not the owner's."""
+        """Release a run that can continue, so that another owner can claim it; return False for another owner's run."""
         ...
 
     async def append(
         self, run_id: str, key: str, payload: bytes, kind: Literal["event", "cancel"] = "event"
     ) -> Appended | Ended | None:
-        """Put something into a run's inbox; anybody may. The same ``key`` again gives the same place again.
+        """Append an item to a run's inbox, from any process. An item with a known ``key`` is not appended again.
 
-        A run that waits becomes ready by it.
+        A waiting run becomes ready.
 
         Returns:
-            Ended when the run is over, None when there is no such run.
+            Ended if the run is over; None for an unknown run.
         """
         ...
 
     async def unread(self, after: Mapping[str, int]) -> dict[str, list[InboxItem]]:
-        """For each run id, the unused inbox items behind a position; runs without any are left out."""
+        """Return the unused inbox items after a position, by run id; runs without items are left out."""
         ...
 
     async def changed(self, seen: int) -> int:
-        """Wait until something was appended, by whichever process, since this gave ``seen``; a hint that may be wrong.
+        """Wait until an item was appended by any process after ``seen``, and return the new number.
 
         Example:
             >>> seen = await store.changed(-1)  # at once
@@ -420,16 +419,16 @@ class RunStore(Protocol):
     async def sweep(self, limit: int, grace: float) -> list[str]:
         """Make runs ready with a dead owner, an expired lease or a due timer; return their ids.
 
-        ``grace``: runs that have been ready for more seconds than this are returned again, as their bell may be lost.
+        Runs that have been ready for more than ``grace`` seconds are returned again, because their signal may be lost.
         """
         ...
 
     async def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[StoredCommit]:
-        """Return commits behind a number, in order; empty for an unknown run. Compacted commits are passed over."""
+        """Return the commits after a number, in order; empty for an unknown run. Compacted commits are skipped."""
         ...
 
     def subscribe(self, run_id: str, after: int = 0) -> AsyncIterator[StoredCommit]:
-        """Yield commits behind a number, also future ones, until the run is over or gone."""
+        """Yield the commits after a number, including future ones, until the run is over or deleted."""
         ...
 
     async def info(self, run_id: str) -> RunInfo | None:
@@ -445,44 +444,44 @@ class RunStore(Protocol):
         limit: int = 100,
         newest_first: bool = False,
     ) -> list[RunInfo]:
-        """Runs in the order of their creation, or in the opposite one, behind the run ``after``.
+        """Return the listings of runs in the order of creation, or in reverse, after the run ``after``.
 
         Raises:
-            StoreError: ``after`` is gone, the status is unknown, or ``limit`` is not a whole number of at least 0.
+            StoreError: ``after`` does not exist, the status is unknown, or ``limit`` is not a whole number from 0 on.
         """
         ...
 
     async def fork(
         self, run_id: str, at: int, new_id: str, commits: Sequence[bytes] = ()
     ) -> Literal["forked", "exists", "unknown", "compacted"]:
-        """A new run that shares the commits up to ``at``; it is ready to be claimed, the source stays as it is.
+        """Create a run that shares the commits up to ``at``; it is ready to be claimed.
 
         Args:
-            run_id: The run to branch off from.
-            at: The last commit that both have; 0 for no commit.
-            new_id: Id of the new run.
-            commits: What the new run has behind that, from the beginning.
+            run_id: The run to fork; it does not change.
+            at: The last shared commit; 0 for no commit.
+            new_id: The id of the new run.
+            commits: Further commits of the new run.
 
         Returns:
-            ``"exists"``: ``new_id`` is taken; ``"unknown"``: no such run or commit; ``"compacted"``: the commit is not
-            kept any more.
+            ``"exists"``: ``new_id`` is used; ``"unknown"``: the run or the commit does not exist; ``"compacted"``: the
+            commit was dropped.
         """
         ...
 
     async def delete(self, run_id: str, *, force: bool = False) -> bool:
-        """Delete a run; False when it is unknown. One that is being driven is refused unless ``force`` is set.
+        """Delete a run; return False if it is unknown. A run with a live owner is refused unless ``force`` is set.
 
         Raises:
-            StoreError: It is being driven.
+            StoreError: The run has a live owner.
         """
         ...
 
     async def compact(self, run_id: str) -> int:
-        """Drop the commits that the newest snapshot makes unnecessary; returns how many, 0 for an unknown run."""
+        """Drop the commits that the newest snapshot replaces, and return their number; 0 for an unknown run."""
         ...
 
     async def retain(self, *, seconds: float, limit: int = 1000) -> list[str]:
-        """Delete runs that ended longer ago than this; returns their ids.
+        """Delete runs that ended more than ``seconds`` ago, and return their ids.
 
         Raises:
             ValueError: ``seconds`` is not a number of at least 0.
@@ -491,5 +490,5 @@ class RunStore(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Give everything up: files, threads, and the name of this owner."""
+        """Close files and threads, and release the name of this owner."""
         ...

@@ -1,7 +1,7 @@
 """Streamed events in records: pieces are joined, secrets removed, or events left out.
 
-No run needs them to go on, but for questions to people; they are there for readers. What a run does need, events that
-are on their way and values of the state, is kept as it is: see ``Codec`` for what is never written of those.
+Runs do not need streamed events to continue, except questions to people; they are for readers. Undelivered events and
+values of the state, which a run needs, are written unchanged; see ``Codec``.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,14 +20,14 @@ Streamed = tuple[Number, Event, int, float]
 def streamed_as_data(
     streamed: list[Streamed], write: Callable[[Event], Any], *, kept: bool
 ) -> Iterator[tuple[Number, Any, Any]]:
-    """Streamed events as records have them: number, data (None when it is left out), place and time.
+    """Return streamed events for records: number, data (None if it is left out), place and time.
 
-    Those that are put together of pieces have the place of the last one too, and ``sizes`` of the pieces if they know.
+    Joined events also have the place of the last piece, and the ``sizes`` of the pieces if they are known.
 
     Args:
-        streamed: In order.
-        write: Makes data of an event.
-        kept: Whether readers of the store are to have them.
+        streamed: The events, in order.
+        write: Returns the data of an event.
+        kept: Whether to record them for readers of the store.
     """
     for number, event, *place in _coalesced(streamed):
         if isinstance(event, InputRequiredEvent):
@@ -37,7 +37,7 @@ def streamed_as_data(
 
 
 def without_secrets(data: Any) -> Any:
-    """Return an event as data with secrets replaced; a form other than JSON stays as it is."""
+    """Return the data of an event with secrets replaced; data in other forms than JSON do not change."""
     if not isinstance(data, list):
         return data
     name, values, *marked = cast("list[Any]", data)
@@ -45,7 +45,7 @@ def without_secrets(data: Any) -> Any:
 
 
 def _coalesced(streamed: list[Streamed]) -> Iterator[tuple[Any, ...]]:
-    """Return streamed events with the pieces of an answer joined: each entry covers all numbers to its last."""
+    """Return streamed events with joined pieces of answers; each entry covers all numbers up to its last."""
     pieces: list[Streamed] = []
     for entry in streamed:
         if pieces and type(entry[1]) is not type(pieces[0][1]):
@@ -69,7 +69,7 @@ def _whole(pieces: list[Streamed]) -> tuple[Any, ...]:
 
 
 def _sizes(pieces: list[Streamed]) -> list[int]:
-    """Of each piece, how far behind the first one it stood and how much it said, one behind the other."""
+    """Return the distance of each piece from the first one and the length of its text, in one list."""
     numbers: list[int] = []
     for _, event, seq, _ in pieces:
         piece: Any = event
@@ -81,9 +81,9 @@ def said_up_to(sizes: list[int], distance: int, kinds: int) -> list[int]:
     """Return the length of the text in the pieces up to one.
 
     Args:
-        sizes: Of the pieces, as recorded.
-        distance: Of the place up to which it is wanted from that of the first piece.
-        kinds: How many numbers tell how much a piece said.
+        sizes: The recorded sizes of the pieces.
+        distance: The distance of the end from the first piece.
+        kinds: The number of lengths per piece.
     """
     said = [0] * kinds
     for begin in range(0, len(sizes), kinds + 1):

@@ -1,7 +1,7 @@
 """The trace of a run as plain data for pages and terminals: one entry per record, in order.
 
-Nothing of the user's code is needed: classes are names, values are JSON. Entries are told one by one, so that a reader
-of a run that goes on asks for those behind the last commit it has.
+It does not need the user's code: classes are names, and values are JSON. A reader of an unfinished run asks for the
+entries after its last commit.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,19 +29,19 @@ _ENTRY = ("id", "kind", "path", "step", "item", "attempt", "began", "commit", "a
 
 
 def trace_of(commits: Sequence["StoredCommit"], *, largest: int | None = None) -> list[dict[str, Any]]:
-    """The entries of a run's commits.
+    """Return the entries of a run's commits.
 
-    Each has ``id``, ``kind``, ``path`` (which workflow of the tree), ``commit`` and ``at`` (when it was written,
-    wall-clock seconds); those of steps ``step``, ``item`` (number of the delivery), ``attempt`` and ``began``; all may
-    have ``causes`` (pairs of an entry and the number of the event in it), ``events``, ``writes`` (path, value, and
-    whether it was deleted) and ``outcome``. What looks like a secret is replaced.
+    Each entry has ``id``, ``kind``, ``path`` (of the workflow in the tree), ``commit`` and ``at`` (its time in
+    wall-clock seconds). Entries of steps have ``step``, ``item`` (the number of the delivery), ``attempt`` and
+    ``began``. All may have ``causes`` (pairs of an entry and the number of the event in it), ``events``, ``writes``
+    (path, value, and whether it was deleted) and ``outcome``. Likely secrets are replaced.
 
-    An event has ``number``, ``how`` it came about (``"came"``, ``"returned"``, ``"sent"``, ``"streamed"`` or
-    ``"asked"``), ``type``, ``qualified_name`` and ``value``; streamed ones also ``seq``, ``last_seq`` and ``ts``.
+    An event has ``number``, ``how`` (its kind: ``"came"``, ``"returned"``, ``"sent"``, ``"streamed"`` or
+    ``"asked"``), ``type``, ``qualified_name`` and ``value``; streamed events also ``seq``, ``last_seq`` and ``ts``.
 
     Args:
-        commits: Of one run, in order.
-        largest: Parts of values with more bytes than this as JSON are given as ``{"$large": bytes, "preview": text}``.
+        commits: The commits of a run, in order.
+        largest: The bytes of JSON from which a part of a value becomes ``{"$large": bytes, "preview": text}``.
 
     Example:
         >>> trace_of(await store.read("tides-1"))
@@ -51,11 +51,11 @@ def trace_of(commits: Sequence["StoredCommit"], *, largest: int | None = None) -
 
 
 def run_told(info: "RunInfo", kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """The status of a run, as in files and on the wire. Times are ISO 8601.
+    """Return the status of a run for files and HTTP. Times are in ISO 8601.
 
     Args:
-        info: What its store says.
-        kind: Name of the class of its last event; empty for a run that goes on.
+        info: The listing of the run.
+        kind: The class name of its last event; empty for an unfinished run.
         value: The fields of that event as data.
     """
     error, error_type = _error_in(kind, value) if info.status == "failed" else (None, None)
@@ -92,7 +92,7 @@ def _error_in(kind: str, value: Mapping[str, Any]) -> tuple[str | None, str | No
 
 
 def _usage_in(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the usage of models that an event reports, None without it."""
+    """Return the usage of models in an event; None without it."""
     for place in (value, value.get("result")):
         usage: Any = cast("Mapping[str, Any]", place).get("usage") if isinstance(place, Mapping) else None
         if isinstance(usage, Mapping) and "input_tokens" in usage:
@@ -137,7 +137,7 @@ class _Teller:
                 yield self._event(event, "streamed", number) | {"seq": seq, "last_seq": (last or [seq])[0], "ts": ts}
         kind, *details = record.get("outcome", ("",))
         if kind == "returned" and details:
-            # Returned questions to people are on the stream too.
+            # Returned questions to people are also streamed.
             returned, places = details[0], record.get("published", ())
             for index, event in enumerate(returned):
                 told = self._event(event, "returned", -1 - index)
@@ -187,7 +187,7 @@ class _Teller:
         return self._small(plain_value(value))
 
     def _written(self, path: str, value: Any) -> Any:
-        """A value of the state; where it stands may tell that it is a secret."""
+        """Return a value of the state; its path may mark it as a secret."""
         names = path.split(".")
         placed = plain_value(value)
         for name in reversed(names):
@@ -216,17 +216,17 @@ class _Teller:
 
 
 def plain_event(data: Any) -> tuple[str, Any]:
-    """The class name and the fields of an event as a record has it, as far as they are known without its code."""
+    """Return the class name and the fields of a recorded event, as far as they are known without its class."""
     return _marked(data) if isinstance(data, str) else (data[0], _plain(data[1]))
 
 
 def plain_value(data: Any) -> Any:
-    """A value of the state as a record has it, without its code."""
+    """Return a recorded value of the state, without its class."""
     return _marked(data)[1] if isinstance(data, str) else _plain(data[-1])
 
 
 def _marked(text: str) -> tuple[str, Any]:
-    """Describe a value that a serializer other than JSON wrote: the name of its class, if known, and the value."""
+    """Describe a value from a serializer other than JSON: the name of its class, if known, and the value."""
     try:
         data = from_json(text)
     except ValueError:

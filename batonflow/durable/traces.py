@@ -1,6 +1,6 @@
 """The trace context of a run in its commits, so that the trace of a resumption finds the earlier one.
 
-Only there when somebody traces.
+Commits contain it only if tracing is enabled.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ _MARK = b'{"o":'
 
 
 def with_trace(body: bytes, trace: dict[str, Any]) -> bytes:
-    """A commit's body that also says where the run is traced; its readers pass over that."""
+    """Return the body of a commit with the trace context of the run; readers of records skip it."""
     return b"%b%b,%b" % (_MARK, to_json(trace, fallback=repr), body[1:])
 
 
 def trace_in(commits: Sequence[StoredCommit]) -> dict[str, Any] | None:
-    """Return the last trace context in these commits."""
+    """Return the last trace context in commits."""
     for commit in reversed(commits):
         if commit.body.startswith(_MARK):
             found: dict[str, Any] = read_json(commit.body)["o"]

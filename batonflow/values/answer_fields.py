@@ -1,4 +1,4 @@
-"""The fields of an answer's class as data, so that a program without the class can tell whether an answer fits."""
+"""The fields of an answer class as data, for programs that check answers without having the class."""
 
 from collections.abc import Mapping
 from typing import Any, get_origin
@@ -18,7 +18,7 @@ _known: WeakKeyDictionary[type[BaseModel], dict[str, tuple[str, bool]]] = WeakKe
 
 
 def answer_fields(cls: type[BaseModel]) -> AnswerFields:
-    """Describe the fields of a class, unless code of the class changes the values that it takes."""
+    """Describe the fields of a class; None if validators of the class change values."""
     found = _known.get(cls)
     if found is None:
         found = _known[cls] = _fields_of(cls)
@@ -41,7 +41,7 @@ def _fields_of(cls: type[BaseModel]) -> dict[str, tuple[str, bool]]:
 
 
 def needed(fields: AnswerFields, filled: Mapping[str, Any]) -> str:
-    """Describe in words the open fields of an answer; empty when nothing is known."""
+    """Describe the fields of an answer in words; empty if they are unknown."""
     left = {name: about for name, about in fields.items() if name not in filled}
     told = {name: f"{name} ({kind})" if kind else name for name, (kind, _) in left.items()}
     must = ", ".join(told[name] for name, (_, is_needed) in left.items() if is_needed)
@@ -61,7 +61,7 @@ def unfit(fields: AnswerFields, given: Mapping[str, Any]) -> list[str]:
 def _is(kind: str, value: Any) -> bool:
     cls = next(cls for cls, name in _TYPES.items() if name == kind)
     try:
-        TypeAdapter[Any](cls).validate_python(value)  # as lenient as the class itself
+        TypeAdapter[Any](cls).validate_python(value)  # validates as the class itself does
     except ValidationError:
         return False
     return True

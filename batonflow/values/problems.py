@@ -1,4 +1,4 @@
-"""Errors in the fields of a model, in words that name the place and not the value."""
+"""Validation errors in words that name the field but not its value."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import UnionType
@@ -21,24 +21,24 @@ get_close_matches = at_first_use("difflib", "get_close_matches")
 
 
 def problems_of(error: ValidationError) -> list[dict[str, Any]]:
-    """Return the errors, each with ``loc`` and ``msg``, without the given values, which may be secrets."""
+    """Return the errors with ``loc`` and ``msg``, without the values, which may be secret."""
     return [{"loc": list(problem["loc"]), "msg": problem["msg"]} for problem in error.errors(include_url=False)]
 
 
 def in_words(error: ValidationError, whole: str = "all") -> str:
-    """The same as text.
+    """Return the errors as text.
 
     Args:
-        error: What pydantic says.
-        whole: Stands for the place of what is wrong with no field of its own.
+        error: The validation error.
+        whole: The name for errors that do not belong to a field.
     """
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or whole}: {one['msg']}" for one in problems_of(error))
 
 
 def unknown_fields(model: BaseModel) -> str:
-    """Say which data of a model its class does not declare, and which fields may be meant.
+    """Describe the data that a class does not declare, with suggestions for similar fields.
 
-    A class without any field takes anything: there is nothing to say then.
+    A class without fields accepts any data, so the result is empty.
     """
     cls = type(model)
     taken: Collection[str] = getattr(cls, "__batonflow_takes__", ())
@@ -47,7 +47,7 @@ def unknown_fields(model: BaseModel) -> str:
 
 
 def in_words_with_hints(error: ValidationError, cls: type[BaseModel], given: Mapping[str, Any]) -> str:
-    """As ``in_words``, with suggestions for missing fields among the other given names."""
+    """Return the errors as text, with suggestions for missing fields from the other names."""
     missing = {str(one["loc"][0]) for one in error.errors(include_url=False) if one["type"] == "missing" and one["loc"]}
     inner = given.get("_data")
     names = {**given, **(cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else {})}
@@ -73,14 +73,14 @@ def _or(texts: Sequence[str]) -> str:
 
 
 def close_to_fields(model: BaseModel) -> str:
-    """As ``unknown_fields``, only of names that resemble a field that was not given."""
+    """Describe undeclared data as in ``unknown_fields``, but only names that resemble a missing field."""
     open_fields = type(model).model_fields.keys() - model.model_fields_set
     names = [name for name in model.__pydantic_extra__ or () if get_close_matches(name, open_fields, n=1, cutoff=0.75)]
     return _unknown(type(model), names, open_fields)
 
 
 def misspelt(names: Iterable[str], fields: Collection[str]) -> dict[str, str]:
-    """Name -> the field that it resembles; a name that only goes on behind a field's is one of the program's own."""
+    """Return the similar field for each name; a name that extends the name of a field is not a mistake."""
     near = {name: get_close_matches(name, fields, n=1, cutoff=0.75) for name in names}
     return {name: found[0] for name, found in near.items() if found and not name.startswith(found[0])}
 
@@ -95,5 +95,5 @@ def _unknown(cls: type[BaseModel], names: Iterable[str], open_fields: Collection
 
 
 def _names(cls: type[BaseModel]) -> set[str]:
-    """The names under which fields are given; the first parts of paths."""
+    """Return the names and aliases of fields; for paths, the first part."""
     return {"_data", *cls.model_fields, *(str(field.validation_alias or "") for field in cls.model_fields.values())}

@@ -16,23 +16,23 @@ _TOLD = "__batonflow_told__"
 """The attribute in which a model names its reporting fields, such as the arguments and the result of a tool."""
 
 
-# Levels of data beyond which parts are not looked at.
+# The depth of data up to which parts are inspected.
 _DEEPEST = 24
 
 
 def written(serializer: BaseSerializer, value: Any) -> str:
-    """The text of a value.
+    """Return the text of a value.
 
-    Models may have fields that only tell what has happened: where they hold something that cannot be written, they have
-    data or words in its place. That is looked for when the value as a whole has failed.
+    Some models have fields for information only. If such a field holds a value that cannot be written, its data or a
+    text are written instead. This happens only if the value as a whole cannot be written.
 
     Args:
-        serializer: Writes it.
+        serializer: The serializer.
         value: An event, or a value of the state.
 
     Raises:
-        ValueError: It cannot be written.
-        TypeError: The same, of serializers that raise it.
+        ValueError: The value cannot be written.
+        TypeError: The value cannot be written, for serializers that raise it.
 
     Example:
         >>> JsonSerializer().deserialize(written(JsonSerializer(), ToolOutput("draw", raw_output=object()))).raw_output
@@ -42,7 +42,7 @@ def written(serializer: BaseSerializer, value: Any) -> str:
         return serializer.serialize(value)
     except (TypeError, ValueError):
         told = value
-        with suppress(RecursionError):  # it contains itself, as the error says
+        with suppress(RecursionError):  # the value contains itself, see the error
             told = _told(value, partial(is_writable, serializer))
         if told is value:
             raise
@@ -50,7 +50,7 @@ def written(serializer: BaseSerializer, value: Any) -> str:
 
 
 def _told(value: Any, can_write: Callable[[Any], bool]) -> Any:
-    """``value`` with words where they will do and nothing else can be written; itself where there is no such place."""
+    """Return ``value`` with texts in fields for information; ``value`` itself without such fields."""
     if isinstance(value, dict):
         before = cast("dict[Any, Any]", value)
         items = items_of(before)
@@ -84,11 +84,11 @@ def _model_told(model: BaseModel, can_write: Callable[[Any], bool]) -> BaseModel
 
 
 def in_words(value: Any, can_write: Callable[[Any], bool]) -> Any:
-    r"""A value itself, as data of JSON, or as its ``repr``; of dicts and lists only the parts that need it.
+    r"""Return a value unchanged, as JSON data, or as its ``repr``; in dicts and lists only the parts that need it.
 
     Args:
-        value: What cannot be written, perhaps.
-        can_write: Whether a part of it can.
+        value: The value.
+        can_write: Tells whether a part can be written.
 
     Example:
         >>> in_words({"to": "Brest", "data": b"\xff"}, lambda value: isinstance(value, str))
@@ -98,7 +98,7 @@ def in_words(value: Any, can_write: Callable[[Any], bool]) -> Any:
 
 
 def json_or_words(value: Any) -> Any:
-    r"""Return the value where pydantic can write it as JSON; else data of JSON, with words for other values.
+    r"""Return a value if pydantic can write it as JSON; otherwise JSON data with texts for other values.
 
     Example:
         >>> json_or_words({"data": b"\xff", "found": 3})
@@ -133,7 +133,7 @@ def _in_words(value: Any, can_write: Callable[[Any], bool], around: tuple[int, .
 
 def _as_data(value: Any) -> Any:
     for form in (partial(to_jsonable_python, fallback=repr), repr):
-        with suppress(Exception):  # it may contain itself, or have a failing repr
+        with suppress(Exception):  # the value may contain itself, or have a failing repr
             return form(value)
     return f"<{type(value).__name__}>"
 

@@ -1,6 +1,6 @@
-"""Workflows inside workflows: attached workflows, the child runs of a run, and the events between them.
+"""Child runs: the runs of attached workflows inside a run, and the events between them.
 
-An event that no step of a run takes is offered down to the attached workflows that take it, then up to the parent.
+An event that no step of a run accepts is offered to the attached workflows below, then to the parent.
 """
 
 from collections.abc import Callable
@@ -22,11 +22,11 @@ class ChildRun:
     """A run inside a run.
 
     Attributes:
-        name: Under which the workflow is attached.
+        name: The name under which the workflow is attached.
         run: The child's run.
-        by_event: Whether an event started it; else a step called ``run()`` and awaits it.
-        call: For a called one, while the attempt that called goes on: its delivery and the number of the call in it.
-        caller: That delivery itself.
+        by_event: Whether an event started it; otherwise a step called ``run()`` and awaits it.
+        call: The delivery that called it and the number of the call, while the calling attempt is running.
+        caller: The delivery that called it.
     """
 
     name: str
@@ -50,19 +50,19 @@ class ChildRuns:
         self.parent = parent
         self.children: list[ChildRun] = []
         self.finished: list[ChildRun] = []
-        # Snapshots of the child runs of a restored run, called or started by events.
+        # Snapshots of the child runs of a restored run.
         self.saved: list[dict[str, Any]] = []
-        # Reads them; each workflow's own serializer without one.
+        # Reads these snapshots; None for the serializer of each workflow.
         self.saved_with: BaseSerializer | None = parent.saved_with if parent is not None else None
         self._adopted: dict[str, AnyWorkflow] = {}
         # The number of runs of each attached workflow so far.
         self.counts: dict[str, int] = {}
-        # Events that child runs have streamed here, by id.
+        # Events that child runs have streamed to this run, by id.
         self.own_streamed: set[int] = set()
         self._resumable = False
 
     def attached(self) -> dict[str, AnyWorkflow]:
-        """Name -> workflow, including workflows that came as resources."""
+        """Return the attached workflows by name, including those injected as resources."""
         return {**self.run.workflow.__batonflow__.children, **self._adopted}
 
     def adopt(self, name: str, workflow: AnyWorkflow) -> None:
@@ -76,7 +76,7 @@ class ChildRuns:
         self._adopted[name] = workflow
 
     def name_of(self, workflow: object) -> str | None:
-        """Under which name an instance is attached, if it is."""
+        """Return the name under which an instance is attached, or None."""
         return next((name for name, known in self.attached().items() if known is workflow), None)
 
     def child_of(self, run: Run) -> ChildRun | None:
@@ -92,7 +92,7 @@ class ChildRuns:
         caller = child.caller
         if child.call is not None and caller is not None:
             about["call"] = call_as_data(child.call)
-            # The delivery may have no record of its own yet.
+            # The delivery may not have a record yet.
             about["caller"] = {
                 "step": caller.spec.name,
                 "item": caller.id,
@@ -104,7 +104,7 @@ class ChildRuns:
     # --- events between workflows -------------------------------------------------------------------------------------
 
     def offer(self, event: Event, causes: Causes) -> bool:
-        """Give an event that no own step took to the workflows below that take it, and to the one above."""
+        """Offer an event that no own step accepts to the workflows below, then to the parent."""
         taken = self._offer_down(event, causes)
         return (self.parent is not None and self.parent.run.take_from_inside(event, causes)) or taken
 
@@ -122,7 +122,7 @@ class ChildRuns:
         return taken
 
     def check_target(self, event: Event, target: str) -> None:
-        """Raise ``WorkflowRuntimeError`` unless ``target`` is a ``child.step`` which accepts the event."""
+        """Raise ``WorkflowRuntimeError`` unless ``target`` names a ``child.step`` that accepts the event."""
         name, _, step = target.partition(".")
         workflow = self.attached().get(name)
         if workflow is None:
@@ -133,7 +133,7 @@ class ChildRuns:
         workflow.__batonflow__.check_target(event, step)
 
     def send_to(self, event: Event, target: str, causes: Causes) -> None:
-        """Deliver to ``child.step``: to every run of that child, or to a new one."""
+        """Deliver an event to ``child.step`` in every run of the child; start a run if it has no run."""
         name, _, step = target.partition(".")
         runs = [child.run for child in self.children if child.name == name]
         if not runs:
@@ -155,7 +155,7 @@ class ChildRuns:
         workflow.__batonflow__.turns.launch(run, event, step, causes)
 
     def call(self, workflow: AnyWorkflow, name: str, item: WorkItem, event: Event, ctx: Any = None) -> Run:
-        """Start a child that a step runs itself; after a restore, the step's n-th call is given its n-th run again."""
+        """Start a child run that a step calls; after a restore, the n-th call continues the n-th run."""
         numbers = item.done().here()
         numbers.calls += 1
         number = numbers.named(numbers.calls)
@@ -179,7 +179,7 @@ class ChildRuns:
         return run
 
     def attempt_over(self, item: WorkItem) -> None:
-        """Forget the calls of an attempt that is over; the next attempt calls anew."""
+        """Forget the calls of a finished attempt; the next attempt starts new runs."""
         for child in self.children:
             if child.call is not None and child.call[0] == item.id:
                 child.call = child.caller = None
@@ -187,7 +187,7 @@ class ChildRuns:
         self.saved = [saved for saved in self.saved if saved["call"] is None or saved["call"][0] != item.id]
 
     def unfold(self) -> list[Run]:
-        """Make the children of a restored run that never begins, and return them."""
+        """Create the child runs of a restored run that is not started, and return them."""
         attached = self.attached()
         for saved in self.saved:
             if "result" not in saved["payload"] and saved["name"] in attached:
@@ -195,7 +195,7 @@ class ChildRuns:
         return [child.run for child in self.children]
 
     def restart(self) -> None:
-        """Take up the children that events had started; called ones are taken up by the step that calls again."""
+        """Continue the child runs that events started; the others continue when their step calls again."""
         for saved in [saved for saved in self.saved if saved["call"] is None]:
             self.saved.remove(saved)
             run = self._make_saved(saved)
@@ -212,7 +212,7 @@ class ChildRuns:
         """Remember the child runs of a snapshot.
 
         Raises:
-            ContextSerdeError: A child that an event had started is not attached any more.
+            ContextSerdeError: A child run belongs to a workflow that is not attached any more.
         """
         lost = [entry["name"] for entry in saved if entry["call"] is None and entry["name"] not in self.attached()]
         if lost:
@@ -224,11 +224,11 @@ class ChildRuns:
         self.saved = list(saved)
 
     def active(self) -> bool:
-        """Tell whether a child still does something by itself."""
+        """Tell whether a child run is still working."""
         return any(child.run.is_active for child in self.children)
 
     def wake_around(self) -> None:
-        """Something goes on again in this run, and so in every workflow around it."""
+        """Mark this run and all runs around it as busy again."""
         if self.parent is not None:
             self.parent.run.idle = False
             self.parent.run.ending.busy_again()
@@ -237,7 +237,7 @@ class ChildRuns:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def outlives(self) -> bool:
-        """Tell whether this run has to wait for children before its StopEvent counts; others are cancelled."""
+        """Tell whether child runs must finish before this run ends; other child runs are cancelled."""
         for child in list(self.children):
             policy = self.run.workflow.__batonflow__.when_parent_stops(child.name)
             if not child.by_event or policy == "cancel":
@@ -245,23 +245,23 @@ class ChildRuns:
         return any(child.by_event for child in self.children)
 
     def keep_for_snapshot(self) -> None:
-        """The run is cancelled but may be resumed: its children stay in its snapshot as they are."""
+        """Keep the child runs of a cancelled run in its snapshot, so that it can be resumed."""
         self._resumable = True
         self.finished = [*self.finished, *self.children]
 
     def cancel(self) -> None:
-        """Cancel every child that still runs."""
+        """Cancel all child runs that are still running."""
         for child in list(self.children):
             child.run.ending.cancel()
 
     def ended(self) -> None:
-        """The run of this family is over: tell the parent."""
+        """Tell the parent that this run is over."""
         if self.parent is not None and (child := self.parent.child_of(self.run)) is not None:
             self.parent.child_ended(child)
         self._adopted.clear()
 
     def child_ended(self, child: ChildRun) -> None:
-        """Note that the run of a child is over."""
+        """Note that a child run is over."""
         self.children.remove(child)
         if child.call is not None and not self._resumable:
             self.finished.append(child)
@@ -273,6 +273,6 @@ def _last_part(path: str) -> str:
 
 
 def call_as_data(call: tuple[int, Number]) -> list[Any]:
-    """Return the call that started a child run as data, the same before and after JSON."""
+    """Return the call that started a child run as data that JSON does not change."""
     item_id, number = call
     return [item_id, list(number) if isinstance(number, tuple) else number]

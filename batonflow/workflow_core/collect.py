@@ -8,19 +8,19 @@ __all__ = ["All", "Cardinality", "Collect", "Take"]
 
 
 class Cardinality:
-    """Base of the rules that tell when a collection is complete."""
+    """Base class of the rules for when a collection is complete."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class All(Cardinality):
-    """Every event of the stream, once all work in the stream has ended."""
+    """All events of the stream, after all work in the stream has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Take(Cardinality):
-    """The first ``n`` events; fewer when the stream ends before. Later ones are swallowed.
+    """The first ``n`` events, or fewer if the stream ends earlier; later events are dropped.
 
     Raises:
         ValueError: ``n`` is less than 1.
@@ -35,7 +35,7 @@ class Take(Cardinality):
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Marks a list parameter of a step with the rule of its completeness.
+    """Marks a list parameter of a step with the rule for its completeness.
 
     Example:
         >>> from typing import Annotated

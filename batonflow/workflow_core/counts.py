@@ -16,7 +16,7 @@ class ExecutionCounts:
     """Counts of one run, or of all runs of an attached workflow within one run.
 
     Attributes:
-        executions: Step name -> deliveries that the step was given.
+        executions: Step name -> number of deliveries to the step.
         received: Step name -> event class -> number of these events. A step that takes a list receives one
             CollectionReleaseEvent; a step that joins several events receives one of each.
         produced: Step name -> event class -> number of these events that the step returned or sent.

@@ -1,44 +1,44 @@
-"""The errors that are batonflow's own, under one root.
+"""The errors of batonflow, under one root.
 
 ::
 
     BatonflowError
     ├── WorkflowValidationError            the workflow's steps or options do not fit together
     │   └── WorkflowConfigurationError     ... already seen when the workflow is built
-    ├── WorkflowRuntimeError               a step or a caller did something a run cannot accept
+    ├── WorkflowRuntimeError               a step or a caller did something that a run does not allow
     │   ├── NoRunningLoopError (RuntimeError)  run() was called outside an event loop
     │   ├── NotInitializedError (AttributeError)  a constructor did not call that of its base class
     │   ├── StepCancelledError             a step raised CancelledError by itself
-    │   ├── UnknownOutcomeError            nobody knows whether an effect happened: its process ended in the middle
-    │   └── WorkflowStalledError           a run that can no longer move (on_stall="raise")
+    │   ├── UnknownOutcomeError            an effect may have happened: its process ended in the middle
+    │   └── WorkflowStalledError           a run has stalled (on_stall="raise")
     ├── WorkflowTimeoutError               a run took longer than its timeout
     ├── StepTimeoutError (TimeoutError)    an attempt of a step took longer than its timeout
     ├── WorkflowDone                       there is nothing left to do
     ├── WorkflowCancelledByUser            the run was cancelled through its handler
     ├── WorkflowStepDoesNotExistError      no step of that name
     ├── ContextSerdeError                  a snapshot cannot be written or read
-    ├── ContextStateError                  a Context was used in a place where it cannot do that
+    ├── ContextStateError                  a member of Context was used in the wrong place
     ├── InputClosedError (RuntimeError)    an answer to a question that is not open
-    ├── InputResponseError (ValueError)    an answer that is not what the question asks for
-    ├── ServerConfigurationError (ValueError)  a WorkflowServer would be open to others, or cannot be what it is asked
+    ├── InputResponseError (ValueError)    an answer does not fit its question
+    ├── ServerConfigurationError (ValueError)  the arguments of a WorkflowServer contradict each other or are unsafe
     ├── ServerRefusedError                 a WorkflowServer answered with an error
     ├── RemoteRunError                     a run on a WorkflowServer failed
-    └── StoreError                         a run store refuses
+    └── StoreError                         a run store refuses an operation
         ├── ReplayIncompatible             code and records of a run do not fit any more
-        ├── RunInputMismatchError          the run id was started before with other input
+        ├── RunInputMismatchError          the run id was used before with other input
         ├── RunInterruptedError            a run of a store stopped in this process and can be resumed
         ├── RunInUseError (RuntimeError)   another live process drives the run
         ├── RunLostError                   another process has taken the run over
-        └── StoreCorruptedError            what was stored is damaged
+        └── StoreCorruptedError            stored data are damaged
 
-Under the same root stand the errors of models (``LLMError``), of tools (``ToolError``), of budgets
-(``BudgetExceededError``) and of approvals (``ApprovalUsedError``): ``except BatonflowError`` catches them all. Where a
-builtin type stands in parentheses, the error is one of those too.
+The errors of models (``LLMError``), of tools (``ToolError``), of budgets
+(``BudgetExceededError``) and of approvals (``ApprovalUsedError``) have the same root: ``except BatonflowError``
+catches them all. A type in parentheses is a second base class.
 
-Not under it: wrong arguments raise Python's own ``TypeError`` and ``ValueError``, a function called where it cannot
-work ``RuntimeError``, as mistakes in a program do elsewhere. What users' steps, tools and hooks raise stays what it is.
+Mistakes in a program raise Python's own errors: wrong arguments ``TypeError`` and ``ValueError``, a call in the wrong
+place ``RuntimeError``. Exceptions of users' steps, tools and hooks stay unchanged.
 
-Beside the tree stands one warning, ``StateOutsideContextWarning``, a ``UserWarning``.
+There is one warning, ``StateOutsideContextWarning``, a ``UserWarning``.
 """
 
 from collections.abc import Mapping
@@ -79,30 +79,30 @@ __all__ = [
 
 
 class BatonflowError(Exception):
-    """The root of batonflow's own errors; wrong arguments raise Python's ``TypeError`` and ``ValueError`` instead."""
+    """The root of batonflow's errors; wrong arguments raise ``TypeError`` and ``ValueError`` instead."""
 
-    # Attributes that records and snapshots keep beside the text, with their types; so an error comes back whole.
+    # The attributes, with their types, that records and snapshots keep in addition to the text.
     __batonflow_kept__: ClassVar[Mapping[str, Any]] = {}
 
 
 class WorkflowValidationError(BatonflowError):
-    """The steps or the options of a workflow do not fit together; the message names class, step, event and remedy."""
+    """The steps or options of a workflow do not fit together; the message names class, step, event and remedy."""
 
 
 class WorkflowConfigurationError(WorkflowValidationError):
-    """A workflow cannot even be built: no start step, no stop step, or several classes of either."""
+    """A workflow cannot be built: it has no start or stop event, or several classes of either."""
 
 
 class WorkflowRuntimeError(BatonflowError):
-    """A step or a caller did something that a run cannot accept."""
+    """A step or a caller did something that a run does not allow."""
 
 
 class NotInitializedError(WorkflowRuntimeError, AttributeError):
-    """A constructor did not call that of its base class.
+    """A constructor did not call the constructor of its base class.
 
     Args:
         cls: The class of the object.
-        given: What the constructor of the base class takes.
+        given: A description of the values that the base class sets.
     """
 
     def __init__(self, cls: type, given: str) -> None:
@@ -111,7 +111,7 @@ class NotInitializedError(WorkflowRuntimeError, AttributeError):
 
 
 class NoRunningLoopError(WorkflowRuntimeError, RuntimeError):
-    """``run()`` was called outside a running event loop; ``run_sync()`` brings its own."""
+    """``run()`` was called outside of a running event loop; ``run_sync()`` has its own loop."""
 
 
 class StepCancelledError(WorkflowRuntimeError):
@@ -119,7 +119,7 @@ class StepCancelledError(WorkflowRuntimeError):
 
 
 class WorkflowStalledError(WorkflowRuntimeError):
-    """Nothing runs, is queued, timed or awaited any more, and the workflow was built with ``on_stall="raise"``."""
+    """A run has stalled: no work is running, queued, timed or awaited; raised with ``on_stall="raise"``."""
 
 
 class WorkflowTimeoutError(BatonflowError):
@@ -127,7 +127,7 @@ class WorkflowTimeoutError(BatonflowError):
 
 
 class StepTimeoutError(BatonflowError, TimeoutError):
-    """One attempt of a step took longer than its ``@step(timeout=...)``; counts as a failure of that attempt."""
+    """An attempt of a step took longer than its ``@step(timeout=...)``; it counts as a failed attempt."""
 
 
 class WorkflowDone(BatonflowError):
@@ -143,19 +143,19 @@ class WorkflowStepDoesNotExistError(BatonflowError):
 
 
 class ContextSerdeError(BatonflowError):
-    """A snapshot of a run cannot be written, or a payload is not one that can be read."""
+    """A snapshot cannot be written, or a payload cannot be read as a snapshot."""
 
 
 class ContextStateError(BatonflowError):
-    """A member of ``Context`` was used where it has no meaning: before a run, outside a step, or inside one."""
+    """A member of ``Context`` was used in the wrong place: before a run, outside of a step, or inside of one."""
 
 
 class UnknownOutcomeError(WorkflowRuntimeError):
-    """An effect was begun by a process that ended before it could say how it went.
+    """A process started an effect and ended before it recorded the outcome.
 
     Args:
-        message: What is unknown.
-        times: How often it was begun, by one such process after another.
+        message: A description of the effect.
+        times: The number of processes that started it.
     """
 
     __batonflow_kept__: ClassVar[Mapping[str, Any]] = {"times": int}
@@ -174,7 +174,7 @@ class InputResponseError(BatonflowError, ValueError):
 
 
 class StateOutsideContextWarning(UserWarning):
-    """A step changed an attribute of its workflow, or a copy of the state: nothing keeps that with the run."""
+    """A step changed an attribute of its workflow or a copy of the state, which are not part of the run."""
 
 
 class StoreError(BatonflowError):
@@ -190,8 +190,8 @@ class RunInUseError(StoreError, RuntimeError):
 
     Args:
         run_id: The run.
-        owner: How the store names that process.
-        since: When it took the run, in wall-clock seconds.
+        owner: The name of that process in the store.
+        since: The time at which it claimed the run, in wall-clock seconds.
     """
 
     __batonflow_kept__: ClassVar[Mapping[str, Any]] = {"owner": str, "since": float}
@@ -207,11 +207,11 @@ class RunInUseError(StoreError, RuntimeError):
 
 
 class RunInterruptedError(StoreError):
-    """A run that a store keeps stopped in this process before its end; it can be resumed."""
+    """A stored run stopped in this process before its end; it can be resumed."""
 
 
 class RunLostError(StoreError):
-    """Another process has taken the run over, as this one gave no sign of life for longer than its lease."""
+    """Another process has taken over the run, because this process did not renew its lease."""
 
 
 class ReplayIncompatible(StoreError):
@@ -223,7 +223,7 @@ class StoreCorruptedError(StoreError):
 
 
 class ServerConfigurationError(BatonflowError, ValueError):
-    """The arguments of a WorkflowServer cannot hold; the message says what to change."""
+    """The arguments of a WorkflowServer are unsafe or contradict each other; the message names the remedy."""
 
 
 class ServerRefusedError(BatonflowError):
@@ -231,8 +231,8 @@ class ServerRefusedError(BatonflowError):
 
     Attributes:
         status_code: The HTTP status.
-        detail: What the server said.
-        path: What was asked for.
+        detail: The text of the server.
+        path: The requested path.
     """
 
     __batonflow_kept__: ClassVar[Mapping[str, Any]] = {"status_code": int, "detail": Any, "path": str}
@@ -249,8 +249,8 @@ class RemoteRunError(BatonflowError):
 
     Attributes:
         run_id: The run.
-        error_type: Class of the error that ended it.
-        message: Its text.
+        error_type: The class of the error that ended it.
+        message: The text of the error.
     """
 
     __batonflow_kept__: ClassVar[Mapping[str, Any]] = {"run_id": str, "error_type": str, "message": str}

@@ -1,8 +1,8 @@
-"""Events, which steps receive, return and stream.
+"""Events: the data that steps receive, return and stream.
 
-An event carries three kinds of data, told apart by name when it is built: declared fields (validated), declared private
-attributes (settable by name) and everything else, the *dynamic* data. Dynamic data lives in pydantic's own extra
-dict, so that building an event never runs Python code for the usual case.
+An event has three kinds of data, separated by name at creation: declared fields (validated), declared private
+attributes (settable by name), and *dynamic* data for all other names. Dynamic data are stored in pydantic's extra
+dict, so that the creation of most events runs no Python code.
 """
 
 from collections.abc import Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
@@ -77,7 +77,7 @@ _ToldException = Annotated[
 
 _new = object.__new__
 
-# The parts of a model, set in its slots: looking each up by name takes half as long again.
+# The slots of a model, as functions: a lookup by name takes half as long again.
 _put_values: Any = BaseModel.__dict__["__dict__"].__set__
 _put_given: Any = BaseModel.__dict__["__pydantic_fields_set__"].__set__
 _put_extra: Any = BaseModel.__dict__["__pydantic_extra__"].__set__
@@ -87,16 +87,16 @@ _put_private: Any = BaseModel.__dict__["__pydantic_private__"].__set__
 _SLOTS = frozenset({"__pydantic_extra__", "__pydantic_fields_set__", "__pydantic_private__"})
 """Are there as soon as pydantic's constructor was called."""
 
-# By class, the names of its fields: one set for all events that are made without validation, as one for each would be
-# an object more for the collector to look at.
+# The field names by class: all events that are created without validation share one set, which saves the garbage
+# collector an object per event.
 _given: dict[type[BaseModel], set[str]] = {}
 
 
 class DictLikeModel(BaseModel):
-    """A pydantic model with undeclared data that can be used like a dict; the base of events and ``DictState``.
+    """A pydantic model with dynamic data and the methods of a dict; the base of events and ``DictState``.
 
-    ``model["k"]``, ``in``, ``len``, iteration, ``get``, ``keys``, ``values``, ``items`` and ``to_dict`` see the
-    dynamic data only, never declared fields. Attribute access sees everything.
+    ``model["k"]``, ``in``, ``len``, iteration, ``get``, ``keys``, ``values``, ``items`` and ``to_dict`` use the
+    dynamic data only, not declared fields. Attribute access uses both.
     """
 
     __batonflow_dynamic__: ClassVar[bool] = True
@@ -105,7 +105,7 @@ class DictLikeModel(BaseModel):
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="allow")
 
     def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - pydantic's signature
-        """Unfold a given ``_data`` and hand values over to declared private attributes."""
+        """Unpack a given ``_data``, and move values to declared private attributes."""
         extra = self.__pydantic_extra__
         if not extra:
             return
@@ -177,32 +177,32 @@ class DictLikeModel(BaseModel):
         return True
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The dynamic value ``name``, or ``default``; declared fields are not seen."""
+        """Return the dynamic value ``name``, or ``default``; declared fields are not included."""
         extra = self.__pydantic_extra__
         return default if extra is None else extra.get(name, default)
 
     def keys(self) -> KeysView[str]:
-        """The dynamic names."""
+        """Return the dynamic names."""
         return self._data.keys()
 
     def values(self) -> ValuesView[Any]:
-        """The dynamic values."""
+        """Return the dynamic values."""
         return self._data.values()
 
     def items(self) -> ItemsView[str, Any]:
-        """The dynamic names with their values."""
+        """Return the dynamic names with their values."""
         return self._data.items()
 
     def to_dict(self) -> dict[str, Any]:
-        """The live dict of dynamic data, not a copy."""
+        """Return the dict of dynamic data itself, not a copy."""
         extra = self.__pydantic_extra__
         return self._data if extra is None else extra
 
 
 class Event(DictLikeModel):
-    """Base of every event. Subclass it and declare fields; anything else passed in becomes dynamic data.
+    """The base class of events. Subclasses declare fields; other arguments become dynamic data.
 
-    Events are shared, not copied: two steps that receive the same instance see one another's writes.
+    Events are shared, not copied: two steps with the same instance see each other's changes.
 
     Example:
         >>> class Query(Event):
@@ -213,13 +213,13 @@ class Event(DictLikeModel):
 
     @classmethod
     def made(cls, **fields: Any) -> Self:
-        """An event of all its fields, unvalidated; for loops that make many of values they have made themselves.
+        """Create an event from all of its fields without validation, for values that need no check.
 
         Args:
-            fields: Every declared field by name. The class must not have private attributes.
+            fields: All declared fields by name. The class must not have private attributes.
         """
         event = _new(cls)
-        # As the constructor does.
+        # The same as in the constructor.
         _put_values(event, fields)
         given = _given.get(cls)
         if given is None:
@@ -232,7 +232,7 @@ class Event(DictLikeModel):
     if not TYPE_CHECKING:
 
         def __setattr__(self, name: str, value: Any) -> None:
-            # The name of dynamic data that is set so is one that was given, to this event alone.
+            # The names of given values are shared; this event gets its own set with the new name.
             if name not in self.__pydantic_fields__:
                 _own_names(self)
             super().__setattr__(name, value)
@@ -254,7 +254,7 @@ _warned_of: WeakKeyDictionary[type[Event], set[str]] = WeakKeyDictionary()
 
 
 def _warn_of_hidden(cls: type[Event], names: Iterable[str]) -> None:
-    """Warn once per class and name: the attribute is the method, and not the value."""
+    """Warn once per class and name that the attribute is the method, not the value."""
     for name in sorted(names):
         warned = _warned_of.setdefault(cls, set())
         if name not in warned:
@@ -266,7 +266,7 @@ def _warn_of_hidden(cls: type[Event], names: Iterable[str]) -> None:
 
 
 def _warn_of_misspelt(event: Event, names: Iterable[str], open_name: str | None) -> None:
-    """Warn once per class and name of data that resembles a field which was not given."""
+    """Warn once per class and name of dynamic data that resemble a field without a value."""
     cls = type(event)
     open_fields = [name for name in (*cls.model_fields, open_name) if name and name not in event.model_fields_set]
     warned = _warned_of.setdefault(cls, set())
@@ -277,7 +277,7 @@ def _warn_of_misspelt(event: Event, names: Iterable[str], open_name: str | None)
 
 
 def _own_names(event: Event) -> None:
-    """Give an event a set of names of its own, if it is made already and shares one."""
+    """Give an event its own set of given names, if it shares one."""
     shared = _given.get(type(event))
     if shared is not None and getattr(event, "__pydantic_fields_set__", None) is shared:
         _put_given(event, set(shared))
@@ -288,10 +288,10 @@ EventType = type[Event]
 
 
 def check_public(cls: type[Event], fields: Mapping[str, Any]) -> None:
-    """Refuse fields that others than the program give for an event, when they name private attributes of its class.
+    """Refuse external data for an event that name private attributes of its class.
 
     Raises:
-        ValidationError: They do; nobody would check the values.
+        ValidationError: A name belongs to a private attribute, whose value would not be validated.
     """
     data = fields.get("_data")
     named = {*fields, *(cast("Mapping[str, Any]", data) if isinstance(data, Mapping) else ())}
@@ -306,21 +306,21 @@ def check_public(cls: type[Event], fields: Mapping[str, Any]) -> None:
 
 
 class StartEvent(Event):
-    """Starts a run; ``workflow.run(**kwargs)`` builds one from its keyword arguments."""
+    """The event that starts a run; ``workflow.run(**kwargs)`` creates it from the keyword arguments."""
 
-    # Dynamic data that a class takes beside the fields that it, or a class below it, declares.
+    # The names of dynamic data that a class accepts in addition to the fields of the class or a subclass.
     __batonflow_takes__: ClassVar[Collection[str]] = ()
 
-    if TYPE_CHECKING:  # type checkers learn here that it takes dynamic data
+    if TYPE_CHECKING:  # tells type checkers that it accepts dynamic data
 
         def __init__(self, **data: Any) -> None: ...
 
 
 class StopEvent(Event):
-    """Ends a run with a result.
+    """The event that ends a run with a result.
 
     Args:
-        result: What ``await handler`` gives. A subclass is given itself instead.
+        result: The result of ``await handler``. For a subclass, the event itself is the result.
         kwargs: Declared fields and dynamic data.
     """
 
@@ -346,8 +346,8 @@ class StopEvent(Event):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # pydantic lets one model serializer stand per class, so the dynamic part is repeated through the
-        # base's function.
+        # pydantic allows one model serializer per class, so this one calls the
+        # function of the base for dynamic data.
         dumped = DictLikeModel._dump(self, handler)  # pyright: ignore[reportPrivateUsage]
         if self._result is not None:
             dumped["result"] = self._result
@@ -366,18 +366,18 @@ class StopEvent(Event):
 
 
 class WorkflowTimedOutEvent(StopEvent):
-    """Last event of a run that took longer than its timeout (seconds)."""
+    """The last event of a run that took longer than its timeout (in seconds)."""
 
     timeout: float
     active_steps: list[str]
 
 
 class WorkflowCancelledEvent(StopEvent):
-    """Last event of a run that was cancelled; has a ``reason`` when one was given."""
+    """The last event of a cancelled run, with the ``reason`` if one was given."""
 
 
 class WorkflowFailedEvent(StopEvent):
-    """Last event of a run that failed."""
+    """The last event of a failed run."""
 
     step_name: str
     exception: _ToldException
@@ -386,7 +386,7 @@ class WorkflowFailedEvent(StopEvent):
 
 
 class IdleReleasedEvent(StopEvent):
-    """Result of a run that was put aside while it waited; never streamed."""
+    """The result of a run that was released while it waited; it is not streamed."""
 
 
 class StepFailedEvent(Event):
@@ -401,23 +401,23 @@ class StepFailedEvent(Event):
 
 
 class InputRequiredEvent(Event):
-    """Asks a person for something; streamed when a step returns it."""
+    """A request for input from a person; it is streamed when a step returns it."""
 
-    if TYPE_CHECKING:  # type checkers learn here that it takes dynamic data
+    if TYPE_CHECKING:  # tells type checkers that it accepts dynamic data
 
         def __init__(self, **data: Any) -> None: ...
 
 
 class HumanResponseEvent(Event):
-    """A person's answer; comes from outside, so no step needs to produce it."""
+    """The answer of a person; it comes from outside, so no step has to produce it."""
 
-    if TYPE_CHECKING:  # type checkers learn here that it takes dynamic data
+    if TYPE_CHECKING:  # tells type checkers that it accepts dynamic data
 
         def __init__(self, **data: Any) -> None: ...
 
 
 class InternalDispatchEvent(Event):
-    """Base of the engine's own events; only readers that ask with ``expose_internal`` get these."""
+    """The base class of the engine's events, for readers with ``expose_internal``."""
 
 
 class StepState(Enum):
@@ -439,7 +439,7 @@ class StepStateChanged(InternalDispatchEvent):
 
 
 class WorkflowIdleEvent(InternalDispatchEvent):
-    """Nothing is queued or executing; the run waits for something from outside."""
+    """No work is queued or executing; the run waits for input."""
 
 
 class WorkflowStalledEvent(InternalDispatchEvent):
@@ -449,7 +449,7 @@ class WorkflowStalledEvent(InternalDispatchEvent):
 
 
 class InternalEventsMissedEvent(InternalDispatchEvent):
-    """A reader of internal events came too late for the first ``count`` of them."""
+    """The first ``count`` internal events are no longer available to this reader."""
 
     count: int
 
@@ -457,7 +457,7 @@ class InternalEventsMissedEvent(InternalDispatchEvent):
 class StreamResetEvent(Event):
     """A run goes on in another process; unstored stream events from ``lost_from`` to ``lost_to`` are lost.
 
-    What belongs to steps that are repeated is streamed again.
+    Events of repeated steps are streamed again.
     """
 
     lost_from: int
@@ -465,7 +465,7 @@ class StreamResetEvent(Event):
 
 
 class UnhandledEvent(InternalDispatchEvent):
-    """An event was accepted by no step."""
+    """No step accepted an event."""
 
     event_type: str
     qualified_name: str

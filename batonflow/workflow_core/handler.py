@@ -41,7 +41,7 @@ class WorkflowHandler(EarlierHandler):
         self._run = run
         self._asked = self._was_cancelled = False
         run.ending.handlers += 1
-        # The position of stream_events, shared by all its iterators: it reads a run once.
+        # The position of stream_events, shared by all of its iterators, so that each event is read once.
         self._reader: StreamReader | None = None
 
     def __del__(self) -> None:
@@ -62,7 +62,7 @@ class WorkflowHandler(EarlierHandler):
 
     @property
     def ctx(self) -> Context[Any]:
-        """The run's context, as seen from outside its steps."""
+        """The context of the run for code outside of its steps."""
         context = self._run.handler_context
         if context is None:
             context = self._run.handler_context = Context(self._run.workflow)
@@ -73,7 +73,7 @@ class WorkflowHandler(EarlierHandler):
         """Wait until the run has begun; with a store, until the store has it. Does not wait for its end.
 
         Raises:
-            StoreError: It cannot begin, for example ``RunInUseError`` or ``RunInputMismatchError``.
+            StoreError: The run cannot begin, for example ``RunInUseError`` or ``RunInputMismatchError``.
         """
         ending = self._run.ending
         await ending.begun()
@@ -96,12 +96,12 @@ class WorkflowHandler(EarlierHandler):
         return self._run.ending.resolved
 
     def get_stop_event(self) -> StopEvent | None:
-        """The event that ended the run, None while it goes on."""
+        """Return the event that ended the run; None while it goes on."""
         return self._run.ending.event if self._run.ending.done else None
 
     @property
     def stopped_by(self) -> BaseException | None:
-        """The error that awaiting the handler raises; None while the run goes on or when it has a result."""
+        """Return the error that awaiting the handler raises; None while the run goes on, or if it has a result."""
         return self._run.ending.error if self._run.ending.done else None
 
     @property
@@ -111,7 +111,7 @@ class WorkflowHandler(EarlierHandler):
 
     @property
     def execution_counts(self) -> ExecutionCounts:
-        """The numbers of events that each step took and returned so far, also in attached workflows."""
+        """Return the numbers of events that each step has received and produced, also in child runs."""
         counts = ExecutionCounts()
         counts.add_run(self._run)
         return counts
@@ -122,7 +122,7 @@ class WorkflowHandler(EarlierHandler):
         Raises:
             WorkflowTimeoutError: The run took longer than its timeout.
             WorkflowCancelledByUser: The run was cancelled.
-            asyncio.CancelledError: The run was cancelled by ``cancel()`` of this handler, as tasks are.
+            asyncio.CancelledError: The run was cancelled by ``cancel()`` of this handler.
             BaseException: The exception of a step that no other step handled; the same object.
         """
         self._asked = True
@@ -136,14 +136,14 @@ class WorkflowHandler(EarlierHandler):
         return ending.event
 
     async def send_event(self, event: Event, step: str | None = None) -> None:
-        """Send an event into the run, to every step that accepts it, or to one.
+        """Send an event into the run, to all steps that accept it, or to a single step.
 
         Args:
             event: The event.
-            step: Name of a single step, or ``child.step`` of an attached workflow.
+            step: The name of a single step, or ``child.step`` of an attached workflow.
 
         Raises:
-            WorkflowRuntimeError: No such step, the step does not accept the event, or the run is over.
+            WorkflowRuntimeError: The step does not exist or does not accept the event, or the run is over.
 
         Example:
             >>> if handler.is_waiting:
@@ -152,7 +152,7 @@ class WorkflowHandler(EarlierHandler):
         self.ctx.send_event(event, step)
 
     def stream_events(self, expose_internal: bool = False) -> AsyncIterator[Event]:
-        """The events that the run streams, from its beginning to its StopEvent.
+        """Read the events that the run streams, from its beginning to its StopEvent.
 
         The stream can be read once: a new iteration continues where the last one stopped, and after the end it cannot
         be read again. Errors of the run are raised by awaiting the handler, not here.
@@ -171,13 +171,13 @@ class WorkflowHandler(EarlierHandler):
         return EventIterator(self._reader, self.run_id)
 
     def subscribe(self, after: int = -1, internal: bool = False) -> AsyncIterator[StreamItem]:
-        """Read the stream with positions and origins; any number of readers, each independent.
+        """Read the stream with positions and origins. There may be any number of independent readers.
 
         If this process took the run up from a store, the stored stream comes first. Open questions are streamed again
         when a run is taken up, so a reader of the live part alone gets them too.
 
         Args:
-            after: Begin behind this ``seq``; -1 for the beginning.
+            after: Start after this ``seq``; -1 for the beginning.
             internal: Also yield the engine's own events, of which the last 10,000 are kept.
 
         Example:
@@ -187,7 +187,7 @@ class WorkflowHandler(EarlierHandler):
         return self._run.reader(after, internal=internal, stored=True)
 
     def inputs(self) -> "AsyncIterator[InputRequest]":
-        """Read the questions to people, also of child runs: the open ones, then new ones, to the end of the run.
+        """Read the questions to people, also of child runs: first the open ones, then new ones until the end.
 
         There may be any number of readers, independent of ``stream_events``. Each gets a question once, unless it was
         answered before. After a restore, open questions are yielded again.
@@ -199,11 +199,11 @@ class WorkflowHandler(EarlierHandler):
         return parts.inputs.InputReader(self._run)
 
     def open_inputs(self) -> "list[InputRequest]":
-        """The questions to people that stand open now."""
+        """Return the open questions to people."""
         return parts.inputs.open_requests(self._run)
 
     async def cancel_run(self, *, timeout: float = 5.0) -> None:
-        """Cancel the run and wait until its steps have ended; never raises. ``ctx.to_dict()`` remains resumable.
+        """Cancel the run, and wait until its steps have ended. The run can be resumed from ``ctx.to_dict()``.
 
         Awaiting the handler then raises ``WorkflowCancelledByUser``. A run that is over stays as it is.
 
@@ -219,7 +219,7 @@ class WorkflowHandler(EarlierHandler):
     async def interrupt(self, *, timeout: float = 5.0) -> None:
         """Stop the run in this process. With a store, any process can resume it; without one, it is cancelled.
 
-        A run that is over stays as it is.
+        A finished run does not change.
 
         Args:
             timeout: Seconds to wait for the steps.

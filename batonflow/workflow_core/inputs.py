@@ -1,4 +1,4 @@
-"""Questions of a run to people, as requests that know the awaited answer."""
+"""Questions of a run to people, as requests with the type of the answer."""
 
 import asyncio
 import hashlib
@@ -34,25 +34,25 @@ _ANSWER_TO = "answer to "
 
 
 def answer_key(path: str, delivery: int, *, wait: str = "", attempt: int = 0, question: int = 0) -> str:
-    """Return the key of an answer in the inbox of a run; all answers to a question share it, so the first one counts.
+    """Return the key for answers to a question in the inbox of a run; the first answer with the key counts.
 
     Args:
-        path: Which workflow of the tree asks, empty for the run itself.
-        delivery: Number of the delivery whose step asks.
-        wait: Key of the wait; empty for a question that a step streamed or returned without one.
-        attempt: How often the delivery failed before; of a question with a wait.
-        question: Number of a question without a wait.
+        path: The place in the tree of the workflow that asks; empty for the run itself.
+        delivery: The number of the delivery that asks.
+        wait: The key of the wait; empty for a question without a wait.
+        attempt: The number of earlier failures of the delivery, for a question with a wait.
+        question: The number of a question without a wait.
 
     Example:
         >>> await flow.send_to_run("tides-1", event, key=answer_key("", 3, wait="approval"))
     """
     named = f"{path}:{delivery} {f'{attempt} {wait}' if wait else question}"
-    # The names of waits are the user's own, and may be longer than keys are.
+    # Users choose the names of waits, which may be longer than keys.
     return f"{_ANSWER_TO}{hashlib.sha256(named.encode(errors='surrogatepass')).hexdigest()[:32]}"
 
 
 class InputRequest:
-    """An open question of a run, to be answered once.
+    """An open question of a run, which accepts one answer.
 
     Attributes:
         event: The question.
@@ -74,15 +74,15 @@ class InputRequest:
 
     @property
     def id(self) -> str:
-        """Names the request within its run, also after a restore.
+        """The id of the request within its run; it stays the same after a restore.
 
-        Of several open waits to which the program gave the same id, each has the number of its delivery behind it.
+        If the program gave the same id to several open waits, the number of the delivery is appended.
         """
         return self._id(with_delivery=self._run.root.questions.shares_id(self._run, self._question))
 
     @property
     def long_id(self) -> str:
-        """The id with the number of the delivery, which no other open request of the run has."""
+        """The id with the number of the delivery, unique among the open requests of the run."""
         return self._id(with_delivery=True)
 
     def _id(self, *, with_delivery: bool) -> str:
@@ -93,13 +93,13 @@ class InputRequest:
         return f"{self.path}:{own}" if self.path else own
 
     def _look_again(self) -> None:
-        """The run may have left memory and come back: the wait is another object of the same name then."""
+        """Look up the wait again: after a release from memory it is another object."""
         if not self._question.answered:
             self._run, self._question = self._run.root.questions.present(self._run, self._question)
 
     @property
     def path(self) -> str:
-        """Which workflow of the tree asks, empty for the run itself."""
+        """The place in the tree of the workflow that asks; empty for the run itself."""
         return self._question.path if self._question.waiter is None else self._run.path
 
     @property
@@ -109,7 +109,7 @@ class InputRequest:
 
     @property
     def filled(self) -> dict[str, Any]:
-        """The fields of the answer that are filled in."""
+        """The fields of the answer that are already set."""
         return dict(self._awaited()[2])
 
     @property
@@ -120,37 +120,37 @@ class InputRequest:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the answer, without the fields that are filled in."""
+        """The JSON schema of the answer, without the fields that are already set."""
         return _schema(self.response_type, self.filled)
 
     @property
     def answer_key(self) -> str:
-        """The key of its answer in the inbox of the run."""
+        """The key of the answer in the inbox of the run."""
         waiter = self._question.waiter
         return _key_without_wait(self._question) if waiter is None else _key_of(waiter, self._run.path)
 
     def respond(self, /, response: Any = None, **fields: Any) -> None:
-        """Answer the question; the requirements of the waiting step are filled in.
+        """Answer the question; the requirements of the waiting step are set automatically.
 
         Args:
             response: The field ``response`` of the answer.
             fields: Its other fields.
 
         Raises:
-            InputClosedError: It was answered before, or nobody waits for the answer any more.
-            InputResponseError: The awaited event cannot be built from this.
+            InputClosedError: The question was answered before, or its answer is no longer awaited.
+            InputResponseError: The fields do not fit the awaited event.
         """
         given = fields if response is None else {**fields, "response": response}
         self._run.on_loop(lambda: self._respond(given))
 
     def answer(self, /, **fields: Any) -> Event:
-        """The event that answers, to be sent by other ways, ``workflow.send_to_run`` for example.
+        """Return the answer as an event, to send it in another way, for example with ``workflow.send_to_run``.
 
         Args:
-            fields: Its fields, without those that are filled in.
+            fields: The fields that are not already set.
 
         Raises:
-            InputResponseError: The awaited event cannot be built from this.
+            InputResponseError: The fields do not fit the awaited event.
         """
         run, cls, filled = self._awaited()
         if cls is None:
@@ -180,7 +180,7 @@ class InputRequest:
         run.answer(event, TO_STEPS if waiter is None else address_of(waiter))
 
     def _awaited(self) -> tuple[Run, type[Event] | None, dict[str, Any]]:
-        """Return the run that takes the answer, its class (None when several fit), and its filled fields."""
+        """Return the run that accepts the answer, the class of the answer (None if several fit), and the set fields."""
         waiter = self._question.waiter
         if waiter is not None:
             return self._run, waiter.event_type, waiter.requirements
@@ -195,7 +195,7 @@ class InputRequest:
 
 
 class InputReader(AsyncIterator[InputRequest]):
-    """An iterator over the questions of a run: the open ones, then new ones, each once, to the end of the run."""
+    """An iterator over the questions of a run, each once: the open ones, then new ones until the end."""
 
     __slots__ = ("_feed", "_run", "_seen")
 
@@ -225,7 +225,7 @@ class InputReader(AsyncIterator[InputRequest]):
 
 
 async def say_when_asked(handler: Any) -> None:
-    """Log a warning when a question stays open in a run with a handler that no code here can reach."""
+    """Log a warning if a question stays open in a run whose handler cannot answer it."""
     async for request in handler.inputs():
         await asyncio.sleep(SECONDS_TO_ANSWER)
         if request.is_open:
@@ -245,7 +245,7 @@ def open_requests(run: Run) -> list[InputRequest]:
 
 
 def is_answer(key: str) -> bool:
-    """Tell whether an event in the inbox of a run is the answer to a question, by its key."""
+    """Tell whether the key of an event in the inbox is that of an answer."""
     return key.startswith(_ANSWER_TO)
 
 
@@ -253,7 +253,7 @@ def asker_of(run: Run, key: str) -> "tuple[Run, str] | None":
     """Return the run that takes the answer with this key, and the address there.
 
     Returns:
-        None when the run is not here, or asks no more.
+        The run and the address; None if the run is not in memory or the question is closed.
     """
     if not is_answer(key):
         return None
@@ -266,9 +266,9 @@ def asker_of(run: Run, key: str) -> "tuple[Run, str] | None":
 
 
 def close_answered(run: Run, key: str, event: Event) -> None:
-    """Close the question without a wait that an event from the inbox answers.
+    """Close the question without a wait that an event of the inbox answers.
 
-    An answer that comes too late closes no question: it must not be taken for that of another question.
+    A late answer does not close a question, because it must not count for another question.
     """
     if not is_answer(key):
         return
@@ -309,7 +309,7 @@ def _schema(cls: type[Event], filled: dict[str, Any]) -> dict[str, Any]:
     try:
         schema = cls.model_json_schema()
     except (PydanticInvalidForJsonSchema, PydanticUserError):
-        # A field of a type that JSON Schema does not know: the names are still worth saying.
+        # JSON Schema lacks the type of a field; the names of the fields are still useful.
         wanted = [name for name, field in cls.model_fields.items() if field.is_required()]
         schema = {"type": "object", "properties": {name: {} for name in cls.model_fields}, "required": wanted}
     properties = {name: value for name, value in schema.get("properties", {}).items() if name not in filled}

@@ -1,7 +1,7 @@
-"""The options of one workflow instance and its data between runs, apart from the user's attributes.
+"""The options of a workflow instance and its data between runs, separate from the user's attributes.
 
-All that the engine, the journal, the server and the agents want of a workflow they read here, at
-``workflow.__batonflow__``: of the other names of an instance each may be the user's own.
+The engine, stores, the server and agents read all data of a workflow from
+``workflow.__batonflow__``, because all other names of an instance may belong to the user.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class AnyWorkflow(Protocol):
-    """A workflow as its runs see it: only its options are the engine's, all other names are the user's."""
+    """The interface of a workflow for its runs: only its options belong to the engine."""
 
     @property
     def __batonflow__(self) -> "Options": ...
@@ -55,15 +55,15 @@ class RunQueue(Protocol):
     """The active and the waiting runs of a workflow."""
 
     def launch(self, run: Any, event: Event | None, step: str | None = None, causes: Any = ()) -> None:
-        """Begin a run now, or when its turn comes."""
+        """Begin a run now, or at its turn."""
         ...
 
     def check(self, run: Any) -> None:
-        """Warn of a run that may wait for its turn for ever."""
+        """Warn of a run that may wait for ever."""
         ...
 
     def ended(self, run: Any) -> None:
-        """Forget a run that is over, and let waiting runs begin."""
+        """Forget a finished run, and let waiting runs begin."""
         ...
 
     @property
@@ -78,12 +78,12 @@ class RunQueue(Protocol):
 
 
 def check_graph_names(names: Iterable[str] | None) -> frozenset[str]:
-    """Return the names of graph checks to leave out as a set.
+    """Return the names of graph checks to skip as a set.
 
     Raises:
-        WorkflowValidationError: There is no check of such a name.
+        WorkflowValidationError: A check with this name does not exist.
     """
-    # A bare string is one name, not a collection of letters.
+    # A string is one name, not a collection of letters.
     several: Any = () if names is None else [names] if isinstance(names, str) else names
     given: list[Any] = [*several] if isinstance(several, Iterable) else [several]
     unknown = sorted((name for name in given if name not in [*GRAPH_CHECKS]), key=str)
@@ -104,7 +104,7 @@ def _one_of(*choices: str) -> Callable[[Any], bool]:
 
 
 def _an(cls: type) -> Callable[[Any], bool]:
-    # A class has the methods that a protocol asks of its objects.
+    # A class also has the methods of its instances.
     return lambda value: isinstance(value, cls) and not isinstance(value, type)
 
 
@@ -152,15 +152,15 @@ _ANYTHING: tuple[Callable[[Any], bool], str] = (lambda value: True, "")  # noqa:
 
 
 def is_workflow(value: object) -> bool:
-    """Tell whether a value is a workflow, and not the class of one."""
+    """Tell whether a value is a workflow instance, not a class."""
     return getattr(type(value), "__batonflow_workflow__", False)
 
 
 def checked(name: str, value: T) -> T:
-    """The value of an option.
+    """Return the value of an option.
 
     Raises:
-        WorkflowValidationError: The option cannot have it; names the option, what it is, and the value.
+        WorkflowValidationError: The value is not allowed; the text names the option, its type, and the value.
     """
     fits, says = _RULES.get(name, _ANYTHING)
     if not fits(value):
@@ -170,10 +170,10 @@ def checked(name: str, value: T) -> T:
 
 @dataclass(slots=True, eq=False)
 class Options:
-    """The options of a workflow. Arguments as of ``Workflow``, all but the store, behind the steps of its class.
+    """The options of a workflow: the steps of its class, then the arguments of ``Workflow`` except the store.
 
     Raises:
-        WorkflowValidationError: An option has a value that it cannot have.
+        WorkflowValidationError: The value of an option is not allowed.
     """
 
     steps: ClassSteps
@@ -206,14 +206,14 @@ class Options:
 
     @property
     def store(self) -> Any:
-        """The store of the runs, None without one."""
+        """The store of the runs; None without a store."""
         return None if self.keeper is None else self.keeper.store
 
     def attach(self, workflows: "Mapping[str, Any] | None", on_parent_stop: ParentStop = "finish") -> None:
         """Attach workflows by name; see ``Workflow.add_workflows``.
 
         Raises:
-            WorkflowValidationError: A name is taken by another workflow, or a value is not a workflow.
+            WorkflowValidationError: A name is already used, or a value is not a workflow.
         """
         checked("on_parent_stop", on_parent_stop)
         for name, workflow in (checked("workflows", workflows) or {}).items():
@@ -235,31 +235,31 @@ class Options:
         """Return the policy for child runs that an event started, when this workflow stops."""
         return self.on_parent_stop.get(name, "finish")
 
-    # --- what follows from the options and the steps ------------------------------------------------------------------
+    # --- derived values -----------------------------------------------------------------------------------------------
 
     @property
     def workflow_name(self) -> str:
-        """The name given at construction, else module and class."""
+        """The name given at construction, or module and class."""
         cls = self.steps.cls
         return self.name or qualified_name(cls)
 
     @property
     def declared_types(self) -> list[type]:
-        """The classes that snapshots may hold besides classes found by their name."""
+        """The classes that snapshots may contain although they cannot be found by name."""
         return [*self.steps.events, self.steps.state_type, *self.types]
 
     @property
     def serializer(self) -> BaseSerializer:
-        """Writes and reads snapshots; knows the classes that the steps declare."""
+        """The serializer of snapshots, which knows the classes that the steps declare."""
         given = self.given_serializer or JsonSerializer()
         return given.knowing(self.declared_types) if isinstance(given, JsonSerializer) else given
 
     def upcaster(self, version: str | None) -> Upcaster | None:
-        """Translates records of runs that were started under a version; None when nothing has to be translated."""
+        """Return the translation of records from a version of the workflow; None if it is not needed."""
         return self.upcasters.get(version or "") if version != self.version else None
 
     def check_target(self, event: Event, step: str) -> None:
-        """Raise ``WorkflowRuntimeError`` unless there is a step of this name which accepts the event."""
+        """Raise ``WorkflowRuntimeError`` unless a step of this name accepts the event."""
         table = self.steps.table
         spec = table.steps.get(step)
         if spec is None:
@@ -272,7 +272,7 @@ class Options:
 
 
 class NotInitialized:
-    """Stands for the options of a workflow until its constructor has set them."""
+    """The placeholder for the options of a workflow until its constructor sets them."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -285,7 +285,7 @@ class NotInitialized:
 
 
 class shown(Generic[T]):  # noqa: N801 - stands where `property` would
-    """A property that an attribute of the same name hides, be it set on an instance or declared in a class."""
+    """A property that is hidden by an attribute of the same name, on an instance or in a class."""
 
     def __init__(self, get: Callable[[Any], T]) -> None:
         self._get = get
@@ -294,20 +294,20 @@ class shown(Generic[T]):  # noqa: N801 - stands where `property` would
 
     def __get__(self, workflow: Any, owner: type) -> T:
         if workflow is None:
-            # Else pydantic would take it for the default of a field of this name.
+            # Otherwise pydantic would use it as the default of a field with this name.
             raise AttributeError(f"{owner.__name__}.{self._name} is there on instances only")
         return self._get(workflow)
 
-    if TYPE_CHECKING:  # any set attribute hides it
+    if TYPE_CHECKING:  # an attribute hides it
 
         def __set__(self, workflow: Any, value: Any) -> None: ...
 
 
 class option:  # noqa: N801 - stands where `property` would
-    """An option under the name of the attribute that programs of LlamaIndex read and set.
+    """An option as the attribute that programs of LlamaIndex read and set.
 
-    What is set holds for runs that begin afterwards. Before ``Workflow.__init__`` it is an attribute like any other,
-    and the option takes its place.
+    A new value applies to runs that begin afterwards. Before ``Workflow.__init__`` it is a plain attribute,
+    which the option then replaces.
     """
 
     def __init__(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The runtime of runs: the one that ships with batonflow keeps them in this process, on asyncio."""
+"""The runtime of runs; the runtime of batonflow keeps them in this process, on asyncio."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ __all__ = ["BasicRuntime", "basic_runtime", "get_current_runtime"]
 
 
 class BasicRuntime:
-    """Runs in memory, on the event loop that starts them. Knows every unfinished run by its id."""
+    """The runtime for runs in memory, on the event loops that start them. It finds unfinished runs by id."""
 
     is_launched = True
 
@@ -14,17 +14,17 @@ class BasicRuntime:
         self._runs: dict[str, Any] = {}
 
     def register(self, workflow: Any) -> None:
-        """Nothing to prepare; workflows are read when they are built."""
+        """Do nothing; workflows need no preparation."""
 
     def find(self, run_id: str) -> Any:
-        """Return the live run of this id, None for an unknown id."""
+        """Return the live run with an id; None for an unknown id."""
         return self._runs.get(run_id)
 
     def add(self, run: Any) -> None:
-        """Keep a run alive, also without a handler.
+        """Keep a run alive, even without a handler.
 
         Raises:
-            RuntimeError: A run of this id is not over yet.
+            RuntimeError: A run with this id is not finished.
         """
         run_id = run.state.run_id
         known = self._runs.get(run_id)
@@ -37,20 +37,20 @@ class BasicRuntime:
         self._runs[run_id] = run
 
     def discard(self, run: Any) -> None:
-        """A run is over."""
+        """Forget a finished run."""
         if self._runs.get(run.state.run_id) is run:
             del self._runs[run.state.run_id]
 
     def _drop_closed_loops(self) -> None:
-        # A run that waited when its loop was closed can never end; it must not block its id.
+        # A run whose loop is closed can never end, and must not block its id.
         for run_id in [run_id for run_id, run in self._runs.items() if run.loop.is_closed()]:
             del self._runs[run_id]
 
     async def launch(self) -> None:
-        """Always launched."""
+        """Do nothing; the runtime is always ready."""
 
     async def destroy(self) -> None:
-        """Nothing to take down."""
+        """Do nothing; the runtime holds no resources."""
 
 
 basic_runtime = BasicRuntime()
@@ -58,5 +58,5 @@ basic_runtime = BasicRuntime()
 
 
 def get_current_runtime() -> BasicRuntime:
-    """The runtime that new workflows are bound to."""
+    """Return the runtime for new workflows."""
     return basic_runtime

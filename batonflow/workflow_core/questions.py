@@ -1,8 +1,8 @@
-"""Which questions to people stand open in a tree of workflows: asked with a wait, streamed, or returned by a step.
+"""The open questions of a tree of workflows: asked with a wait, streamed, or returned by a step.
 
-A question that was only streamed is tied to the wait that it was streamed for, the step's next one as a rule; else it
-is open as long as some step takes the answer. The stream is looked through when something depends on it, never when an
-event is streamed.
+A streamed question belongs to the wait that it was streamed for, usually the step's next wait. Otherwise it is open
+while a step accepts the answer. The stream is searched for questions only when they are needed, not when an event is
+streamed.
 """
 
 from collections import deque
@@ -19,46 +19,46 @@ __all__ = ["OpenQuestions", "QuestionFeed"]
 _MISSING: Any = object()
 
 
-# Whether a type asks something: cheaper to look up than to find out.
+# Caches whether an event type is a question.
 _ASKS: WeakKeyDictionary[type[Event], bool] = WeakKeyDictionary()
 
 
 class QuestionFeed:
-    """Questions that one reader has not looked at yet."""
+    """The questions that a reader has not read yet."""
 
     __slots__ = ("__weakref__", "coming", "run", "told")
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.coming: deque[Question] = deque()
-        # Questions that it knows from before the run left memory: paths with names of waits or of loose questions.
+        # Questions that were read before the run left memory: paths with names of waits or of questions without one.
         self.told: set[tuple[str, str]] = set()
 
     def add(self, question: Question) -> None:
-        """Tell of a question that may be open."""
+        """Add a question that may be open."""
         self.coming.append(question)
         self.run.stream.wake()
 
 
 class OpenQuestions:
-    """The questions of a tree of workflows; the state of its root keeps questions without a wait."""
+    """The open questions of a tree of workflows; the state of its root keeps questions without a wait."""
 
     __slots__ = ("_position", "_readers", "_root", "_sent", "_takers", "asleep")
 
     def __init__(self, root: Run) -> None:
         self._root = root
         self._position = 0
-        # Created at first use: thousands of runs may wait for a person at a time.
+        # Created at first use, because thousands of runs may wait for people.
         self._readers: WeakSet[QuestionFeed] | None = None
-        # Answers that are on their way to questions without a wait, by id of the event.
+        # Undelivered answers to questions without a wait, by the id of the event.
         self._sent: dict[int, tuple[Event, Question]] | None = None
-        # Questions that are open while the run is out of memory, with the runs that ask.
+        # The open questions while the run is out of memory, with the runs that ask.
         self.asleep: list[tuple[Run, Question]] = []
-        # Runs that take answers of people, until they are back in memory.
+        # The runs that accept answers of people, until they are back in memory.
         self._takers: tuple[Run, ...] = ()
 
     def falls_asleep(self) -> None:
-        """Keep the open questions while the run leaves memory; readers do not get known questions again."""
+        """Keep the open questions while the run is out of memory; readers get each question once."""
         self.look()
         self.asleep = [
             (run, _without_state(run, waiter.question, waiter))
@@ -74,7 +74,7 @@ class OpenQuestions:
             self._give_asleep(reader, {name for run, one in self.asleep if (name := _name(run, one)) in owed})
 
     def away(self, run: Run, question: Question) -> tuple[Run, Question] | None:
-        """Return a question as it was when the run left memory, with the run that asks, until that run is back."""
+        """Return a question from before the release with the run that asks; None after that run is back."""
         name = _name(question.run or run, question)
         return next(((asks, one) for asks, one in self.asleep if _name(asks, one) == name), None)
 
@@ -86,28 +86,28 @@ class OpenQuestions:
                 reader.coming.append(question)
 
     def wakes_up(self) -> None:
-        """The run is in memory again, as its records say; answers that are on their way they do not know."""
+        """Note that the run is back in memory; its records do not contain undelivered answers."""
         names = {question: _name(run, question) for run, question in self.asleep}
         for reader in self._readers or ():
-            # Questions that the reader has not seen come again, as other objects.
+            # Unread questions are found again, as new objects.
             reader.told.difference_update(names[question] for question in reader.coming if question in names)
             reader.coming.clear()
         self.asleep = [(run, one) for run, one in self.asleep if _path(run, one)]
         self._takers = tuple(run for run in self._takers if run.path)
         answered = {question.number for _, question in (self._sent or {}).values()}
         self._root.state.questions = [one for one in self._root.state.questions if one.number not in answered]
-        # Questions with a wait come when their steps wait again.
+        # Questions with a wait are added when their steps wait again.
         self.is_back(self._root)
 
     def is_back(self, run: Run) -> None:
-        """A run of the tree is in memory again: its questions without a wait can be answered."""
+        """Note that a run of the tree is back in memory, so that its questions without a wait can be answered."""
         self.asleep = [(asks, one) for asks, one in self.asleep if _path(asks, one) != run.path]
         self._takers = tuple(taker for taker in self._takers if taker.path != run.path)
         for question in self._root.state.questions:
             if question.path == run.path:
                 self._tell_readers(question, _loose_name(question))
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- changes ------------------------------------------------------------------------------------------------------
 
     def opened(self, run: Run, waiter: Waiter, asked: Event | None) -> None:
         """A step waits; ``asked`` is the question with it, streamed a moment ago unless the wait was restored."""
@@ -117,7 +117,7 @@ class OpenQuestions:
                 waiter.question = Question(asked, run.path, waiter.item.id, waiter)
             else:
                 self._tie(run, waiter)
-        for question in found:  # the step's own wait comes first
+        for question in found:  # the step's own wait has priority
             if question is not waiter.question:
                 self._tell(question)
         if waiter.question is not None:
@@ -125,12 +125,12 @@ class OpenQuestions:
             self._tell(waiter.question, (run.path, address_of(waiter)))
 
     def look(self) -> None:
-        """Find questions among the events streamed since the last look."""
+        """Find questions among the events streamed since the last call."""
         for question in self._read_stream():
             self._tell(question)
 
     def _read_stream(self, besides: Event | None = None) -> list[Question]:
-        """The questions streamed since the last look, all but one that is known already."""
+        """Return the questions streamed since the last call, except a known one."""
         found: list[Question] = []
         log = self._root.stream
         start, self._position = self._position, len(log.events)
@@ -143,7 +143,7 @@ class OpenQuestions:
             if asks and event is not besides:
                 _, path, cause = log.origins[position]
                 state = self._root.state
-                # Named by its place in the stream, as records know it too.
+                # The name is the place in the stream, as in records.
                 state.question_seq = log.seqs[position] + 1
                 question = Question(event, path, cause, number=state.question_seq)
                 state.questions.append(question)
@@ -157,12 +157,12 @@ class OpenQuestions:
         for path, question in open_ones:
             step = "" if question.waiter is None else question.waiter.item.spec.name
             root.stream.publish(question.event, root.now(), (step, path, question.cause))
-        self._position = len(root.stream.events)  # they are known already
+        self._position = len(root.stream.events)  # these are known
 
     def person_answered(self, run: Run, event: Event) -> None:
-        """A step takes a person's answer that no wait wanted.
+        """Note that a step accepted an answer that no wait accepted.
 
-        Without a word on which question it answers, the oldest that it may belong to is closed.
+        Without the name of a question, it closes the oldest question that it fits.
         """
         self.look()
         if self._sent is not None and (sent := self._sent.pop(id(event), None)) is not None:
@@ -176,7 +176,7 @@ class OpenQuestions:
                 return
 
     def attempt_failed(self, run: Run, item: WorkItem) -> None:
-        """Drop the questions of a failed attempt without a wait: the next attempt asks again."""
+        """Drop the questions without a wait of a failed attempt; the next attempt asks again."""
         self.look()
         self._root.state.questions = [
             question
@@ -192,7 +192,7 @@ class OpenQuestions:
             for reader in self._readers or ():
                 reader.told.discard((question.path, address_of(question.waiter)))
         if question.waiter is None:
-            # By number, as a question from before the release is another object.
+            # Compared by number, because a question from before the release is another object.
             number = question.number
             self._root.state.questions = [one for one in self._root.state.questions if one.number != number]
         if answer is not None and question.waiter is None:
@@ -201,20 +201,20 @@ class OpenQuestions:
             self._sent[id(answer)] = answer, question
 
     def closes_nothing(self, event: Event) -> None:
-        """An event on its way answers a question that is not open any more: no other is closed by it."""
+        """Note that an undelivered event answers a closed question, so that it does not close another one."""
         self.close(Question(event, "", 0), event)
 
     def answered_by(self, event: Event) -> int | None:
-        """The number of the question without a wait that an event on its way is the answer to, 0 if closed."""
+        """Return the number of the question without a wait that an undelivered event answers; 0 if it is closed."""
         sent = None if self._sent is None else self._sent.get(id(event))
         return None if sent is None else sent[1].number
 
-    # --- what is open -------------------------------------------------------------------------------------------------
+    # --- open questions -----------------------------------------------------------------------------------------------
 
     def reader(self, run: Run) -> QuestionFeed:
-        """Begin to read, with all open questions of a run and of the runs inside it."""
+        """Return a new reader, with the open questions of a run and of its child runs."""
         feed = QuestionFeed(run)
-        self._give_asleep(feed)  # all of them, or the questions of child runs that are not back yet
+        self._give_asleep(feed)  # all questions, or those of child runs that are not back yet
         if not self._root.is_asleep:
             self.look()
             for inner, waiter in run.waits():
@@ -229,19 +229,19 @@ class OpenQuestions:
         return feed
 
     def open_within(self, run: Run) -> list[tuple[Run, Question]]:
-        """Return the open questions of a run and of the runs inside it, with the runs that ask."""
+        """Return the open questions of a run and of its child runs, with the runs that ask."""
         found = [(self.place(question, run), question) for question in self.reader(run).coming]
         return [(asks, question) for asks, question in found if asks is not None]
 
     def without_wait(self) -> list[Question]:
-        """Return the questions without a wait that were asked so far and not answered."""
+        """Return the unanswered questions without a wait."""
         self.look()
         return self._root.state.questions
 
     def present(self, run: Run, question: Question) -> tuple[Run, Question]:
-        """Return the object that stands for a question now, with the run that asks.
+        """Return the present object of a question, with the run that asks.
 
-        The run may have left memory and come back since the question was found.
+        The run may have left memory and returned since the question was found.
         """
         away, waiter = self.away(run, question), question.waiter
         if away is not None:
@@ -260,7 +260,7 @@ class OpenQuestions:
         place = waiter.item.id, waiter.key
         same = [one for one in asking if (one[1].item.id, one[1].key) == place]
         if waiter.explicit_id is not None:
-            # Several steps may wait for the answer to one question, which their requirements name.
+            # Several steps may wait for the answer to one question, with its name in their requirements.
             same += [one for one in asking if one[1].is_for_the_same(waiter)]
         for on, one in same[:1]:
             assert one.question is not None
@@ -269,7 +269,7 @@ class OpenQuestions:
         return run, question
 
     def place(self, question: Question, within: Run) -> Run | None:
-        """The run that asks, if it is ``within`` or one inside it, and the question is open."""
+        """Return the run that asks, if the question is open and the run is ``within`` or a child run of it."""
         waiter = question.waiter
         if self.away(self._root, question) is not None:
             return None if question.answered else question.run or self._root
@@ -287,7 +287,7 @@ class OpenQuestions:
         return None if closed or run is None or run.ending.over else run
 
     def _is_answered_soon(self, run: Run, waiter: Waiter) -> bool:
-        """Tell whether an answer to a wait is on its way, also after a restore."""
+        """Tell whether there is an undelivered answer to a wait, also after a restore."""
         answered: set[Waiter] = set()
         for on in (run,) if run is self._root else (run, self._root):
             for tick in on.undelivered():
@@ -296,7 +296,7 @@ class OpenQuestions:
         return waiter in answered
 
     def shares_id(self, run: Run, question: Question) -> bool:
-        """Tell whether another open question of a run was given the same id by the program."""
+        """Tell whether the program gave the same id to another open question of the run."""
         waiter = question.waiter
         if waiter is None or waiter.explicit_id is None:
             return False
@@ -310,9 +310,9 @@ class OpenQuestions:
         )
 
     def taking(self, question: Question) -> tuple[Run, tuple[type[Event], ...]] | None:
-        """Return the run with steps that take answers to a question without a wait, and their types.
+        """Return a run with steps that accept the answer to a question without a wait, and the types of the answer.
 
-        In the run that asked, else in any other of the tree.
+        The run that asked has priority over other runs of the tree.
         """
         runs = sorted((*self._takers, *self._root.inside()), key=lambda run: run.path != question.path)
         for run in runs:
@@ -321,12 +321,12 @@ class OpenQuestions:
         return None
 
     def taker_here(self, question: Question) -> Run | None:
-        """Return the run in memory with steps that take the answer to a question without a wait."""
+        """Return a run in memory with steps that accept the answer to a question without a wait."""
         taking = self.taking(question)
         return None if taking is None or taking[0].is_replaced else taking[0]
 
     def at_rest(self) -> list[tuple[Run, Question]]:
-        """Return the open questions of a restored run that never begins, with the runs that ask."""
+        """Return the open questions of a restored run that is not started, with the runs that ask."""
         for question in list(self._root.state.questions):
             self._tie_to_open_wait(question)
         found: list[tuple[Run, Question]] = []
@@ -337,10 +337,10 @@ class OpenQuestions:
         loose = [question for question in self._root.state.questions if self.taking(question) is not None]
         return found + [(self._root, question) for question in loose]
 
-    # --- tying --------------------------------------------------------------------------------------------------------
+    # --- questions and waits ------------------------------------------------------------------------------------------
 
     def _tie(self, run: Run, waiter: Waiter) -> None:
-        """Find the question that was streamed for a wait."""
+        """Return the question that was streamed for a wait."""
         loose = self._root.state.questions
         own = [question for question in loose if question.path == run.path and question.cause == waiter.item.id]
         fitting = [question for question in own if _fits(question, waiter)]
@@ -353,14 +353,14 @@ class OpenQuestions:
             loose.remove(question)
 
     def _fits_elsewhere(self, question: Question, waiter: Waiter) -> bool:
-        """Tell whether another step than the one that asked waits for the answer."""
+        """Tell whether a step other than the one that asked waits for the answer."""
         if not waiter.requirements:
             return self.taking(question) is None
         shared = any(_value(question, name) is not _MISSING for name in waiter.requirements)
         return shared and _fits(question, waiter)
 
     def _tell(self, question: Question, name: tuple[str, str] | None = None) -> None:
-        """Give a question to the readers that do not know it by its name."""
+        """Add a question to the readers that do not know its name."""
         if question.waiter is None:
             self._tie_to_open_wait(question)
         self._tell_readers(question, name)
@@ -373,7 +373,7 @@ class OpenQuestions:
                 reader.add(question)
 
     def _tie_to_open_wait(self, question: Question) -> None:
-        """A question may come after the wait of another step for its answer."""
+        """Tie a question to an earlier wait of another step for its answer."""
         for run, waiter in self._root.waits():
             own = run.path == question.path and waiter.item.id == question.cause
             awaits_person = waiter.question is None and issubclass(waiter.event_type, HumanResponseEvent)
@@ -384,7 +384,7 @@ class OpenQuestions:
 
 
 def _without_state(run: Run, question: Question, waiter: Waiter) -> Question:
-    """Copy a question with the data that an answer needs, so that the state of the run can leave memory."""
+    """Copy a question with the data for its answer, so that the state of the run can leave memory."""
     item = waiter.item
     light = WorkItem(item.id, StepState(item.spec), item.event, None, None)
     light.failures = item.failures and Failures(item.failures.count, item.failures.first_attempt_at)
@@ -395,17 +395,17 @@ def _without_state(run: Run, question: Question, waiter: Waiter) -> Question:
 
 
 def _name(run: Run, question: Question) -> tuple[str, str]:
-    """Names a question, also over a restore; a wait for the answer by the run that waits."""
+    """Return the name of a question, which stays the same after a restore."""
     return _loose_name(question) if question.waiter is None else (run.path, address_of(question.waiter))
 
 
 def _path(run: Run, question: Question) -> str:
-    """Which workflow of the tree has to be back for an answer."""
+    """Return the path of the workflow that must be back in memory for an answer."""
     return question.path if question.waiter is None else run.path
 
 
 def _loose_name(question: Question) -> tuple[str, str]:
-    """Names a question without a wait, also over a restore."""
+    """Return the name of a question without a wait, which stays the same after a restore."""
     return question.path, f"question_{question.number}"
 
 
@@ -414,5 +414,5 @@ def _value(question: Question, name: str) -> Any:
 
 
 def _fits(question: Question, waiter: Waiter) -> bool:
-    """Tell whether nothing that the wait requires is otherwise in the question."""
+    """Tell whether the question has no value that contradicts the requirements of a wait."""
     return all(_value(question, name) in (_MISSING, value) for name, value in waiter.requirements.items())

@@ -1,6 +1,6 @@
-"""The steps of a workflow class: signatures and routes as lookups, built once, read by every run.
+"""Routing: the steps of a workflow class and the routes of events, built once per class.
 
-Exact event type -> who takes it. A type that was never declared is looked up the slow way once and kept.
+Routes are found by exact event type. The route of an undeclared type is computed once and kept.
 """
 
 from collections import deque
@@ -36,7 +36,7 @@ _MAX_LEVELS = 64
 
 
 class StepSpec:
-    """One step as the engine uses it: the function with the facts of its signature."""
+    """A step for the engine: the function with the facts of its signature."""
 
     __slots__ = (
         "children", "config", "context_name", "fans_out", "func", "handler", "has_collection", "is_async", "is_free",
@@ -61,12 +61,12 @@ class StepSpec:
         self.wide = config.accept_event_subclasses
         self.has_collection = config.collect is not None
         self.fans_out = bool(config.list_return_types)
-        # Whether it may return a single event.
+        # Whether the step may return a single event.
         self.may_be_bare = config.bare_return
         self.plan = self._calling_plan()
 
     def _calling_plan(self) -> str:
-        """The plan of the call: the event alone, context then event, or arguments by name.
+        """Return the form of the call: the event alone, context and event, or arguments by name.
 
         Nearly all steps are asynchronous methods that take a single event, alone or after the context: ``event method``
         and ``method``.
@@ -82,11 +82,11 @@ class StepSpec:
         return "names"
 
     def matches(self, event_type: type[Event], accepted: Iterable[type[Event]]) -> bool:
-        """Tell whether an event type counts as one of ``accepted``, types of this step's parameters."""
+        """Tell whether an event type matches one of ``accepted``, the types of a parameter."""
         return issubclass(event_type, tuple(accepted)) if self.wide else event_type in accepted
 
     def problem_with(self, result: Any) -> str | None:
-        """Describe the error in the result of the step; None when it is as declared."""
+        """Describe the error in a result of the step; None if it fits the declaration."""
         if result is None or (isinstance(result, Event) and self.may_be_bare):
             return None
         if not isinstance(result, list):
@@ -114,7 +114,7 @@ class StepSpec:
 
 
 class Route:
-    """The route of an event type: steps by single event, joins with fitting slots, collectors by list."""
+    """The route of an event type: steps with a single event, joins with their slots, and collectors."""
 
     __slots__ = ("accepted", "collects", "is_input_required", "joins", "singles", "takes_human")
 
@@ -135,14 +135,14 @@ class Route:
         self.singles = tuple(singles)
         self.joins = tuple(joins)
         self.collects = tuple(collects)
-        # Whether any step takes the event.
+        # Whether a step accepts the event.
         self.accepted = bool(singles or joins or collects)
         self.is_input_required = issubclass(event_type, InputRequiredEvent)
         self.takes_human = self.accepted and issubclass(event_type, HumanResponseEvent)
 
 
 class _Routes(dict[type[Event], Route]):
-    """The route of every type that has been looked up."""
+    """The routes of all types looked up so far."""
 
     def __init__(self, specs: Sequence[StepSpec]) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class _Routes(dict[type[Event], Route]):
 
 
 class StepTable:
-    """All steps of one workflow class, in the order of their definition."""
+    """The steps of a workflow class, in the order of definition."""
 
     def __init__(self, class_name: str, functions: Mapping[str, Callable[..., Any]]) -> None:
         self.class_name = class_name
@@ -170,7 +170,7 @@ class StepTable:
         self.steps = {
             name: StepSpec(name, functions[name], config, self._handler_of(name)) for name, config in configs.items()
         }
-        # Handlers are started by the engine alone: a StepFailedEvent that a step sends by hand is not for them.
+        # Only the engine starts handlers; a StepFailedEvent sent by a step does not.
         self.routes = _Routes([spec for spec in self.steps.values() if spec.name not in self.handlers])
         self._levels: dict[type[Event], set[Level]] | None = None
         self._bound: dict[str, tuple[StepSpec, ...]] = {}
@@ -182,17 +182,17 @@ class StepTable:
         self.accepts_human = bool(self.human_events)
 
     def once(self, key: str, find: Callable[[], T]) -> T:
-        """Return the value of ``find`` for these steps, found once."""
+        """Return ``find(steps)``; compute it once."""
         if key not in self._facts:
             self._facts[key] = find()
         return self._facts[key]
 
     def route(self, event_type: type[Event]) -> Route:
-        """Return the route of events of exactly this type."""
+        """Return the route for events of exactly this type."""
         return self.routes[event_type]
 
     def _handler_of(self, step: str) -> str | None:
-        """The ``@catch_error`` handler that covers it: one that names it, else the one for all; None for handlers."""
+        """Return the ``@catch_error`` handler of a step: one that names it, or the general one; None for handlers."""
         if step in self.handlers:
             return None
         for name, config in self.handlers.items():
@@ -201,7 +201,7 @@ class StepTable:
         return next((name for name, config in self.handlers.items() if config.for_steps is None), None)
 
     def bound_collectors(self, producer: str) -> tuple[StepSpec, ...]:
-        """Return the steps that collect from the streams that ``producer`` opens, by the declared types."""
+        """Return the steps that collect from streams of ``producer``, according to the declared types."""
         if producer not in self._bound:
             self._bound[producer] = tuple(
                 spec
@@ -217,19 +217,19 @@ class StepTable:
         return self._bound[producer]
 
     def levels(self) -> dict[type[Event], set[Level]]:
-        """For every event type that can occur: the open streams it can occur in, following the declared types."""
+        """Return the open streams in which each event type can occur, according to the declared types."""
         if self._levels is None:
             self._levels = self._find_levels()
         return self._levels
 
     def _find_levels(self) -> dict[type[Event], set[Level]]:
         found: dict[type[Event], set[Level]] = {}
-        # Shallow levels first, so that the bounds cut off only repetitions.
+        # Shallow levels first, so that the bounds only cut off repetitions.
         queue: deque[tuple[type[Event], Level]] = deque((cls, ()) for cls in self._entry_types())
         while queue:
             event_type, level = queue.popleft()
             seen = found.setdefault(event_type, set())
-            # Fan-outs that feed each other nest without end; beyond these bounds no new combination of types turns up.
+            # Fan-outs that feed each other nest without end; these bounds contain all combinations of types.
             if level in seen or len(level) > _MAX_DEPTH or len(seen) >= _MAX_LEVELS:
                 continue
             seen.add(level)
@@ -248,11 +248,11 @@ class StepTable:
         return found
 
     def _entry_types(self) -> list[type[Event]]:
-        """Types that come from outside: start events, answers, and types that no step returns."""
+        """Return the types that come from outside: start events, answers, and types that no step returns."""
         return [
             cls
             for cls in self.accepted
-            # Handlers are entered on the level of the step that failed, see _find_levels.
+            # Handlers start on the level of the failed step, see _find_levels.
             if cls is not StepFailedEvent
             and (cls not in self.returned or issubclass(cls, HumanResponseEvent | StartEvent))
         ]
@@ -270,15 +270,15 @@ def _results(spec: StepSpec, level: Level) -> Iterable[tuple[type[Event], Level]
 
 
 class ClassSteps:
-    """The steps of a workflow class, kept apart from the class, as all names in there are the user's.
+    """The steps of a workflow class, stored outside of the class, where all names belong to the user.
 
     Args:
         cls: The class.
-        entry: Events that start a run of it when it is attached to another workflow.
+        entry: The events that start a run of it as an attached workflow.
 
     Raises:
-        WorkflowValidationError: A step has the name of a method that the engine calls, or a method has the
-            name of a hook and is not one.
+        WorkflowValidationError: A step has the name of a method that the engine calls, or a method with the
+            name of a hook does not fit the hook.
     """
 
     __slots__ = ("_table", "cls", "entry", "free")
@@ -286,7 +286,7 @@ class ClassSteps:
     def __init__(self, cls: type[Any], entry: Iterable[type[Event]]) -> None:
         self.cls = cls
         self.entry = tuple(entry)
-        # Free functions belong to the one class they were added to; methods are inherited in the ordinary way.
+        # Free functions belong to one class; methods are inherited.
         self.free: dict[str, Any] = {}
         self._table: StepTable | None = None
         if "trace_tags" in vars(cls):
@@ -299,18 +299,18 @@ class ClassSteps:
                 )
 
     def __reduce__(self) -> Any:
-        return steps_of, (self.cls,)  # copies of a workflow have the same class
+        return steps_of, (self.cls,)  # copies of a workflow share the class
 
     @property
     def table(self) -> StepTable:
-        """The steps as the engine sees them."""
+        """The steps for the engine."""
         table = self._table
         if table is None:
             table = self._table = StepTable(self.cls.__name__, self.functions())
         return table
 
     def functions(self) -> dict[str, Any]:
-        """Step name -> function: methods in the order of their definition, base classes first, then free functions."""
+        """Return the functions by step name: methods of base classes first, then free functions."""
         found: dict[str, Any] = {}
         for base in reversed(self.cls.__mro__):
             for name, value in vars(base).items():
@@ -321,7 +321,7 @@ class ClassSteps:
         return {**found, **self.free}
 
     def add(self, func: Any) -> None:
-        """Make a decorated free function a step; see ``Workflow.add_step``."""
+        """Add a decorated free function as a step; see ``Workflow.add_step``."""
         name = func.__name__
         if not hasattr(func, "_step_config"):
             raise WorkflowValidationError(f"Step function {name} is missing the `@step` decorator")
@@ -334,7 +334,7 @@ class ClassSteps:
 
     @property
     def start_event_class(self) -> type[StartEvent]:
-        """The class of the event that runs start with."""
+        """The class of the start event."""
         return self.table.once("start", self._find_start_event_class)
 
     def _find_start_event_class(self) -> type[StartEvent]:
@@ -344,7 +344,7 @@ class ClassSteps:
 
     @property
     def stop_event_class(self) -> type[StopEvent]:
-        """The class of the event that ends runs."""
+        """The class of the stop event."""
         return self._the_one(StopEvent, self.table.returned, "StopEvent must be returned", "the return type")
 
     def _the_one(self, base: type[Event], classes: Iterable[type], sentence: str, place: str) -> Any:
@@ -367,22 +367,22 @@ class ClassSteps:
 
     @property
     def events(self) -> list[type[Event]]:
-        """Every event class that a step accepts or returns."""
+        """Return all event classes that a step accepts or returns."""
         classes = dict.fromkeys((*self.table.accepted, *self.table.returned))
         return [cls for cls in classes if issubclass(cls, Event)]
 
     @property
     def entry_events(self) -> tuple[type[Event], ...]:
-        """Events that start a run when the workflow is attached to another."""
+        """Return the events that start a run of the attached workflow."""
         start = self.start_event_class
         return self.entry or (() if start is StartEvent else (start,))
 
     @property
     def state_type(self) -> type[BaseModel]:
-        """The class of the key-value state: the most derived class that a step asks for with ``Context[...]``.
+        """The class of the key-value state: the most derived class of all ``Context[...]`` in steps.
 
         Raises:
-            ValueError: The classes do not lie on one line of inheritance, or the state has fields without defaults.
+            ValueError: The classes are not one line of inheritance, or the state has fields without defaults.
         """
         return self.table.once("state", self._find_state_type)
 
@@ -402,9 +402,9 @@ class ClassSteps:
 
 
 def _check_hook(cls: type, name: str, gives: str) -> None:
-    """Refuse a method that only happens to have the name of one that subclasses may override."""
+    """Refuse a method with the name of a hook that does not fit the hook."""
     method: Any = vars(cls)[name]
-    if not hasattr(method, "_step_config"):  # it is told of as a step, too
+    if not hasattr(method, "_step_config"):  # the name is also checked as that of a step
         fits = isfunction(method) and not iscoroutinefunction(method)
         if not fits or any(one.default is one.empty for one in list(signature(method).parameters.values())[1:]):
             raise WorkflowValidationError(
@@ -413,7 +413,7 @@ def _check_hook(cls: type, name: str, gives: str) -> None:
 
 
 def steps_of(cls: type[Any]) -> ClassSteps:
-    """The steps of a class, also when it does not pass ``__init_subclass__`` on to ``Workflow``."""
+    """Return the steps of a class, even if it does not call ``__init_subclass__`` of ``Workflow``."""
     found: ClassSteps | None = vars(cls).get("__batonflow_steps__")
     if found is None:
         inherited: ClassSteps | None = getattr(cls, "__batonflow_steps__", None)

@@ -1,4 +1,4 @@
-"""A run as its callers and its neighbours see it: the tree, sending and streaming, leaving memory and coming back."""
+"""The interface of a run for callers and other runs: the tree, events, the stream, and release from memory."""
 
 import asyncio
 import concurrent.futures
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Run(Runner):
-    """A run in its tree, which may leave memory while it waits; ``runs.py`` assembles runs."""
+    """A run in its tree, which may leave memory while it waits."""
 
     __slots__ = ()
 
@@ -44,45 +44,45 @@ class Run(Runner):
 
     @property
     def questions(self) -> Any:
-        """The questions to people; the root has the questions of the whole tree."""
+        """The questions to people of the whole tree, kept by the root."""
         if self._questions is None:
             self._questions = self.make_questions()
         return self._questions
 
     def inside(self) -> Iterator[Any]:
-        """Yield this run and all runs inside it."""
+        """Yield this run and its child runs at all levels."""
         yield self
         for child in self.family.children if self.family is not None else ():
             yield from child.run.inside()
 
     def waits(self) -> "Iterator[tuple[Any, Waiter]]":
-        """Yield the waits of this run and of all runs inside it, each with its run."""
+        """Yield the waits of this run and of its child runs, each with its run."""
         for run in self.inside():
             for waiter in run.state.waiters:
                 yield run, waiter
 
     def at(self, path: str) -> Any:
-        """Return the run at a path of the tree below this one, None when it is not here."""
+        """Return the run at a path below this one; None if it is not in memory."""
         return next((run for run in self.inside() if run.path == path), None)
 
     def unfold(self) -> None:
-        """Make the child runs of a restored run that never begins, to be looked at."""
+        """Create the child runs of a restored run that is only inspected."""
         for child in self.family.unfold() if self.family is not None else ():
             child.unfold()
 
     def came_back(self) -> None:
-        """Tell the tree that this run was taken up: its questions can be answered, and held events may be for it."""
+        """Tell the tree that this run was restored: its questions can be answered, and held events delivered."""
         root = self.root
         root.questions.is_back(self)
         root.deliver_held_back()
 
     @property
     def is_active(self) -> bool:
-        """Tell whether the run still does something by itself."""
+        """Tell whether the run is still working."""
         return self.state.busy > 0 or not self.idle
 
     def child_over(self, child: Any) -> None:
-        """Note the end of a child run; a failed child that an event started fails this run too."""
+        """Note the end of a child run; the failure of a child run that an event started also fails this run."""
         ended = child.run
         self.state.count_child(child.name, ended.state)
         error = ended.ending.error
@@ -98,13 +98,13 @@ class Run(Runner):
         return any(self.state.waiters.wanting(event))
 
     def reaches(self, event: Event) -> bool:
-        """Tell whether a step of this run, or of a run inside it, takes the event or waits for it."""
+        """Tell whether a step of this run or of a child run accepts the event or waits for it."""
         if self.state.table.route(type(event)).accepted or self.wants(event):
             return True
         return self.family is not None and any(child.run.reaches(event) for child in self.family.children)
 
     def take_from_inside(self, event: Event, causes: Causes) -> bool:
-        """Take an event that no step of a child run took; tell whether a step here takes it or waits for it."""
+        """Take an event that no step of a child run accepts; return False if no step here accepts or waits for it."""
         accepted = self.state.table.route(type(event)).accepted
         if not accepted and not self.wants(event):
             return False
@@ -113,11 +113,11 @@ class Run(Runner):
         return True
 
     def next_due(self) -> float | None:
-        """Return when the first wait of the tree is over by itself, in wall-clock seconds."""
+        """Return the earliest timeout of the waits in the tree, in wall-clock seconds."""
         return min((waiter.due for _, waiter in self.waits() if waiter.due is not None), default=None)
 
     def awaits_people(self) -> bool:
-        """Tell whether the run, or every run that its steps await, only waits for events from outside."""
+        """Tell whether the run, and all child runs that its steps await, only wait for events from outside."""
         children = self.family.children if self.family is not None else ()
         if self.idle:
             waits = bool(self.state.waiters) or self.state.table.accepts_human
@@ -128,7 +128,7 @@ class Run(Runner):
     # --- events -------------------------------------------------------------------------------------------------------
 
     def answer(self, event: Event, target: str) -> None:
-        """Send the answer to a question of this run, which may be out of memory with its tree."""
+        """Send the answer to a question of this run, which may be out of memory."""
         if self.root.is_away or self.is_replaced:
             self.root.send_to(event, self.path, target)
         else:
@@ -152,7 +152,7 @@ class Run(Runner):
         self.publish(event, item.spec.name, item.id)
 
     def forward(self, event: Event, ts: float, origin: Origin) -> None:
-        """Show an event of this run in the streams of the runs around it."""
+        """Append an event of this run to the streams of all runs around it."""
         if isinstance(event, StopEvent):
             return
         family = self.family.parent
@@ -166,17 +166,17 @@ class Run(Runner):
 
     @property
     def is_released(self) -> bool:
-        """Tell whether the tree of the run left memory and waits in its store."""
+        """Tell whether the tree of the run is released from memory and waits in its store."""
         return self.root.is_asleep
 
     @property
     def is_waiting(self) -> bool:
-        """Tell whether nothing goes on in the run and it waits for an event from outside."""
+        """Tell whether the run is idle and waits for an event from outside."""
         return not self.ending.over and (self.is_asleep or self.awaits_people())
 
     @property
     def is_live(self) -> bool:
-        """Tell whether the run goes on in this process, or is kept out of memory by it."""
+        """Tell whether this process drives the run, in memory or released."""
         return not (self.ending.resolved or self.loop.is_closed())
 
     def snapshot(
@@ -185,7 +185,7 @@ class Run(Runner):
         """Return a snapshot of the run, from any thread.
 
         Raises:
-            ValueError: Something cannot be written; the message names it.
+            ValueError: A value cannot be written; the message names it.
         """
         return self.on_loop(
             lambda: dump_run(
@@ -212,7 +212,7 @@ class Run(Runner):
         """Cancel the run, or leave it to its store with ``keep``, and wait until its steps have ended.
 
         Returns:
-            False without an effect, when it should be kept and no store has it.
+            False, without an effect, if ``keep`` is set and the run has no store.
         """
         if keep:
             root = self.root
@@ -221,13 +221,13 @@ class Run(Runner):
                 await root.wait_on_its_loop(root.given_up(keeper, timeout), timeout)
             return keeper is not None
         if self.is_replaced:
-            return True  # a step that is dropped while its run leaves memory must not end the run that goes on later
+            return True  # a step that is dropped during the release must not end the run, which continues later
         self.on_loop(self.ending.cancel)
         await self.wait_on_its_loop(self._ended_within(timeout, "cancelled"), timeout)
         return True
 
     async def given_up(self, keeper: Any, timeout: float) -> None:
-        """Leave the run to its store, and wait until its steps have ended."""
+        """Stop the run in this process, and wait until its steps have ended."""
         await keeper.give_up(self)
         await self._ended_within(timeout, "interrupted")
 
@@ -238,15 +238,15 @@ class Run(Runner):
             self.ending.warn(f"some steps did not end within {timeout} seconds after the run was {ended_as}")
 
     async def wait_on_its_loop(self, work: Coroutine[Any, Any, None], seconds: float) -> None:
-        """Wait for work on the loop of the run, which need not be the loop that runs here."""
+        """Wait for work on the event loop of the run, which may be another loop than the running one."""
         loop = self.loop
         if asyncio.get_running_loop() is loop:
             await work
         elif loop.is_running():
-            # Not longer than it takes there: the loop may come to its end meanwhile.
+            # Bounded, because the loop of the run may end in the meantime.
             await asyncio.wait([asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))], timeout=seconds + 1)
         else:
-            work.close()  # nothing goes on there
+            work.close()  # the loop does not run any more
 
     def reader(self, after: int = -1, *, internal: bool = False, stored: bool = False) -> StreamReader:
         """Make a reader of the run's stream; ``stored`` begins with the part that only a store has."""
@@ -255,7 +255,7 @@ class Run(Runner):
         return StreamReader(self.stream, after, internal=internal, earlier=earlier)
 
     def on_loop(self, function: Callable[[], T]) -> T:
-        """Call ``function`` on the thread of the run's event loop and wait for it; at once when this is that thread."""
+        """Call ``function`` on the thread of the run's event loop, and return its result."""
         if threading.get_ident() == self.thread_id:
             return function()
         done = self.carry(function)
@@ -265,10 +265,10 @@ class Run(Runner):
                 return done.result()
 
     def is_carried(self, done: "concurrent.futures.Future[Any]") -> bool:
-        """Tell whether a call that was carried to the loop has its outcome.
+        """Tell whether a call on the run's loop has its outcome.
 
         Raises:
-            WorkflowRuntimeError: The loop has ended, so the call is not made.
+            WorkflowRuntimeError: The loop has ended, and the call was not made.
         """
         if not done.done() and self.loop.is_closed():
             raise WorkflowRuntimeError(
@@ -277,7 +277,7 @@ class Run(Runner):
         return done.done()
 
     def carry(self, function: Callable[[], T]) -> "concurrent.futures.Future[T]":
-        """Call ``function`` on the thread of the run's event loop, soon."""
+        """Schedule ``function`` on the run's event loop, and return the future of its outcome."""
         done: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def call() -> None:
@@ -292,10 +292,10 @@ class Run(Runner):
     # --- memory -------------------------------------------------------------------------------------------------------
 
     def adopt(self, loaded: Any) -> None:
-        """Take the state of a loaded run, before this one begins."""
+        """Take the state of a loaded run, before this run begins."""
         self.state, self.cell = loaded.state, loaded.cell
         self.broker = Broker(self.state)
-        if self.state.served:  # else it is as where the run is taken up: a server may do that
+        if self.state.served:  # otherwise the mark of the code that resumes the run stays, which may be a server
             mark_input(self.variables, served=True)
         if loaded.children.get("runs") or loaded.children.get("counts"):
             family = self.family = self.family or self.make_child_runs(None)
@@ -315,7 +315,7 @@ class Run(Runner):
     def open(self, event: Event | None, causes: Causes, *, then: Event | None = None) -> None:
         """Begin, as the store has the run now, and deliver the events that came before; ``then`` is sent last."""
         held, self.arrived_while_released = self.arrived_while_released or [], None
-        if self.ending.done:  # cancelled before it began
+        if self.ending.done:  # cancelled before its begin
             self.record_end()
         else:
             self.workflow.__batonflow__.turns.launch(self, event, None, causes)
@@ -328,13 +328,13 @@ class Run(Runner):
             self.send(then, None, None)
 
     def record_end(self) -> None:
-        """Record that the run ended while the store did not hear it, unless the run goes on elsewhere."""
+        """Record the end of the run if it could not be recorded before, unless the run goes on elsewhere."""
         event = self.ending.event
         if self.recorder is not None and event is not None and not isinstance(self.ending.error, RunInterruptedError):
             self.recorder.ended(event, self.stream.seq)
 
     def take_result(self, event: StopEvent, seq: int) -> None:
-        """Take the result of a run that was over before."""
+        """Take the result of a run that has already finished."""
         self.silence()
         self.arrived_while_released = None
         self.stream.begins = self.stream.seq = seq
@@ -342,12 +342,12 @@ class Run(Runner):
         self.ending.restore(event)
 
     def begin_release(self) -> bool:
-        """Hold events from here on, so that the run can leave memory; False when something goes on or is coming."""
-        # An answer may have come that no step has been given yet.
+        """Hold events from now on, so that the run can leave memory; return False if there is work or input."""
+        # An answer may have arrived that is not delivered yet.
         coming = bool(self.held_back) or any(inner.undelivered() for inner in self.inside())
         if not self.awaits_people() or coming or self.ending.over:
             return False
-        self.arrived_while_released = []  # from here on it takes no part in anything
+        self.arrived_while_released = []  # from now on, events are held
         self.waiting.disarm()
         return True
 
@@ -359,8 +359,8 @@ class Run(Runner):
         if left is not None:
             left()
             self.sleep()
-        if self.ending.done and left is not None:  # cancelled meanwhile, or out of time
-            self.request_restore()  # it is recorded as soon as the run is back
+        if self.ending.done and left is not None:  # cancelled or timed out in the meantime
+            self.request_restore()  # its end is recorded when the run is back
         elif self.ending.done:
             self.record_end()
         else:
@@ -391,27 +391,27 @@ class Run(Runner):
 
     @property
     def is_asleep(self) -> bool:
-        """Tell whether the run left memory and nothing has woken it yet."""
+        """Tell whether the run is out of memory and its restore is not requested."""
         return self.is_away and self.drive is None and self.opening is None
 
     @property
     def is_away(self) -> bool:
-        """Tell whether the run is out of memory or on its way back; events for it are kept until it is here."""
+        """Tell whether the run is out of memory or being restored; its events are held until it is back."""
         return self.arrived_while_released is not None
 
     @property
     def is_replaced(self) -> bool:
-        """Tell whether the run was inside a run that left memory, and another object goes on in its place."""
+        """Tell whether the run was a child of a released run, so that another object replaces it."""
         return self.is_away and self.family is not None and self.family.parent is not None
 
     def request_restore(self) -> None:
-        """Ask to come back into memory."""
+        """Request a restore into memory."""
         keeper = self.workflow.__batonflow__.keeper
         if keeper is not None:
             keeper.wake(self)
 
     def restore(self) -> None:
-        """Come back from the store, for an event or a timer."""
+        """Restore the run from its store, for an event or a timer."""
         self.workflow.__batonflow__.keeper.restore(self)
 
     def when_taken(self, event: Event, deliver: Callable[[], None], ready: Callable[[], bool] | None = None) -> None:
@@ -425,7 +425,7 @@ class Run(Runner):
             self.held_back.append((ready, deliver))
 
     def send_to(self, event: Event, path: str, target: str | None = None) -> None:
-        """Send an event to one workflow below this root, as soon as that workflow runs here."""
+        """Send an event to one workflow of the tree, once its run is in memory."""
         if self.arrived_while_released is not None:
             self.arrived_while_released.append((event, target, path))
             if self.is_asleep:
@@ -439,13 +439,13 @@ class Run(Runner):
         self._when(ready, lambda: (self.at(path) or self).send(event, target, None))
 
     def deliver_held_back(self) -> None:
-        """Deliver held events that a restored step or child run now takes."""
+        """Deliver held events that a restored step or child run accepts now."""
         waiting, self.held_back = self.held_back or (), deque()
         for ready, deliver in waiting:
             self._when(ready, deliver)
 
     def stop_unrecorded(self, fault: Exception) -> None:
-        """Stop here, as the work cannot be recorded; the store has the run as it was written last."""
+        """Stop in this process, because work cannot be recorded; the store has the last written state."""
         root = self.root
         drive = root.drive
         stopped = RunInterruptedError(
@@ -459,7 +459,7 @@ class Run(Runner):
             root.ending.drop(stopped)
 
     def silence(self) -> None:
-        """Record nothing more, of the workflows inside either."""
+        """Stop recording, also in child runs."""
         self.recorder = self.drive = None
         for child in self.family.children if self.family is not None else ():
             child.run.silence()

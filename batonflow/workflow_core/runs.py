@@ -1,4 +1,4 @@
-"""The assembly of runs: new ones, and runs that a context or a snapshot carries on."""
+"""The assembly of runs: new runs, and runs that continue from a context or a snapshot."""
 
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,16 +28,16 @@ class WorkflowRun(Run):
     make_context = staticmethod(Context.for_step)
 
     def make_child_runs(self, parent: "ChildRuns | None") -> "ChildRuns":
-        """Make the place of this run in the tree."""
+        """Create the child runs of this run."""
         return parts.child_runs.ChildRuns(self, parent, _inner_run)
 
     def make_questions(self) -> "OpenQuestions":
-        """Make the questions of the tree."""
+        """Create the questions of the tree."""
         return parts.questions.OpenQuestions(self)
 
 
 def new_run(workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None, *, stepwise: bool = False) -> Run:
-    """Make a run that has not begun, with the state that a context carries into it."""
+    """Create a run without starting it, with the state of a context."""
     options = workflow.__batonflow__
     restored, cell, children = (
         ctx.take_restored() if ctx is not None else (None, StateCell(options.steps.state_type), {})
@@ -50,7 +50,7 @@ def new_run(workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None,
         restored = RunState("", options.steps.table)
     known = None if options.keeper is not None else options.runtime.find(restored.run_id)
     if known is not None and not getattr(workflow, "__batonflow_id_matters__", False):
-        restored.run_id = ""  # a snapshot of a run that still goes on here: this is another one
+        restored.run_id = ""  # the snapshot is from a run that still goes on here, so this is another run
     was_served = restored.served
     restored.served = was_served or input_is_served()
     restored.run_id = run_id or restored.run_id or current_source().token()
@@ -66,7 +66,7 @@ def new_run(workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None,
     if ctx is not None:
         ctx.bind(run)
         run.handler_context = ctx
-    if options.keeper is None:  # else the store knows which runs there are
+    if options.keeper is None:  # otherwise the store knows the runs
         options.runtime.add(run)
     options.last_state = run.state
     return run
@@ -80,7 +80,7 @@ def _inner_run(
     payload: dict[str, Any] | None = None,
     ctx: Context[Any] | None = None,
 ) -> Run:
-    """Make a run inside another one: new, perhaps with the state of a context, or from a snapshot."""
+    """Create a child run: new, with the state of a context, or from a snapshot."""
     options = workflow.__batonflow__
     around = parent.run
     path = f"{around.path}/{own_name}" if around.path else own_name
@@ -93,7 +93,7 @@ def _inner_run(
         cell = StateCell(options.steps.state_type) if ctx is None else ctx.take_restored()[1]
         state, children = RunState(run_id, options.steps.table), cast("dict[str, Any]", {})
     run = WorkflowRun(workflow, state, cell, path=path, parent=parent)
-    # An event from elsewhere may have started it, or the run around it was taken up.
+    # An event from elsewhere may have started it, or the parent was resumed.
     state.served = around.state.served
     mark_input(run.variables, served=state.served)
     if run.family is not None and children:

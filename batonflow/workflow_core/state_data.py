@@ -36,15 +36,15 @@ KEYS_THAT_MAY_BE_LEFT_OUT = ("memory",)
 
 
 class UnserializableKeyWarning(UserWarning):
-    """A key of the state was left out of a snapshot because its value cannot be written."""
+    """A key of the state is missing in a snapshot, because its value cannot be written."""
 
 
 class DictState(DictLikeModel):
-    """State without declared fields: ``state["k"]`` and ``state.k`` are the same."""
+    """A state without declared fields: ``state["k"]`` and ``state.k`` are equivalent."""
 
 
 def dump_state(state: BaseModel, serializer: BaseSerializer) -> dict[str, Any]:
-    """The ``state`` part of a snapshot.
+    """Return the ``state`` part of a snapshot.
 
     Raises:
         ValueError: A value cannot be written; the message names its key and the remedy.
@@ -80,7 +80,7 @@ def declared_as_json(state: BaseModel, name: str, value: Any) -> Any:
     """Write a value of a declared field as pydantic does; ``as_declared`` reads it.
 
     Raises:
-        ValueError: There is no such field, its type does not tell how to read it again, or it cannot be written.
+        ValueError: The field does not exist, cannot be read again by its type, or cannot be written.
     """
     field = type(state).model_fields.get(name)
     if field is None or "Any" in str(field.annotation):
@@ -91,7 +91,7 @@ def declared_as_json(state: BaseModel, name: str, value: Any) -> Any:
 def as_declared(state: BaseModel, name: str, serializer: BaseSerializer) -> None:
     """Read a value of a declared field that ``declared_as_json`` wrote.
 
-    A value that the serializer can write stands in a record as it was set, also where the field declares another type.
+    A value that the serializer can write is recorded as it was set, even if the field declares another type.
     """
     if name not in type(state).model_fields:
         return
@@ -100,7 +100,7 @@ def as_declared(state: BaseModel, name: str, serializer: BaseSerializer) -> None
             state.model_copy(), name, getattr(state, name)
         )
     except ValidationError:
-        return  # a step may put any value there
+        return  # steps may set values of any type
     found = getattr(whole, name)
     if isinstance(serializer, JsonSerializer):
         serializer = serializer.for_records()
@@ -109,10 +109,10 @@ def as_declared(state: BaseModel, name: str, serializer: BaseSerializer) -> None
 
 
 def load_state(payload: dict[str, Any], serializer: BaseSerializer, state_type: type[BaseModel]) -> BaseModel:
-    """The state from its part of a snapshot; the shape of the data decides how it is read, never a module name.
+    """Return the state from its part of a snapshot; the form of the data, not a module name, decides how it is read.
 
     Raises:
-        ContextSerdeError: The data is not of either shape, or does not fit ``state_type``.
+        ContextSerdeError: The data have neither form, or do not fit ``state_type``.
     """
     data = payload.get("state_data")
     try:
@@ -147,10 +147,10 @@ MAX_DEPTH = 1000
 
 
 def write_into(state: BaseModel, path: str, value: Any) -> None:
-    """Put a value at a dotted path of a state, or with ``DELETED`` take a key out.
+    """Put a value at a dotted path of a state; ``DELETED`` removes the key.
 
     Raises:
-        ValueError: The path is too deep, or leads through something that cannot hold the value.
+        ValueError: The path is too deep, or leads through a value without parts.
     """
     head, *inner = segments_of(path)
     if value is not DELETED:
@@ -164,7 +164,7 @@ def check_path(path: object) -> None:
 
     Raises:
         TypeError: The path is not a text.
-        ValueError: It is empty.
+        ValueError: The path is empty.
     """
     if not isinstance(path, str):
         raise no_path(path)
@@ -178,14 +178,14 @@ def no_path(path: object) -> TypeError:
 
 
 def key_in(container: Mapping[Any, Any], key: str) -> Any:
-    """Return the key of a dict that a part of a path means: a number, when the dict has it and not the text."""
+    """Return the key of a dict for a part of a path: the number, if the dict has it and lacks the text."""
     if key not in container and key.removeprefix("-").isdecimal() and str(int(key)) == key and int(key) in container:
         return int(key)
     return key
 
 
 def segments_of(path: str) -> list[str]:
-    """Split a path; ValueError when it is too deep."""
+    """Split a path; raise ValueError if it is too deep."""
     if "." not in path:
         return [path]
     segments = path.split(".")
@@ -195,7 +195,7 @@ def segments_of(path: str) -> list[str]:
 
 
 def read_part(container: Any, key: str) -> Any:
-    """One step down a path, or the mark for nothing there."""
+    """Return the part of a value with a name; ``MISSING`` if it is missing."""
     if isinstance(container, dict):
         found = cast("dict[Any, Any]", container)
         return found.get(key_in(found, key), MISSING)
@@ -214,7 +214,7 @@ def read_part(container: Any, key: str) -> Any:
 
 
 def write_part(container: Any, key: str, value: Any) -> None:
-    """Put a value one step down a path."""
+    """Set the part of a value with a name."""
     if isinstance(container, dict):
         found = cast("dict[Any, Any]", container)
         found[key_in(found, key)] = value
@@ -227,7 +227,7 @@ def write_part(container: Any, key: str, value: Any) -> None:
 
 
 def _rebuilt(container: Any, segments: list[str], value: Any, path: str) -> Any:
-    """Return a copy of a container with the value at the end of the segments; values beside the way are shared."""
+    """Return a copy of a container with a new value at a path; all other values are shared."""
     top = current = _fresh(container)
     segment = segments[0]
     try:
@@ -249,4 +249,4 @@ def _fresh(container: Any) -> Any:
     try:
         return copy.copy(container)
     except Exception:  # noqa: BLE001 - user objects may refuse to be copied in any way
-        return container  # a connection, for instance, of which there is one
+        return container  # for example a connection, which cannot be copied

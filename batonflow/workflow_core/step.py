@@ -1,6 +1,6 @@
-"""``@step`` and ``@catch_error``: a signature is read once, here, and never looked at again.
+"""``@step`` and ``@catch_error``, which read the signature of a step once.
 
-What was read is a :class:`StepConfig`, put on the very function that was decorated, so that the function can still be
+The result is a :class:`StepConfig`, an attribute of the decorated function itself, which can still be
 called.
 """
 
@@ -72,7 +72,7 @@ class ChildSlot:
 
 @dataclass(frozen=True, slots=True)
 class CatchErrorConfig:
-    """The steps that a ``@catch_error`` handler covers: named ones or, with None, all of them."""
+    """The steps of a ``@catch_error`` handler: the named steps, or all with None."""
 
     for_steps: tuple[str, ...] | None
     max_recoveries: int
@@ -80,17 +80,17 @@ class CatchErrorConfig:
 
 @dataclass(frozen=True)
 class StepConfig:
-    """Everything the engine and the checks need to know of a step, read from its signature at decoration.
+    """The facts about a step for the engine and the checks, read from its signature at decoration.
 
     Attributes:
-        accepted_events: Every event class the step accepts.
-        event_name: Name of the (first) event parameter.
-        return_types: Every class the step declares to return, ``NoneType`` among them; of ``list[E]`` the members.
-        slots: The single-event parameters; several make a join.
-        collect: The rule of the list parameter, when the step takes ``list[E]``.
-        list_return_types: The members of a ``list[E]`` return annotation; not empty means that the step fans out.
-        bare_return: Whether an event outside a list may be returned.
-        by_position: Whether every parameter may be passed by its place.
+        accepted_events: All event classes that the step accepts.
+        event_name: The name of the (first) event parameter.
+        return_types: All declared return classes, including ``NoneType``; for ``list[E]`` its members.
+        slots: The parameters for single events; several form a join.
+        collect: The rule of the list parameter, if the step accepts ``list[E]``.
+        list_return_types: The members of a ``list[E]`` return annotation; if not empty, the step fans out.
+        bare_return: Whether a single event may be returned.
+        by_position: Whether all parameters can be passed by position.
     """
 
     accepted_events: list[type[Event]]
@@ -118,7 +118,7 @@ class StepConfig:
 
 
 class StepFunction(Protocol):
-    """A decorated step: the function itself, with the facts of its signature."""
+    """A decorated step: the function with the facts of its signature."""
 
     _step_config: StepConfig
     __name__: str
@@ -153,21 +153,21 @@ def step(
     timeout: float | None = None,
     replaces: str | None = None,
 ) -> Any:
-    """Make a method, or a free function, a step of a workflow.
+    """Declare a method or a free function as a step of a workflow.
 
     Args:
-        func: The function, when the decorator is used without parentheses.
-        workflow: The workflow class that a free function becomes a step of.
-        num_workers: How many executions of the step may run at the same time.
-        retry_policy: What to do when it raises; see ``batonflow.workflow_core.retry_policy``.
-        skip_graph_checks: Graph checks that should leave this step out: ``"reachability"``, ``"dead_end"``.
-        accept_event_subclasses: Also accept subclasses of the annotated events; otherwise the type must match exactly.
-        timeout: Seconds one attempt may take, waiting for events left out; then it fails with ``StepTimeoutError``.
-        replaces: Name of an inherited step that this one stands in for.
+        func: The function, if the decorator is used without parentheses.
+        workflow: The workflow class of a free function.
+        num_workers: The number of concurrent executions of the step.
+        retry_policy: The policy after exceptions; see ``batonflow.workflow_core.retry_policy``.
+        skip_graph_checks: The graph checks that skip this step: ``"reachability"``, ``"dead_end"``.
+        accept_event_subclasses: Accept subclasses of the annotated events; by default the type must match exactly.
+        timeout: Seconds for one attempt, without waits for events; then it fails with ``StepTimeoutError``.
+        replaces: The name of an inherited step that this step replaces.
 
     Raises:
-        WorkflowValidationError: The signature does not fit a step, or an option has a wrong value; the message says
-            what to change.
+        WorkflowValidationError: The signature does not fit a step, or an option has a wrong value; the message names
+            the remedy.
 
     Example:
         >>> class Hello(Workflow):
@@ -216,12 +216,12 @@ def catch_error(*, for_steps: list[str] | None = None, max_recoveries: int = 1) 
 def catch_error(
     func: Callable[..., Any] | None = None, /, *, for_steps: list[str] | None = None, max_recoveries: int = 1
 ) -> Any:
-    """Make a method the handler of failing steps: it runs when their retries are used up, instead of failing the run.
+    """Declare a method as the handler of failed steps; it runs after their last retry, instead of the run's failure.
 
     Args:
-        func: The function, when the decorator is used without parentheses.
-        for_steps: Names of the steps it covers; None covers every step that no other handler names.
-        max_recoveries: How often it may run for one lineage of events before the run fails after all.
+        func: The function, if the decorator is used without parentheses.
+        for_steps: The names of the steps; None for all steps without another handler.
+        max_recoveries: The number of times it may run for one lineage of events before the run fails.
 
     Raises:
         WorkflowValidationError: The function does not accept exactly ``StepFailedEvent``, or an option is wrong.
@@ -252,8 +252,8 @@ def catch_error(
 
 
 def _names(option: str, given: Any) -> tuple[str, ...]:
-    """The names in a list, or a single one."""
-    # A bare string is one name, not a collection of letters.
+    """Return the names in a list, or a single name as a list."""
+    # A string is one name, not a collection of letters.
     several: Any = () if given is None else (given,) if isinstance(given, str) else given
     if not isinstance(several, Iterable) or not all(isinstance(one, str) for one in cast("Iterable[Any]", several)):
         raise WorkflowValidationError(f"{option} takes a list of names, got {given!r}")
@@ -272,7 +272,7 @@ def _attach(function: Callable[..., Any], config: StepConfig, workflow: Any) -> 
 
 
 def _enclosing_locals(frame: types.FrameType | None) -> dict[str, Any]:
-    """Return names that annotations may use besides globals: the names of the frames around the function."""
+    """Return the local names around a function, which annotations may use in addition to globals."""
     found: dict[str, Any] = {}
     frame = frame.f_back if frame is not None else None
     module_globals = frame.f_globals if frame else None
@@ -298,7 +298,7 @@ def _is_event(annotation: Any) -> bool:
 
 
 def _members(annotation: Any) -> list[Any]:
-    """The members of a union, or the annotation alone; ``Annotated`` is looked through."""
+    """Return the members of a union, or the annotation itself; ``Annotated`` is unwrapped."""
     if get_origin(annotation) is Annotated:
         return _members(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
@@ -307,7 +307,7 @@ def _members(annotation: Any) -> list[Any]:
 
 
 def _list_members(annotation: Any) -> list[Any] | None:
-    """Return the event classes in ``list[A | B]`` (perhaps ``| None``), or None for other annotations."""
+    """Return the event classes in ``list[A | B]``, also with ``| None``; None for other annotations."""
     parts = [part for part in _members(annotation) if part is not type(None)]
     if len(parts) != 1 or get_origin(parts[0]) is not list:
         return None
@@ -316,14 +316,14 @@ def _list_members(annotation: Any) -> list[Any] | None:
 
 
 def _as_context(annotation: Any) -> Any:
-    """The Context in an annotation, where that may be one or None; None when it says something else."""
+    """Return the Context class of an annotation, also with ``| None``; None for other annotations."""
     parts = [part for part in _members(annotation) if part is not type(None)]
     is_one = len(parts) == 1 and is_context_class(get_origin(parts[0]) or parts[0])
     return parts[0] if is_one else None
 
 
 def _says_what_it_gets(annotation: Any) -> bool:
-    """Tell whether an annotation is that of an event, a list of events, the Context or a resource."""
+    """Tell whether an annotation is an event, a list of events, the Context or a resource."""
     if get_origin(annotation) is Annotated or _as_context(annotation) is not None:
         return True
     return _list_members(annotation) is not None or any(_is_event(part) for part in _members(annotation))
@@ -360,7 +360,7 @@ def _is_free(function: Callable[..., Any]) -> bool:
 
 
 class _Parameters:
-    """Sorts the parameters of a step into event slots, a list slot, the context, resources and attached workflows."""
+    """The parameters of a step, sorted into event slots, list slot, context, resources and attached workflows."""
 
     def __init__(self, function: Callable[..., Any], hints: dict[str, Any], names: dict[str, Any]) -> None:
         self.function = function
@@ -375,7 +375,7 @@ class _Parameters:
         self.order: list[str] = []
         self.by_position = True
         parameters = list(inspect.signature(function).parameters.items())
-        # The first parameter of a method is the workflow, under any name and annotation.
+        # The first parameter of a method is the workflow, with any name and annotation.
         if parameters and not _is_free(function) and not _says_what_it_gets(hints.get(parameters[0][0])):
             del parameters[0]
         for name, parameter in parameters:
@@ -386,7 +386,7 @@ class _Parameters:
                 self._sort(name, hints[name], parameter)
             self.by_position = self.by_position and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         self._check()
-        wrapped = hasattr(function, "__wrapped__")  # a wrapper may pass arguments of its own
+        wrapped = hasattr(function, "__wrapped__")  # a wrapper may pass further arguments
         for name, parameter in parameters if not wrapped else ():
             self._check_given(name, parameter)
 
@@ -445,7 +445,7 @@ class _Parameters:
                 raise self._problem(f": in a join each parameter takes a single event type, {slot.name!r} has a union")
 
     def _check_given(self, name: str, parameter: inspect.Parameter) -> None:
-        """Refuse a parameter that would get no argument, or cannot be passed by its name."""
+        """Refuse a parameter that would get no argument, or cannot be passed by name."""
         slots = (*self.slots, *self.lists, *self.resources, *self.children)
         given = name == self.context or any(name == one.name for one in slots)
         if given and parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -472,7 +472,7 @@ def _async_iterator_text(function: Callable[..., Any]) -> str:
 
 
 def _read_return(function: Callable[..., Any], hints: dict[str, Any]) -> tuple[list[type], list[type[Event]]]:
-    """Return the declared classes: single events (with ``NoneType``), and the members of lists."""
+    """Return the declared classes: single events (including ``NoneType``), and the members of lists."""
     if "return" not in hints:
         raise WorkflowValidationError(
             f"Return types of workflows step functions must be annotated with their type: {function.__qualname__} has "

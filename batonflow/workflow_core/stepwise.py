@@ -1,4 +1,4 @@
-"""Runs that stop after every step: ``run(stepwise=True)`` and ``handler.run_step()``."""
+"""Runs that stop after each step: ``run(stepwise=True)`` and ``handler.run_step()``."""
 
 import asyncio
 from collections import deque
@@ -15,7 +15,7 @@ __all__ = ["StepwiseRun"]
 
 
 class StepwiseRun(WorkflowRun):
-    """A run that starts its steps one by one and hands their events to the caller instead of delivering them."""
+    """A run that starts one step at a time, and returns its events to the caller instead of delivering them."""
 
     __slots__ = ("_held", "_produced", "_step_done")
 
@@ -26,7 +26,7 @@ class StepwiseRun(WorkflowRun):
         self._step_done: asyncio.Event | None = None
 
     def spawn(self, item: WorkItem) -> None:
-        """Hold a step back until the caller asks for the next one."""
+        """Hold a step back until the caller requests the next step."""
         self._held.append(item)
 
     def send(self, event: Event, target: str | None, sender: WorkItem | None, causes: Causes = ()) -> None:
@@ -37,7 +37,7 @@ class StepwiseRun(WorkflowRun):
             self._produced.append(event)
 
     def leave(self, item: WorkItem, tick: StepReturned | StepFailed) -> list[WorkItem]:
-        """Keep the events that a step returns for the caller, except the end of the run."""
+        """Keep the events that a step returns for the caller, except the StopEvent."""
         if isinstance(tick, StepReturned) and not isinstance(tick.result, StopEvent):
             result = tick.result
             produced = cast("list[Event]", result if isinstance(result, list) else [] if result is None else [result])
@@ -51,11 +51,11 @@ class StepwiseRun(WorkflowRun):
         return []
 
     def _deliver_next(self) -> list[WorkItem]:
-        return []  # a step's task ends with it
+        return []  # each step has a task of its own
 
     async def take_step(self) -> list[Event] | None:
         """Run the next held step to its end."""
-        await asyncio.sleep(0)  # events that the caller has just sent are delivered first
+        await asyncio.sleep(0)  # deliver the events that the caller has sent
         while not self._held and not self.ending.over:
             await self.stream.more()
         if self.ending.over:

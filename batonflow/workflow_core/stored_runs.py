@@ -1,4 +1,4 @@
-"""Methods of a workflow with a store: its runs outlive the process that began them."""
+"""The methods of a workflow for runs in a store, which outlive their process."""
 
 from collections.abc import Collection, Mapping
 from copy import copy
@@ -26,18 +26,18 @@ def check_context(ctx: Any) -> None:
     """Refuse a value that cannot be the context of a run.
 
     Raises:
-        TypeError: It is not a Context.
+        TypeError: The value is not a Context.
     """
     if ctx is not None and not isinstance(ctx, Context):
         raise TypeError(f"ctx is a Context, such as Context(workflow), not {ctx!r}")
 
 
 def check_run_id(run_id: Any) -> None:
-    """Refuse a value that cannot be the id of a new run; with None an id is generated.
+    """Refuse a value that cannot be the id of a new run. None is allowed and generates an id.
 
     Raises:
-        TypeError: It is not a text.
-        ValueError: It is empty.
+        TypeError: The value is not a text.
+        ValueError: The value is empty.
     """
     if run_id is not None:
         _check_id("run_id", run_id, ", or leave run_id out")
@@ -68,7 +68,7 @@ def _keeper_for(workflow: "StoredRuns", what: str, *ids: Any) -> Keeper:
 
 
 class StoredRuns:
-    """The part of a workflow that needs a store."""
+    """The methods of a workflow that need a store."""
 
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = WorkflowHandler
     __batonflow__: Options
@@ -76,16 +76,16 @@ class StoredRuns:
     def with_store(
         self, store: str | PathLike[str] | RunStoreLike, *, idle_release: float | None = None, name: str | None = None
     ) -> Self:
-        """The same workflow with its runs in a store; this one stays as it is. Attached workflows are shared.
+        """Return a copy of the workflow with its runs in a store. Attached workflows are shared.
 
         Args:
-            store: Where the runs of the other one are kept, as for ``Workflow(store=...)``.
-            idle_release: For the other one, where this one has no value.
-            name: The workflow name of the other one; the same as here when left out.
+            store: The store of the copy, as for ``Workflow(store=...)``.
+            idle_release: The value of the copy, if this workflow has no value.
+            name: The workflow name of the copy; by default the name of this workflow.
 
         Raises:
-            WorkflowValidationError: The workflow is not sound, or an option has a value that it cannot have.
-            StoreError: ``store`` does not name a store.
+            WorkflowValidationError: The steps or an option are not valid.
+            StoreError: ``store`` is not a store or the name of one.
 
         Example:
             >>> kept = flow.with_store(SQLiteStore("runs.db"))
@@ -98,13 +98,13 @@ class StoredRuns:
         options.idle_release = given if options.idle_release is None else options.idle_release
         options.last_state = None
         options.turns = Turns(options)
-        # Set past any __setattr__ of the subclass: agents, for one, are pydantic models too.
+        # Bypasses __setattr__ of subclasses; agents, for example, are pydantic models.
         object.__setattr__(other, "__batonflow__", options)
         check_once(other)
         return other
 
     def live_handler(self, run_id: str) -> WorkflowHandler | None:
-        """A handler on a run that goes on in this process; None for an unknown id.
+        """Return a handler of a run in this process; None for an unknown id.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
@@ -113,7 +113,7 @@ class StoredRuns:
         return None if run is None else self.__batonflow_handler__(run)
 
     def live_handlers(self) -> list[WorkflowHandler]:
-        """Handlers on all the runs of this workflow that go on in this process.
+        """Return handlers of all runs of this workflow in this process.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
@@ -121,10 +121,10 @@ class StoredRuns:
         return [self.__batonflow_handler__(run) for run in _keeper_for(self, "live_handlers").live_runs(self)]
 
     def forget_sleeping(self) -> int:
-        """Let go of runs that left memory and have no handlers; return their number.
+        """Forget released runs without handlers, and return their number.
 
-        This process keeps what such a run has streamed, and brings it back when something comes for it. From here on
-        it is in the store only, and somebody has to call ``recover`` or ``resume``.
+        The process otherwise keeps their streams and restores them for new input. Afterwards
+        they are only in the store, and continue with ``recover`` or ``resume``.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
@@ -132,15 +132,15 @@ class StoredRuns:
         return _keeper_for(self, "forget_sleeping").forget_sleeping(self)
 
     async def open_inputs(self, run_id: str) -> "list[InputRequest]":
-        """The questions to people that stand open in a run that the store has, whether a process drives it or not.
+        """Return the open questions to people of a stored run, even if no process drives it.
 
-        ``request.respond()`` answers one of a run that goes on in this process. For any other make the event with
-        ``request.answer()`` and give it to ``send_to_run``.
+        ``request.respond()`` answers a question of a run in this process. For other runs, create the event with
+        ``request.answer()`` and pass it to ``send_to_run``.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
-            ReplayIncompatible: The code of the workflow does not fit the records any more.
-            StoreError: There is no such run, or the store fails.
+            ReplayIncompatible: The code of the workflow does not fit the records.
+            StoreError: The run does not exist, or the store fails.
         """
         return await _keeper_for(self, "open_inputs", run_id).open_inputs(self, run_id)
 
@@ -148,24 +148,24 @@ class StoredRuns:
         """Return the classes of the events that the steps of a run, and of attached workflows, wait for.
 
         Args:
-            run_id: A run that the store has.
-            at: What they waited for after this commit; now, when left out.
+            run_id: The run.
+            at: The commit after which they waited; by default the present state.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
-            ReplayIncompatible: The code of the workflow does not fit the records any more.
-            StoreError: There is no such run or commit, or the store fails.
+            ReplayIncompatible: The code of the workflow does not fit the records.
+            StoreError: The run or the commit does not exist, or the store fails.
         """
         return await _keeper_for(self, "awaited_events", run_id).awaited_events(self, run_id, at)
 
     def resume(self, run_id: str) -> WorkflowHandler:
-        """Go on with a run that the store has, and return its handler at once.
+        """Resume a stored run, and return its handler at once.
 
-        Awaiting the handler raises what stands in the way: ``StoreError`` when there is no such run, ``RunInUseError``
-        when another live process drives it, ``ReplayIncompatible`` when the code does not fit its records.
+        Awaiting the handler raises ``StoreError`` if the run does not exist, ``RunInUseError``
+        if another live process drives it, and ``ReplayIncompatible`` if the code does not fit its records.
 
         Args:
-            run_id: Of the run; one that is over gives its recorded result.
+            run_id: The run; the handler of a finished run has its recorded result.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
@@ -186,22 +186,22 @@ class StoredRuns:
         event: Event | None = None,
         new_id: str | None = None,
     ) -> WorkflowHandler:
-        """Begin a run that shares the work of another one up to a commit, and return its handler at once.
+        """Start a run that shares the work of another run up to a commit, and return its handler at once.
 
-        What the steps did outside is not undone; what they do from here on, the new run does for itself. Awaiting the
-        handler raises ``StoreError`` when there is no such commit, or the run was over with it.
+        External effects of the steps are not undone; the new run performs its own from then on. Awaiting the
+        handler raises ``StoreError`` if the commit does not exist or ended the run.
 
         Args:
-            run_id: The run to branch off from; it is left as it is.
-            at: The number of the last commit that both have, as in ``store.history(run_id)``.
-            state: Values to put into the state: dotted path -> value. Its class checks them: when they do not fit,
-                there is no new run, and awaiting the handler raises ``WorkflowRuntimeError``.
-            event: Sent to the new run when it goes on.
-            new_id: Id of the new run.
+            run_id: The run to fork; it does not change.
+            at: The number of the last shared commit, as in ``store.history(run_id)``.
+            state: Values for the state by dotted path. The class of the state checks them; if they do not fit,
+                no run is created, and awaiting the handler raises ``WorkflowRuntimeError``.
+            event: An event to send to the new run.
+            new_id: The id of the new run.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
-            StoreError: No run can have ``new_id``.
+            StoreError: ``new_id`` is not a valid id.
             ValueError: ``at`` is less than 1, or an id is empty.
 
         Example:
@@ -225,13 +225,13 @@ class StoredRuns:
         return self.__batonflow_handler__(run)
 
     async def recover(self, limit: int = 10_000, *, skip: Collection[str] = ()) -> list[WorkflowHandler]:
-        """Take up every unfinished run of this workflow that no living process drives; for when a program starts.
+        """Resume all unfinished runs of this workflow that no live process drives, for the start of a program.
 
-        Runs that wait for something which has not come stay in the store until it does.
+        Runs that wait for input stay in the store until it arrives.
 
         Args:
-            limit: How many at the most.
-            skip: Ids of runs that are left alone, for example as they could not be taken up a moment ago.
+            limit: The maximum number of runs.
+            skip: The ids of runs to leave out, for example after a failed attempt to resume them.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
@@ -245,20 +245,20 @@ class StoredRuns:
         return [self.__batonflow_handler__(run) for run in runs]
 
     async def send_to_run(self, run_id: str, event: Event, *, key: str | None = None, step: str | None = None) -> bool:
-        """Send an event to a run that the store has, whether a process drives it or not.
+        """Send an event to a stored run, even if no process drives it.
 
         Args:
             run_id: The run.
             event: The event.
-            key: The same key again is the same event, and is not sent twice; a new one when left out.
-            step: The only step that the event goes to, ``child.step`` for one of an attached workflow.
+            key: The key of the event; an event with a known key is not sent again. By default a new key.
+            step: The only step for the event; ``child.step`` for a step of an attached workflow.
 
         Returns:
-            Whether it was sent now, and not before.
+            False if the event was sent before.
 
         Raises:
-            WorkflowRuntimeError: The workflow has no store, or no such step that takes the event.
-            StoreError: There is no such run, it is over, or the event cannot be written.
+            WorkflowRuntimeError: The workflow has no store, or no step of this name that accepts the event.
+            StoreError: The run does not exist or is over, or the event cannot be written.
         """
         _check_texts(key=key, step=step)
         sent: Any = event
@@ -267,15 +267,15 @@ class StoredRuns:
         return await _keeper_for(self, "send_to_run", run_id).send(self, run_id, event, key, step)
 
     async def cancel_run(self, run_id: str, reason: str = "") -> None:
-        """Cancel a run that the store has, whichever process drives it.
+        """Cancel a stored run, in any process or without one.
 
         Args:
             run_id: The run.
-            reason: Why; its last event says so.
+            reason: The reason, for its last event.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
-            StoreError: There is no such run, or it is over.
+            StoreError: The run does not exist, or it is over.
         """
         _check_texts(reason=reason)
         await _keeper_for(self, "cancel_run", run_id).cancel(run_id, reason)

@@ -1,4 +1,4 @@
-"""The stream of a run: streamed events, kept for late readers, and the engine's own notes in a bounded ring."""
+"""The stream of a run: the streamed events, kept for late readers, and a bounded ring of internal notes."""
 
 import asyncio
 import sys
@@ -45,14 +45,14 @@ _STEP_STATES = {state.value: state for state in StepState}
 
 
 class StreamItem(NamedTuple):
-    """One event of a run with where it comes from.
+    """A streamed event with its origin.
 
     Attributes:
-        seq: Position in the stream; grows, with gaps.
-        ts: Wall-clock seconds when it was written.
-        step: The step that wrote it, empty for the engine.
-        path: Which workflow of the tree, empty for the run itself.
-        cause: Number of the delivery that wrote it, 0 for the engine.
+        seq: The position in the stream; it grows, with gaps.
+        ts: The time of writing, in wall-clock seconds.
+        step: The step that wrote it; empty for the engine.
+        path: The place of the workflow in the tree; empty for the run itself.
+        cause: The number of the delivery that wrote it; 0 for the engine.
         event: The event.
     """
 
@@ -85,7 +85,7 @@ def _as_event(note: Note) -> InternalDispatchEvent:
 
 
 class StreamLog:
-    """The streamed events of a run so far, and the futures of waiting readers."""
+    """The events of a stream so far, and the futures of waiting readers."""
 
     __slots__ = (
         "_dropped", "_loop", "_notes", "_sleepers", "begins", "ended", "events", "mark", "on_mark", "origins",
@@ -94,25 +94,25 @@ class StreamLog:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # Earlier events of a run that was taken up are only in the store.
+        # For a resumed run, earlier events are only in the store.
         self.begins = self.seq = 0
         self.events: list[Event] = []
         self.seqs: list[int] = []
         self.times: list[float] = []
         self.origins: list[Origin] = []
-        # The fields of the newest notes, one note behind the other: a tuple for each would double the collector's work.
+        # The fields of the newest notes in one list; a tuple for each would double the garbage collector's work.
         self._notes: list[Any] = []
         self._dropped = 0
         self.ended = False
         self._sleepers: list[asyncio.Future[None]] | None = None
-        # From which number on nothing is shown with it, as a store does not know yet that it was given out; and when
-        # to reserve more.
+        # Events from the number ``reserved`` on are held until the store has reserved their numbers; at ``mark``,
+        # more are reserved.
         self.reserved = self.mark = NEVER
         self.on_mark: Callable[[], None] = _nothing
 
     def publish(self, event: Event, ts: float, origin: Origin) -> None:
-        """Append an event; the last one of a run is its StopEvent."""
-        # Columns, and one origin for all that a step streams: a tuple for each event would double the collector's work.
+        """Append an event; the last event of a run is its StopEvent."""
+        # Columns with shared origins; a tuple for each event would double the work of the garbage collector.
         self.events.append(event)
         self.seqs.append(self.seq)
         self.times.append(ts)
@@ -124,10 +124,10 @@ class StreamLog:
             self.wake()
 
     def go_on_at(self, seq: int) -> int | None:
-        """Number events of a run that was taken up from here on.
+        """Set the number of the next event of a resumed run.
 
         Returns:
-            The last number that the readers in this process know; None when nothing was streamed in this process.
+            The last number that readers in this process know; None if nothing was streamed here.
         """
         known_to, self.seq = self.seq - 1, max(self.seq, seq)
         if self.events:
@@ -136,14 +136,14 @@ class StreamLog:
         return None
 
     def reserve(self, reserved: int, *, mark: int) -> None:
-        """Numbers below ``reserved`` may be shown; from ``mark`` on there should be more."""
+        """Release events with numbers below ``reserved``; reserve more at ``mark``."""
         self.reserved, self.mark = reserved, mark
         if self.seq >= mark:
             self.on_mark()
         self.wake()
 
     def note(self, ts: float, what: str, name: str, worker: int | str, received: Any, returned: Any) -> None:
-        """Append something the engine says about itself: for a step's state, the types that came in and went out."""
+        """Append an internal note; for the state of a step, with the types of its input and output."""
         notes, seq = self._notes, self.seq
         notes += (seq, ts, what, name, worker, received, returned)
         self.seq = seq = seq + 1
@@ -162,21 +162,21 @@ class StreamLog:
 
     @property
     def notes_lost(self) -> int:
-        """The number of notes that are not kept any more."""
+        """The number of dropped notes."""
         return max(0, self.notes_made - RING)
 
     def note_at(self, number: int) -> Note:
-        """One of the notes that are not lost; the first of all was number 0."""
+        """Return a kept note; the numbers start with 0."""
         begin = (number - self._dropped) * _NOTE_SIZE
         return cast("Note", tuple(self._notes[begin : begin + _NOTE_SIZE]))
 
     def last_unhandled(self) -> str:
-        """Return the class name of the last unhandled event, as far as notes are kept; empty without one."""
+        """Return the class name of the last unhandled event among the kept notes; empty without one."""
         kept = map(self.note_at, reversed(range(self.notes_lost, self.notes_made)))
         return next((note[3] for note in kept if note[2] == "unhandled"), "")
 
     def end(self, *, is_recorded: bool = True) -> None:
-        """End the stream; events that the store does not know are not shown any more."""
+        """End the stream; events that are not recorded stay hidden."""
         self.ended, self.mark, self.on_mark = True, NEVER, _nothing
         if is_recorded:
             self.reserved = NEVER
@@ -190,10 +190,10 @@ class StreamLog:
                 sleeper.set_result(None)
 
     def more(self) -> "asyncio.Future[None]":
-        """The wake-up of one reader as soon as something is appended.
+        """Return a future that is set when an entry is appended.
 
         Raises:
-            WorkflowRuntimeError: Another event loop than that of the run is running here.
+            WorkflowRuntimeError: The running event loop is not that of the run.
         """
         if asyncio.get_running_loop() is not self._loop:
             raise WorkflowRuntimeError(f"The run {ANOTHER_LOOP}; other loops can only read what is streamed already")
@@ -205,13 +205,13 @@ class StreamLog:
 
 
 class StreamReader(AsyncIterator[StreamItem]):
-    """A position in a stream, for one reader; each has its own.
+    """The position of one reader in a stream.
 
     Args:
         log: The stream.
-        after: Begin behind this ``seq``.
-        internal: Also read the engine's notes; when some are lost already, an event says how many.
-        earlier: Loads what a store has from before the log, behind a ``seq``; it is read first.
+        after: Start after this ``seq``.
+        internal: Include internal notes; an event reports the number of dropped ones.
+        earlier: Loads the stored events before the log, after a ``seq``; they are read first.
     """
 
     def __init__(
@@ -243,22 +243,22 @@ class StreamReader(AsyncIterator[StreamItem]):
         return self._sleeper is not None and not self._sleeper.done()
 
     def show_internal(self, internal: bool) -> None:
-        """Read the engine's notes from here on, or no more."""
+        """Include or exclude internal notes from here on."""
         if internal and not self.internal and self.position:
             self._after = self.log.seqs[self.position - 1]
         self.internal = internal
 
     async def __anext__(self) -> StreamItem:
-        # The position asked for may lie ahead of the stream so far.
+        # The requested position may be ahead of the stream.
         while (entry := await self.next_entry())[0] <= self._after:
             pass
         return StreamItem(*entry)
 
     async def next_entry(self) -> Entry:
-        """The next streamed event as it was kept; raises StopAsyncIteration at the end."""
+        """Return the next entry; raise StopAsyncIteration at the end."""
         if self._earlier is not None:
             self._stored = deque(await self._earlier(self._after))
-            self._earlier = None  # not before: a read that was cancelled begins again
+            self._earlier = None  # only after loading, so that a cancelled read starts again
         if self._stored:
             return self._stored.popleft()
         while True:
@@ -272,7 +272,7 @@ class StreamReader(AsyncIterator[StreamItem]):
             await sleeper
 
     def take(self) -> Entry | None:
-        """The next event if there is one already."""
+        """Return the next event if it is already there."""
         if self.internal and (note := self._take_note()) is not None:
             return note
         log, position = self.log, self.position
@@ -282,7 +282,7 @@ class StreamReader(AsyncIterator[StreamItem]):
         return log.seqs[position], log.times[position], *log.origins[position], log.events[position]
 
     def _take_note(self) -> Entry | None:
-        """The next note, when it stands before the next streamed event."""
+        """Return the next note if it precedes the next streamed event."""
         log = self.log
         lost = log.notes_lost - self._next_note
         if lost > 0:
@@ -300,7 +300,7 @@ class StreamReader(AsyncIterator[StreamItem]):
 
 
 class EventIterator(AsyncIterator[Event]):
-    """One reading of a stream's events. No generator: that would double the price of an event."""
+    """An iterator over the events of a stream; a generator would double the cost of an event."""
 
     __slots__ = ("_reader", "_run_id", "_started")
 
@@ -320,7 +320,7 @@ class EventIterator(AsyncIterator[Event]):
         return (await reader.next_entry())[5]
 
     def _begin(self) -> None:
-        """Wait for the first time: another reader may wait, or have read everything."""
+        """Start reading; raise an error if another reader is waiting or has read everything."""
         if self._reader.finished:
             raise WorkflowRuntimeError(
                 f"All the streamed events have already been consumed (run {self._run_id}); use subscribe() for "
@@ -333,4 +333,4 @@ class EventIterator(AsyncIterator[Event]):
         self._started = True
 
     async def aclose(self) -> None:
-        """Stop reading; a later iteration goes on from here."""
+        """Stop reading; a later iteration continues here."""

@@ -1,4 +1,4 @@
-"""The turns of a workflow's runs, where only some of them may be active at a time."""
+"""The queue of a workflow's runs with a limit on active runs."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ __all__ = ["Turns"]
 
 
 class _Watch(NamedTuple):
-    """A task by which the end of an event loop is noticed."""
+    """A task that detects the end of its event loop."""
 
     task: "asyncio.Task[None]"
     over: asyncio.Event
@@ -35,7 +35,7 @@ class Turns:
         # An entry for each active run: lists grow and shrink in one piece, so runs without a limit take no lock.
         self._active: list[None] = []
         self._pending: OrderedDict[Run, tuple[Event | None, str | None, Causes]] = OrderedDict()
-        # On each event loop with runs that wait for their turn.
+        # The watches of event loops with waiting runs.
         self._watches: dict[asyncio.AbstractEventLoop, _Watch] = {}
 
     @property
@@ -64,14 +64,14 @@ class Turns:
                 self._watch(run.loop)
         if may_begin:
             run.begin(event, step, causes)
-        elif event is not None:  # a snapshot that is taken until its turn comes holds it
+        elif event is not None:  # for snapshots that are taken before its turn
             run.state.running = True
             run.state.restored_deliveries = [EventArrived(event, step)]
         if not may_begin:
             self.check(run)
 
     def check(self, run: Run) -> None:
-        """Warn of a run that may wait for ever: all active runs wait in steps for further runs of the workflow."""
+        """Warn of a run that may wait for ever, because all active runs wait for further runs of the workflow."""
         limit = self._options.num_concurrent_runs
         with self._lock:
             if limit is None or run not in self._pending or run.ending.awaited_in is None:
@@ -89,7 +89,7 @@ class Turns:
         )
 
     def ended(self, run: Run) -> None:
-        """Forget a run that is over, and let the next waiting runs begin."""
+        """Forget a finished run, and let the next waiting runs begin."""
         self._options.runtime.discard(run)
         if self._options.num_concurrent_runs is None and not self._pending:
             self._active.pop()
@@ -103,7 +103,7 @@ class Turns:
         with self._lock:
             if self._watches and not any(one.loop is run.loop for one in self._pending):
                 watch = self._watches.pop(run.loop, None)
-                if watch is not None:  # it ends by itself: programs may await all tasks that there are
+                if watch is not None:  # the task ends by itself, because programs may await all tasks
                     watch.over.set()
 
     def _has_room(self) -> bool:
@@ -111,7 +111,7 @@ class Turns:
         return limit is None or len(self._active) < limit
 
     def _let_begin(self) -> None:
-        """Begin the waiting runs of this event loop, and wake the loops of runs before them."""
+        """Begin the waiting runs of this event loop, and wake the event loops of runs before them."""
         woken: set[asyncio.AbstractEventLoop] = set()
         while True:
             with self._lock:
@@ -120,7 +120,7 @@ class Turns:
                 if following is None or not self._has_room():
                     return
                 if following.thread_id != threading.get_ident():
-                    # A run begins on its own loop. It keeps its place until then, so an end of that loop loses no turn.
+                    # A run begins on its own loop and keeps its place until then.
                     woken.add(following.loop)
                     if self._wake(following.loop):
                         return
@@ -132,12 +132,12 @@ class Turns:
     def _wake(self, loop: asyncio.AbstractEventLoop) -> bool:
         try:
             loop.call_soon_threadsafe(self._let_begin)
-        except RuntimeError:  # the loop was closed a moment ago
+        except RuntimeError:  # the loop has just been closed
             return False
         return True
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Notice the end of a loop: all of its tasks are cancelled at once then, before any of them goes on."""
+        """Watch for the end of a loop, which cancels all of its tasks at once."""
         known = self._watches.get(loop)
         if known is None or known.task.done():
             self._watches = {one: watch for one, watch in self._watches.items() if not one.is_closed()}
@@ -151,11 +151,11 @@ class Turns:
         return watch is not None and not (loop.is_closed() or watch.task.done() or watch.task.cancelling())
 
     def _loop_ended(self, loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -> None:
-        """End the runs that wait there as the active ones end; a store keeps them for the next time."""
+        """End the waiting runs of an ended loop; stored runs can be resumed."""
         with self._lock:
             watch = self._watches.get(loop)
             if watch is None or watch.task is not task:
-                return  # nothing waits there any more
+                return  # no run waits there any more
             waiting = [one for one in self._pending if one.loop is loop]
         for run in waiting:
             if run.root.drive is None:
@@ -168,7 +168,7 @@ class Turns:
 
 
 def _callers(caller: Run | None) -> Iterator[Run]:
-    """Yield a run with a step that waits for another run, then the callers of that run."""
+    """Yield a run with a step that waits for another run, then its own callers."""
     while caller is not None and not caller.ending.over:
         yield caller
         if caller.family is not None and caller.family.parent is not None:

@@ -35,9 +35,9 @@ RunResultT = TypeVar("RunResultT")
 
 
 def is_context_class(cls: object) -> bool:
-    """Tell whether a class is the Context, or one made of it.
+    """Tell whether a class is the Context or a subclass of it.
 
-    By name and home: who reads signatures lies below what the Context is made of, or does without the engine.
+    It compares name and module, because signatures are read below the floor of the Context.
     """
     home = __name__.rpartition(".")[0]
     return isinstance(cls, type) and any(
@@ -50,12 +50,12 @@ def is_seconds(value: object) -> TypeGuard[float]:
     number: Any = value
     if isinstance(value, int | float):
         return not isinstance(value, bool) and value >= 0
-    # Numbers of other libraries are numbers, too; this is rarely reached.
+    # Numbers of other libraries; rarely reached.
     return isinstance(number, import_module("numbers").Real) and bool(number >= 0)
 
 
 def is_whole(value: object, least: int = 0) -> TypeGuard[int]:
-    """Tell whether a value is a whole number, and not less than the least."""
+    """Tell whether a value is a whole number of at least ``least``."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
@@ -64,12 +64,12 @@ def check_whole(value: object, what: str, least: int = 0) -> None:
 
     Args:
         value: The value.
-        what: Its name and what it should be, for the message.
-        least: The least that it may be.
+        what: The name and the expected value, for the message.
+        least: The minimum.
 
     Raises:
-        TypeError: It is not a whole number.
-        ValueError: It is too small.
+        TypeError: The value is not a whole number.
+        ValueError: The value is too small.
     """
     if not is_whole(value, least):
         wrong = ValueError if isinstance(value, int) and not isinstance(value, bool) else TypeError

@@ -1,4 +1,4 @@
-"""Workflow: the class that users subclass. It gathers the steps, checks them, and starts runs."""
+"""Workflow: the base class of workflows, which collects and checks steps and starts runs."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
@@ -45,34 +45,35 @@ logger = logger_named("batonflow.workflow_core")
 
 
 class Workflow(StoredRuns):
-    """Steps that pass events to one another. Subclass it, decorate methods with ``@step``, and call ``run``.
+    """The base class of workflows: steps that pass events to each other. Subclasses decorate methods with ``@step``.
 
     Args:
-        timeout: Seconds a run may take, None for ever.
-        disable_validation: Leave the checks of the event graph out.
-        verbose: Print what the steps do.
-        resource_manager: Keeps injected resources; one per workflow unless shared.
-        num_concurrent_runs: How many runs of this instance may be active; others wait for their turn.
-        runtime: Where runs live; the process by default.
-        workflow_name: Name of this workflow; module and class by default.
-        skip_graph_checks: Checks to leave out: ``"reachability"``, ``"terminal_event"``, ``"dead_end"``.
-        serializer: Writes and reads snapshots; JSON by default.
-        on_stall: What to do when a run can no longer move: ``"warn"`` or ``"raise"``.
-        timeout_excludes_waiting: Let the timeout stand still while a run waits for something from outside.
-        store: Where runs are kept, so that they outlive the process: the path of a SQLite file, ``"memory:"``, or a
+        timeout: Seconds for a run; None for no limit.
+        disable_validation: Skip the checks of the event graph.
+        verbose: Print the start and end of steps.
+        resource_manager: The manager of injected resources; by default each workflow has its own.
+        num_concurrent_runs: The number of active runs of this instance; further runs wait.
+        runtime: The runtime of runs; by default this process.
+        workflow_name: The name of this workflow; module and class by default.
+        skip_graph_checks: The checks to skip: ``"reachability"``, ``"terminal_event"``, ``"dead_end"``.
+        serializer: The serializer of snapshots; JSON by default.
+        on_stall: The reaction to a stalled run: ``"warn"`` or ``"raise"``.
+        timeout_excludes_waiting: Pause the timeout while a run waits for input.
+        store: The store of runs, which then outlive the process: the path of a SQLite file, ``"memory:"``, or a
             ``RunStore``.
-        types: Further classes that snapshots may hold, for example ones declared inside functions.
-        workflows: Name -> workflow to attach; see ``add_workflows``.
-        version: Names the version of this workflow's code; kept with each run in a store.
-        upcasters: Earlier version -> function that translates a record of a run started under it, for when code and
-            records do not fit any more.
-        idle_release: With a store: a run that only waits leaves memory after so many seconds, and comes back with the
-            next event or timer. None: it stays.
-        store_streamed: Whether the store keeps what steps stream, for those who read it there.
+        types: Further classes for snapshots, for example classes declared inside functions.
+        workflows: The workflows to attach, by name; see ``add_workflows``.
+        version: The version of this workflow's code, which is stored with each run.
+        upcasters: Functions by earlier version that translate a record of a run from that version, if code and
+            records do not fit.
+        idle_release: Seconds after which a stored run that only waits is released from memory; it is restored for the
+            next event or timer. None: it stays in memory.
+        store_streamed: Whether the store keeps streamed events.
 
     Raises:
-        WorkflowConfigurationError: There is no step for a start event, no step that returns a stop event, or several of
-        either. WorkflowValidationError: An option has a value that it cannot have.
+        WorkflowConfigurationError: No step accepts a start event, no step returns a stop event, or there are several of
+            them.
+        WorkflowValidationError: The value of an option is not allowed.
 
     Example:
         >>> class Hello(Workflow):
@@ -86,11 +87,11 @@ class Workflow(StoredRuns):
     __batonflow_workflow__: ClassVar[bool] = True
     if not TYPE_CHECKING:
         __batonflow__ = NotInitialized()
-    # Whether effects of a run are known to others by its id, so that a copy of it must not have another one.
+    # Whether external effects use the id of the run, so that a copy of the run must keep the id.
     __batonflow_id_matters__: ClassVar[bool] = False
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = WorkflowHandler
     __batonflow_steps__: ClassVar[ClassSteps]
-    # Methods that the engine calls by name; steps must have other names.
+    # Methods that the engine calls by name; steps cannot have these names.
     __batonflow_called__: ClassVar[frozenset[str]] = frozenset({"run", "trace_tags"})
 
     def __init_subclass__(cls, *, entry: Iterable[type[Event]] | None = None, **kwargs: Any) -> None:
@@ -132,7 +133,7 @@ class Workflow(StoredRuns):
             given_serializer=checked("serializer", serializer),
             on_stall=checked("on_stall", on_stall),
             timeout_excludes_waiting=timeout_excludes_waiting,
-            # An iterator is read once, before its items are checked.
+            # An iterator can be read only once.
             types=tuple(checked("types", tuple(types) if isinstance(types, Iterator) else types)),
             version=checked("version", version),
             upcasters=dict(checked("upcasters", upcasters) or {}),
@@ -141,81 +142,81 @@ class Workflow(StoredRuns):
         )
         options.keeper = None if store is None else open_keeper(store)
         options.turns = Turns(options)
-        # Set past any __setattr__ of the subclass: agents, for one, are pydantic models too.
+        # Bypasses __setattr__ of subclasses; agents, for example, are pydantic models.
         object.__setattr__(self, "__batonflow__", options)
         _ = (options.steps.start_event_class, options.steps.stop_event_class)
         options.attach(workflows)
 
     def trace_tags(self) -> dict[str, Any]:
-        """Return tags for the span of a run, as values of JSON; subclasses override it."""
+        """Return tags for the span of a run, as JSON values; subclasses override it."""
         return {}
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
     @classmethod
     def add_step(cls, func: Any) -> None:
-        """Make a decorated free function a step of this class (and of no other).
+        """Add a decorated free function as a step of this class only.
 
         Raises:
-            WorkflowValidationError: The function is not decorated, or a step of its name is there already.
+            WorkflowValidationError: The function is not decorated, or a step with its name exists.
         """
         steps_of(cls).add(func)
 
     def _get_steps(self) -> dict[str, Any]:
-        """Step name -> step, bound to this workflow where it is a method."""
+        """Return the steps by name, methods bound to this workflow."""
         table = self.__batonflow__.steps.table
         return {name: spec.func if spec.is_free else spec.func.__get__(self) for name, spec in table.steps.items()}
 
     @shown
     def _step_functions(self) -> dict[str, Any]:
-        """Step name -> free function that was made a step."""
+        """Return the free functions among the steps, by name."""
         return self.__batonflow__.steps.free
 
     @shown
     def step_table(self) -> StepTable:
-        """The steps of this workflow's class as the engine sees them."""
+        """The steps of this workflow's class for the engine."""
         return self.__batonflow__.steps.table
 
     @shown
     def start_event_class(self) -> type[StartEvent]:
-        """The class of the event that ``run`` starts with."""
+        """The class of the start event."""
         return self.__batonflow__.steps.start_event_class
 
     @shown
     def stop_event_class(self) -> type[StopEvent]:
-        """The class of the event that ends a run."""
+        """The class of the stop event."""
         return self.__batonflow__.steps.stop_event_class
 
     @shown
     def events(self) -> list[type[Event]]:
-        """Every event class that a step accepts or returns."""
+        """Return all event classes that a step accepts or returns."""
         return self.__batonflow__.steps.events
 
     @shown
     def entry_events(self) -> tuple[type[Event], ...]:
-        """Events that start a run of this workflow when it is attached to another."""
+        """The events that start a run of this workflow as an attached workflow."""
         return self.__batonflow__.steps.entry_events
 
     @shown
     def run_state_type(self) -> type[BaseModel]:
-        """The class of the key-value state: the most derived class that a step asks for with ``Context[...]``.
+        """The class of the key-value state: the most derived class of all ``Context[...]`` in steps.
 
         Raises:
-            ValueError: The classes do not lie on one line of inheritance, or the state has fields without defaults.
+            ValueError: The classes are not one line of inheritance, or the state has fields without defaults.
         """
         return self.__batonflow__.steps.state_type
 
     # --- options ------------------------------------------------------------------------------------------------------
 
     _timeout = option("timeout")
-    # A later value changes nothing, as in LlamaIndex: subclasses may keep an option of their own there.
+    # As in LlamaIndex, a later value has no effect; subclasses may use the attribute for their own option.
     _verbose = option("said_verbose")
     _disable_validation = option("disable_validation")
     _num_concurrent_runs = option("num_concurrent_runs")
 
     @shown
     def workflow_name(self) -> str:
-        """The name given at construction, else module and class."""
+        """The name given at construction, or module and class."""
         return self.__batonflow__.workflow_name
 
     @shown
@@ -225,17 +226,17 @@ class Workflow(StoredRuns):
 
     @shown
     def serializer(self) -> BaseSerializer:
-        """Writes and reads snapshots; knows the classes that the steps declare."""
+        """The serializer of snapshots, which knows the classes that the steps declare."""
         return self.__batonflow__.given_serializer or self.__batonflow__.serializer
 
     @shown
     def declared_types(self) -> list[type]:
-        """The classes that snapshots of this workflow may hold besides classes found by their name."""
+        """The classes that snapshots may contain although they cannot be found by name."""
         return self.__batonflow__.declared_types
 
     @shown
     def run_resources(self) -> ResourceManager:
-        """Keeps the injected resources."""
+        """The manager of injected resources."""
         return self.__batonflow__.resource_manager
 
     @shown
@@ -250,22 +251,22 @@ class Workflow(StoredRuns):
 
     @shown
     def version(self) -> str | None:
-        """Names the version of this workflow's code."""
+        """The version of this workflow's code."""
         return self.__batonflow__.version
 
     @shown
     def idle_release(self) -> float | None:
-        """After how many seconds a run that only waits leaves memory."""
+        """The seconds after which a waiting run is released from memory."""
         return self.__batonflow__.idle_release
 
     @shown
     def timeout_seconds(self) -> float | None:
-        """The seconds that a run may take."""
+        """The seconds for a run."""
         return self.__batonflow__.timeout
 
     @shown
     def skipped_graph_checks(self) -> frozenset[str]:
-        """Graph checks that are left out."""
+        """The skipped graph checks."""
         return self.__batonflow__.skip_graph_checks
 
     @shown
@@ -276,15 +277,15 @@ class Workflow(StoredRuns):
     # --- other workflows ----------------------------------------------------------------------------------------------
 
     def add_workflows(self, *, on_parent_stop: ParentStop = "finish", **workflows: "Workflow") -> None:
-        """Attach workflows by name: steps can ask for them, and events that no step here takes go to them.
+        """Attach workflows by name, for parameters of steps and for events that no step here accepts.
 
         Args:
-            on_parent_stop: When this workflow's run stops, let runs that an event started ``"finish"``, or ``"cancel"``
-                them.
-            **workflows: Name -> workflow.
+            on_parent_stop: At the end of this workflow's run, ``"finish"`` or ``"cancel"`` child runs that an event
+                started.
+            **workflows: The workflows by name.
 
         Raises:
-            WorkflowValidationError: A name is taken, a value is not a workflow, or ``on_parent_stop`` is unknown.
+            WorkflowValidationError: A name is used, a value is not a workflow, or ``on_parent_stop`` is unknown.
 
         Example:
             >>> shop.add_workflows(packing=Packing(), billing=Billing())
@@ -294,30 +295,30 @@ class Workflow(StoredRuns):
 
     @shown
     def attached_workflows(self) -> "dict[str, Workflow]":
-        """Name -> attached workflow."""
+        """The attached workflows by name."""
         return self.__batonflow__.children
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     def validate(self, *, validate_resource_configs: bool = True, validate_resources: bool = False) -> bool:
-        """Check the steps, the events between them and the resources; ``run`` does so once.
+        """Check the steps, the events between them, and the resources; ``run`` does so once.
 
         Args:
-            validate_resource_configs: Read every ``ResourceConfig`` file.
-            validate_resources: Build every resource; not possible inside a running event loop.
+            validate_resource_configs: Read all ``ResourceConfig`` files.
+            validate_resources: Create all resources; not possible inside a running event loop.
 
         Returns:
             Whether the workflow asks people: it produces an InputRequiredEvent or accepts a HumanResponseEvent.
 
         Raises:
-            WorkflowValidationError: Something does not fit; the message says what and where.
+            WorkflowValidationError: A check failed; the message names the problem and its place.
         """
         return validate_workflow(
             self, validate_resource_configs=validate_resource_configs, validate_resources=validate_resources
         )
 
     def _validate(self) -> bool:
-        """``validate``, unless validation is left out."""
+        """Call ``validate``, unless validation is disabled."""
         return not self.__batonflow__.disable_validation and validate_workflow(self)
 
     def run(
@@ -326,18 +327,18 @@ class Workflow(StoredRuns):
         """Start a run and return its handler at once.
 
         Args:
-            ctx: Carries state into the run, or a snapshot to go on with.
-            start_event: The event to start with; else one is built from the keyword arguments.
-            kwargs: Fields of the start event; and ``run_id``, ``stepwise``.
+            ctx: A context with state for the run, or with a snapshot to continue.
+            start_event: The start event; by default it is created from the keyword arguments.
+            kwargs: The fields of the start event, and ``run_id`` and ``stepwise``.
 
         Raises:
             TypeError: ``ctx`` is not a Context, or ``run_id`` is not text.
-            ValueError: ``run_id`` is empty, or ``start_event`` is not what the workflow starts with.
-            WorkflowRuntimeError: The start event cannot be built, or no event loop is running (use ``run_sync``); or
-                an attached workflow was given an id of its own.
-            WorkflowValidationError: The workflow is not sound.
+            ValueError: ``run_id`` is empty, or ``start_event`` has another class than the workflow's start event.
+            WorkflowRuntimeError: The start event cannot be created, no event loop is running (use ``run_sync``), or
+                an attached workflow got its own id.
+            WorkflowValidationError: The workflow is not valid.
             ContextStateError: The run of ``ctx`` still goes on.
-            RuntimeError: A run of this id is not over yet.
+            RuntimeError: A run with this id is not finished.
 
         Example:
             >>> handler = workflow.run(topic="tides", run_id="tides-1")
@@ -379,7 +380,7 @@ class Workflow(StoredRuns):
         keeper = options.keeper
         if keeper is None:
             run = new_run(self, ctx, run_id, stepwise=stepwise)
-            handler = self.__batonflow_handler__(run)  # before eager tasks end the run, so that its result is awaited
+            handler = self.__batonflow_handler__(run)  # set before eager tasks can end the run
             options.turns.launch(run, event)
         elif stepwise:
             raise WorkflowRuntimeError(
@@ -394,16 +395,16 @@ class Workflow(StoredRuns):
         return handler
 
     def run_sync(self, *args: Any, **kwargs: Any) -> Any:
-        """Run to the end and return the result; from plain code, a notebook, or under a running event loop.
+        """Run to the end and return the result, in synchronous code, in notebooks and under a running event loop.
 
         Ctrl-C cancels the run and raises KeyboardInterrupt.
 
         Args:
-            args: As for ``run``.
-            kwargs: As for ``run``.
+            args: The arguments of ``run``.
+            kwargs: The keyword arguments of ``run``.
 
         Raises:
-            RuntimeError: An asynchronous step called this for a workflow that is attached to its own: it would wait for
+            RuntimeError: An asynchronous step called this for an attached workflow and would wait for
                 its own event loop. Await ``run()`` there.
 
         Example:
@@ -447,7 +448,7 @@ def _say_when_asked(handler: WorkflowHandler) -> Coroutine[Any, Any, None]:
 
 
 def _loop_of_parent(workflow: Workflow) -> asyncio.AbstractEventLoop | None:
-    """The event loop of the run that a synchronous step starts an attached workflow in."""
+    """Return the event loop of the run whose synchronous step starts an attached workflow."""
     parent = calling_step(workflow)
     if parent is None:
         return None

@@ -1,4 +1,4 @@
-"""Parts of an agent's loop at named points: around a tool, around a model, at the ends of a turn.
+"""Parts of an agent's loop at named points: around tools, around models, and at the ends of a turn.
 
 A layer around a tool takes a :class:`ToolInvocation` and the next layer. Parts without use are not loaded.
 """

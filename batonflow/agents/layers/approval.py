@@ -1,4 +1,4 @@
-"""Approval: a person is asked before a tool runs, if its policy says so."""
+"""Approval: a question to a person before a tool runs, if its policy requires it."""
 
 from contextlib import nullcontext
 
@@ -14,7 +14,7 @@ __all__ = ["ask_person"]
 
 
 async def ask_person(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
-    """Check the arguments, ask a person if the policy wants that, and go on with the approved arguments."""
+    """Validate the arguments, ask a person if the policy requires it, and continue with the approved arguments."""
     call = invocation.call
     try:
         refusal = await _refusal(invocation)
@@ -28,7 +28,7 @@ async def ask_person(invocation: ToolInvocation, call_next: CallNext) -> ToolOut
 
 
 async def _refusal(invocation: ToolInvocation) -> str | None:
-    """Return the words of a refusal; None when the call may be made, with the arguments in the invocation."""
+    """Return the text of a refusal; None if the call is permitted, with the arguments in the invocation."""
     ctx, tool, limits = invocation.ctx, invocation.tool, invocation.limits
     checked = checked_arguments(tool, invocation.arguments)
     if not await needs_approval(tool, checked):
@@ -46,7 +46,7 @@ async def _refusal(invocation: ToolInvocation) -> str | None:
         )
     if isinstance(answer, str):
         return answer
-    # An overridden method may change its arguments, which are validated again where they differ from this copy.
+    # An overridden method may change its arguments; changed ones are validated again.
     invocation.arguments, invocation.checked = answer.arguments, copy_containers(answer.arguments)
     if answer.edited:
         invocation.reported = as_sent(answer.arguments)

@@ -1,4 +1,4 @@
-"""Calls allowed: a tool runs at most ``max_calls`` times in a run, if its policy says so."""
+"""Limits of calls: a tool runs at most ``max_calls`` times in a run, if its policy has a limit."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ async def refuse_used_up(invocation: ToolInvocation, call_next: CallNext) -> Too
 
 
 async def count_call(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
-    """Count a call that is about to be made, or refuse it without calls left."""
+    """Count a call, or refuse it without calls left."""
     ctx, name = invocation.ctx, invocation.tool.metadata.get_name()
     async with state_lock(ctx.run):
         made = await _calls_made(ctx)
@@ -36,7 +36,7 @@ async def _calls_made(ctx: Context[Any]) -> dict[str, list[str]]:
 
 
 def _may_run(invocation: ToolInvocation, places: list[str]) -> bool:
-    # After a restore the same call comes again, under the same place.
+    # After a restore, the same call comes again at the same place.
     return invocation.place in places or len(places) < invocation.policy.max_calls
 
 

@@ -17,9 +17,9 @@ logger = logger_named("batonflow.agents.outcomes")
 
 
 async def guard_form(ctx: Context[Any], agent: Member, output: AgentOutput) -> bool:
-    """Return whether the structured form of an answer may go out; a blocked form is removed from the output.
+    """Return whether guards permit the structured form of an answer; remove a blocked form from the output.
 
-    Guards see the form after the text, which they have let pass: values that they look for in the text are there, too.
+    Guards get the text of the answer followed by the form.
 
     Args:
         ctx: The run's context, inside a step.

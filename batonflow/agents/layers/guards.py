@@ -1,4 +1,4 @@
-"""Guards: functions of the user that let messages pass or block them, at both ends of a turn."""
+"""Guards: functions of the user that permit or block messages, at both ends of a turn."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -20,10 +20,10 @@ NOT_CHECKED = "The message could not be checked."
 
 
 async def blocked(guards: Sequence[Guard], ctx: Context[Any], message: ChatMessage) -> str | None:
-    """Return the reason why a message may not pass, or None; a guard that raises blocks it.
+    """Return the reason for blocking a message, or None; an exception of a guard blocks it.
 
     Args:
-        guards: Asked in order; the first that blocks decides.
+        guards: The guards, in order; the first one that blocks decides.
         ctx: The run's context.
         message: The user's message, or the answer.
     """
@@ -31,7 +31,7 @@ async def blocked(guards: Sequence[Guard], ctx: Context[Any], message: ChatMessa
         try:
             decision = await call_hook(guard, (Block,), ctx, message)
         except Exception:
-            # The reason becomes the answer, which users of the program read; internals are for the log.
+            # The reason becomes the answer for users, so details go to the log only.
             logger.exception("The guard %s failed, so the message is blocked", name_of(guard))
             return NOT_CHECKED
         if decision is not None:
@@ -40,7 +40,7 @@ async def blocked(guards: Sequence[Guard], ctx: Context[Any], message: ChatMessa
 
 
 async def block_input(ctx: Context[Any], agent: Member, message: ChatMessage) -> AgentOutput | None:
-    """Return the output of a run with a blocked input, or None when the message may come in.
+    """Return the output of a run with a blocked input; None if the message is permitted.
 
     Args:
         ctx: The run's context.
@@ -57,7 +57,7 @@ async def block_output(
     message: ChatMessage,
     calls: Sequence[ToolSelection | ToolCallResult] = (),
 ) -> AgentOutput | None:
-    """Return the output in place of a blocked answer, or None when the answer may go out.
+    """Return the output in place of a blocked answer; None if the answer is permitted.
 
     Args:
         ctx: The run's context.

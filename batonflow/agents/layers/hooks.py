@@ -19,7 +19,7 @@ logger = logger_named("batonflow.agents.hooks")
 
 
 async def call_hooks(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
-    """Ask the hooks before the tool, and show its output to the hooks after it; a refusal is not shown."""
+    """Call the hooks before the tool, and the hooks after it with its output unless the call was refused."""
     ctx, agent, call = invocation.ctx, invocation.agent, invocation.call
     if agent.before_tool:
         decision = await _before_tool(agent.before_tool, ctx, call)
@@ -35,14 +35,14 @@ async def call_hooks(invocation: ToolInvocation, call_next: CallNext) -> ToolOut
 
 
 async def _before_tool(hooks: Sequence[BeforeTool], ctx: Context[Any], call: ToolCall) -> dict[str, Any] | Deny:
-    """Return the arguments to run a tool with, or a denial; a hook that raises counts as a denial.
+    """Return the arguments for a tool, or a denial; an exception of a hook counts as a denial.
 
     Args:
-        hooks: Asked in order; each sees the arguments as the hooks before left them.
+        hooks: The hooks, in order; each gets the arguments from the one before.
         ctx: The run's context.
         call: The call of the model.
     """
-    # A copy, because the model is shown its own arguments again, and a hook may change them.
+    # A copy, because a hook may change the arguments, which are also sent back to the model.
     call = call.model_copy(update={"tool_kwargs": copy_containers(call.tool_kwargs)})
     for hook in hooks:
         try:
@@ -50,7 +50,7 @@ async def _before_tool(hooks: Sequence[BeforeTool], ctx: Context[Any], call: Too
             if isinstance(decision, Replace):
                 call = ToolCall(tool_name=call.tool_name, tool_kwargs=decision.arguments, tool_id=call.tool_id)
         except Exception as err:
-            # A check that raises has not agreed.
+            # A check with an exception does not permit the call.
             logger.exception("The hook %s failed, so %s does not run", name_of(hook), call.tool_name)
             return Deny(failure_of(hook, err))
         if isinstance(decision, Deny):
@@ -59,10 +59,10 @@ async def _before_tool(hooks: Sequence[BeforeTool], ctx: Context[Any], call: Too
 
 
 async def _after_tool(hooks: Sequence[AfterTool], ctx: Context[Any], result: ToolCallResult) -> ToolOutput:
-    """Return the output for the model; a hook that raises withholds it.
+    """Return the output for the model; an exception of a hook replaces it by an error.
 
     Args:
-        hooks: Asked in order; each sees the output as the hooks before left it.
+        hooks: The hooks, in order; each gets the output of the one before.
         ctx: The run's context.
         result: The call with its output.
     """

@@ -1,4 +1,4 @@
-"""Long results: the model is shown the beginning of a result, and reads on with a tool of its own."""
+"""Long results: the model gets the beginning of a result, and reads the rest with a tool."""
 
 from functools import cache
 from itertools import count
@@ -25,9 +25,9 @@ async def cut_result(invocation: ToolInvocation, output: ToolOutput, limit: int)
         output: A result that is longer.
         limit: Characters that the model is to see at once.
     """
-    # A handoff passes on the whole task, and this tool gives pages that fit.
+    # Handoffs pass the whole task on, and this tool returns pages of the right size.
     if invocation.call.tool_name in (READ_RESULT, HANDOFF_TOOL) or invocation_here(invocation.ctx) is not None:
-        return output  # code of an agent gets the whole result
+        return output  # code of an agent gets whole results
     if invocation.tool.metadata.return_direct and not (
         invocation.agent.reads_on or output.is_error
     ):  # the whole answer would be lost
@@ -38,7 +38,7 @@ async def cut_result(invocation: ToolInvocation, output: ToolOutput, limit: int)
     if invocation.agent.reads_on:
         async with state_lock(invocation.ctx.run):
             kept: dict[str, str] = dict(await store.get(LONG_RESULTS, default={}))
-            # An earlier run of the conversation may have used the place for another text.
+            # An earlier run of the conversation may have used the handle for another text.
             names = (invocation.place if number == 1 else f"{invocation.place}-{number}" for number in count(1))
             handle = invocation.handle = next(name for name in names if kept.get(name, text) == text)
             kept[handle] = text
@@ -48,13 +48,13 @@ async def cut_result(invocation: ToolInvocation, output: ToolOutput, limit: int)
 
 
 async def whole_text(ctx: Context[Any], result: ToolCallResult) -> str:
-    """Return the text of a result, also where the model has seen the beginning only."""
+    """Return the whole text of a result."""
     kept: dict[str, str] = await ctx.store.get(LONG_RESULTS, default={}) if HANDLE in result else {}
     return kept.get(result.get(HANDLE), result.tool_output.content)
 
 
 def cut_text(result: ToolCallResult) -> str:
-    """Return the beginning that the model has seen of a long result; empty where it has seen all of it."""
+    """Return the beginning of a long result that the model has; empty for other results."""
     return result.tool_output.content if HANDLE in result else ""
 
 
@@ -63,7 +63,7 @@ def read_result(page: int | None = None) -> FunctionTool:
     """Return the tool that reads on.
 
     Args:
-        page: Characters that are shown at once; 20,000 at most.
+        page: The characters per call; at most 20,000.
     """
     size = min(page or _PAGE, _PAGE)
 

@@ -29,7 +29,7 @@ async def ask_model(
     tools: Sequence[AsyncBaseTool],
     memory: BaseMemory,
 ) -> AgentOutput:
-    """Have an agent take a step, and return its output with the usage.
+    """Let an agent take a step, and return its output with the usage.
 
     Args:
         ctx: The run's context, inside a step.
@@ -58,7 +58,7 @@ async def ask_model(
 async def _within_budget(
     ctx: Context[Any], agent: Member, limits: Limits, shown: list[ChatMessage], take_step: Callable[[], Any]
 ) -> AgentOutput:
-    """Take a step that a budget may end; an output of its own stands for the step that was not taken."""
+    """Take a step within the budgets; return a special output if a budget prevents it."""
     nothing = empty_output(agent)
     nothing[OVER_BUDGET] = True
     used_up: Any = await ctx.store.get(BUDGET_ANSWER, default=None)

@@ -1,4 +1,4 @@
-"""Record: tool calls of stored runs are written down before and after, and not repeated without a decision."""
+"""Record: tool calls of stored runs are recorded before and after, and not repeated without a decision."""
 
 from typing import Any
 
@@ -17,9 +17,9 @@ __all__ = ["is_begun", "is_recorded", "make_writable", "record_outcome"]
 
 
 def is_recorded(ctx: Context[Any], tool: AsyncBaseTool) -> bool:
-    """Return whether calls of ``tool`` are recorded: a store keeps the run.
+    """Return whether calls of ``tool`` are recorded, in a run with a store.
 
-    Tools that are part of the agent, such as handoffs, touch nothing outside of the run.
+    Tools that are part of the agent, such as handoffs, have no effects outside of the run.
     """
     run = ctx.run
     return run is not None and run.root.drive is not None and getattr(tool, "policy", None) is not None
@@ -28,8 +28,8 @@ def is_recorded(ctx: Context[Any], tool: AsyncBaseTool) -> bool:
 async def record_outcome(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
     """Record the intent before a call, and the outcome before anything else can read it.
 
-    When a process ended in the middle of the call, the policy of the tool decides: an ``idempotent`` tool runs again
-    under the same key, another as ``on_unknown`` says.
+    If a process ended in the middle of the call, the policy of the tool decides: an ``idempotent`` tool runs again
+    under the same key, another tool according to ``on_unknown``.
     """
     ctx, call, limits = invocation.ctx, invocation.call, invocation.limits
     key, policy = _key(invocation.place), invocation.policy
@@ -59,7 +59,7 @@ async def record_outcome(invocation: ToolInvocation, call_next: CallNext) -> Too
 
 async def _ask_again(invocation: ToolInvocation, times: int, *, changed: bool) -> Agreed | str:
     """Ask a person whether to make a call again that may have happened."""
-    # Each time it is another question: the earlier answer was used up when the call began again.
+    # Each time it is a new question, because the earlier answer was used for the call.
     question = f"{invocation.place}?" if times == 1 else f"{invocation.place}?{times}"
     return await approved_arguments(
         invocation.ctx,
@@ -79,12 +79,12 @@ def _key(place: str) -> str:
 
 
 def is_begun(ctx: Context[Any], tool: AsyncBaseTool, place: str) -> bool:
-    """Return whether the records have the beginning of a call, with or without an outcome."""
+    """Return whether the records contain the start of a call."""
     return is_recorded(ctx, tool) and begun_earlier(_key(place)) is not None
 
 
 async def make_writable(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
-    """Turn values in the output into words where the store cannot write them; the model has read the text."""
+    """Replace values in the output that the store cannot write by texts; the model gets only the text."""
     return _writable(invocation.ctx, await call_next(invocation))
 
 

@@ -16,17 +16,17 @@ _KEPT = "shown_state"
 async def with_shown_state(
     ctx: Context[Any], shown: list[ChatMessage], state: dict[str, Any], agent: str, prompt: str
 ) -> list[ChatMessage]:
-    """Return the messages with the state around the task of the agent: the user's words, or a handoff.
+    """Return the messages with the state around the agent's task, which is the user's message or a handoff.
 
-    The state is that of the moment in which the agent took over: while it goes on its requests begin alike, and the
-    vendor's cache finds them.
+    The state is from the start of the agent's turn, so that its requests have the same beginning for the vendor's
+    cache.
 
     Args:
         ctx: The run's context, inside a step.
         shown: The messages, one at least.
         state: The state now.
         agent: The name of the agent.
-        prompt: How it is shown; has ``{state}`` and ``{msg}``.
+        prompt: The prompt around the state, with ``{state}`` and ``{msg}``.
     """
     store = ctx.store
     kept: list[str] | None = await store.get(_KEPT, default=None)
@@ -46,18 +46,18 @@ async def with_shown_state(
 
 
 def _place(shown: list[ChatMessage], text: str) -> int | None:
-    """Return the place of the newest question with a text, else of the newest one, as memories may add to it."""
+    """Return the position of the newest question with a text, or of the newest question."""
     questions = [place for place, message in enumerate(shown) if is_question(message)]
     return next((place for place in reversed(questions) if text_of(shown[place]) == text), (questions or [None])[-1])
 
 
 def _with_state(message: ChatMessage, state: str, prompt: str) -> ChatMessage:
-    """A message with the state around its last text.
+    """Return a message with the state around its last text.
 
     Args:
         message: The user's message.
         state: The state as text.
-        prompt: How it is shown; has ``{state}`` and ``{msg}``.
+        prompt: The prompt around the state, with ``{state}`` and ``{msg}``.
     """
     blocks = list(message.blocks)
     for index in range(len(blocks) - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""Structured answers: the conversation's outcome as data of a pydantic model."""
+"""Structured answers: the result of a conversation as data of a pydantic model."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ __all__ = ["native_form", "structured_response"]
 
 
 def native_form(output_cls: type[BaseModel]) -> Any:
-    """Return the schema by which a vendor holds an answer to a form, or None if the form has no such schema."""
+    """Return the schema of a form for vendors; None if the form has no strict schema."""
     return Form(output_cls).native
 
 
@@ -29,15 +29,15 @@ async def structured_response(
     answer: str | None = None,
     limits: Limits | None = None,
 ) -> dict[str, Any] | None:
-    """Return the answer of a conversation as data of JSON; None, with a warning, after a failure.
+    """Return the answer of a conversation as JSON data; None, with a warning, after a failure.
 
     Args:
-        llm: Is asked to give it.
+        llm: The model that creates the answer.
         messages: The conversation.
-        output_cls: A model of it.
-        output_fn: Makes it of the conversation instead.
-        answer: The text of the answer; if it is the data already, the model is not asked.
-        limits: The budgets that hold, for their time.
+        output_cls: The class of the answer.
+        output_fn: A function that creates the answer from the conversation instead.
+        answer: The text of the answer; if it already consists of the data, the model is not asked.
+        limits: The budgets that apply, for their time.
     """
     try:
         if output_fn is not None:
@@ -55,7 +55,7 @@ async def structured_response(
 
 
 def _as_data(found: Any) -> dict[str, Any] | None:
-    """Return the result of a user's function as the output keeps it."""
+    """Return the result of a user's function in the form of the output."""
     if isinstance(found, BaseModel):
         return found.model_dump(mode="json")
     if found is not None and not isinstance(found, dict):
@@ -64,7 +64,7 @@ def _as_data(found: Any) -> dict[str, Any] | None:
 
 
 def _in_form(answer: str, output_cls: type[BaseModel]) -> dict[str, Any] | None:
-    """The data that ``answer`` consists of, None when it is something else."""
+    """Return the data of which ``answer`` consists; None for other answers."""
     text = answer.strip()
     if not (text.startswith("{") and text.endswith("}")):
         return None

@@ -61,8 +61,8 @@ class ToolInvocation:
         agent: The agent that calls.
         tool: The tool.
         call: The event with the arguments as the model gave them.
-        place: Names the call within its run; the same after a restore.
-        limits: The budgets that hold; None without budgets.
+        place: The name of the call within its run; it stays the same after a restore.
+        limits: The budgets that apply; None without budgets.
         policy: The policy of the tool, or None.
         arguments: The arguments to call with, which a hook or a person may have changed; they may hold objects.
         reported: The same as data of JSON, for results and records.
@@ -126,10 +126,10 @@ CallNext = Callable[[ToolInvocation], Awaitable[ToolOutput]]
 
 
 class ToolLayer(Protocol):
-    """Takes part in a tool call: before it, after it, or in its place."""
+    """A layer around a tool call, which acts before it, after it, or instead of it."""
 
     def __call__(self, invocation: ToolInvocation, call_next: CallNext) -> Awaitable[ToolOutput]:
-        """Return the output of the call, in most cases that of ``call_next``."""
+        """Return the output of the call, usually that of ``call_next``."""
         ...
 
 
@@ -147,7 +147,7 @@ def invocation_here(ctx: Context[Any]) -> ToolInvocation | None:
 
 
 def call_options() -> dict[str, Any]:
-    """Return the options of ``run_tool`` for the call under way here; empty outside of a call."""
+    """Return the options of ``run_tool`` for the running call; empty outside of a call."""
     found = under_way.get()
     return {} if found is None else found.options()
 

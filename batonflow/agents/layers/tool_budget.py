@@ -1,4 +1,4 @@
-"""Budgets around a tool: the charge for the call, and the answer when a budget is used up."""
+"""Budgets around a tool: the charge for the call, and the answer after a used-up budget."""
 
 from typing import Any
 
@@ -21,10 +21,10 @@ async def keep_ledger(invocation: ToolInvocation, call_next: CallNext) -> ToolOu
 
 
 async def answer_over_budget(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
-    """Tell the model that a budget is used up, if that budget calls for an answer.
+    """Tell the model that a budget is used up, if that budget requires an answer.
 
     Raises:
-        BudgetExceededError: The budget is one that raises.
+        BudgetExceededError: The budget has ``on_exceeded="raise"``.
     """
     try:
         return await call_next(invocation)
@@ -44,7 +44,7 @@ async def _over_budget(invocation: ToolInvocation, error: BudgetExceededError) -
         raise error
     used_up: Any = await store.get(BUDGET_ANSWER, default=None)
     if used_up is not True:
-        # The budget of one agent does not end the work of the others.
+        # The budget of one agent does not end the work of other agents.
         agent = invocation.agent
         of_agent = error.budget is agent.budget and not limits.is_of_run(error)
         await store.set(BUDGET_ANSWER, [*(used_up or ()), agent.name] if of_agent else True)
@@ -52,10 +52,10 @@ async def _over_budget(invocation: ToolInvocation, error: BudgetExceededError) -
 
 
 async def charge_call(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
-    """Charge a call to the budgets, and give it up when their time is over.
+    """Charge a call to the budgets, and cancel it when their time is used up.
 
     Raises:
-        BudgetExceededError: A budget does not allow the call, or not all of it.
+        BudgetExceededError: A budget does not permit the call, or its time was used up during the call.
     """
     limits = invocation.limits
     assert limits is not None
@@ -69,7 +69,7 @@ async def charge_call(invocation: ToolInvocation, call_next: CallNext) -> ToolOu
     finally:
         settle(counts)
     error = output.exception
-    # The budget of an agent behind the tool is only that agent's; its error stays a result.
+    # The budget of an agent that is called as a tool is its own, so its error stays a result.
     if isinstance(error, BudgetExceededError) and (limits.owns(error) or limits.is_around(error)):
         error.begun = True
         raise error

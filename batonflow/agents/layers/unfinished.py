@@ -1,4 +1,4 @@
-"""Unfinished turns: the turn of a failed run comes into the memory before the conversation goes on."""
+"""Unfinished turns: the turn of a failed run is moved into the memory before the conversation continues."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ __all__ = ["close_turn"]
 
 
 async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: BaseMemory) -> None:
-    """Move a turn into the memory; calls without a result get one, as vendors refuse a conversation otherwise.
+    """Move a turn into the memory; add results to calls without one, because vendors require them.
 
     Args:
         ctx: The context of the earlier run.
@@ -29,7 +29,7 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
     kept: dict[str, ToolCallResult] = await ctx.store.get(ARRIVED, default=None) or {}
 
     def result_of(position: int, call: ToolSelection) -> ToolCallResult:
-        # The results of an answer become known together, so the calls that are left are of one answer, in its order.
+        # The results of an answer are kept together, so the remaining calls belong to one answer, in order.
         found = kept.get(str(position))
         if found is not None and (found.tool_id, found.tool_name) == (call.tool_id, call.tool_name):
             return found.model_copy(update={"return_direct": False})  # the turn is over
@@ -51,7 +51,7 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
 
 
 def _unanswered(messages: list[ChatMessage]) -> list[ToolSelection]:
-    """Return the calls without a result; models use ids more than once."""
+    """Return the calls without a result; models may repeat ids."""
     calls: list[ToolSelection] = []
     for message in messages:
         answers = message.additional_kwargs.get("tool_call_id")

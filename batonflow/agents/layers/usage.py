@@ -56,7 +56,7 @@ class count_usage(UsageTotals):  # noqa: N801 - used like a function
         ctx: The run's context, inside a step.
         agent: The name of the agent.
         limits: The budgets.
-        only_around: Leave out the budgets of this run.
+        only_around: Exclude the budgets of this run.
     """
 
     __slots__ = ("_agent", "_ctx", "_held", "_token", "run")
@@ -69,11 +69,11 @@ class count_usage(UsageTotals):  # noqa: N801 - used like a function
         self._held = None if limits is None else limits.only_around() if only_around else limits.hold()
         self.run = ctx.run
 
-    # A class, as an asynchronous generator costs five times as much.
+    # A class, because an asynchronous generator costs five times as much.
 
     async def __aenter__(self) -> Self:
         around = _accounts() if counting_here() else []
-        # Code of an agent calls tools inside a call; their usage counts there, and not once more around it.
+        # Code of an agent calls tools inside a call; their usage must not count twice.
         inside = around and around[-1].run is self.run is not None
         self._token = begin_counting(self, self._agent, instead_of=around[-1] if inside else None)
         if self._held is not None:
@@ -88,7 +88,7 @@ class count_usage(UsageTotals):  # noqa: N801 - used like a function
         end_counting(self._token)
         if error is not None or not self.requests:
             return
-        # The usage counts under the agent's name, that of agents called as tools under theirs.
+        # Usage counts under the agent's name; usage of agents called as tools under their names.
         async with state_lock(self.run):
             store = self._ctx.store
             totals: dict[str, Usage] = dict(await store.get("usage", default={}))
@@ -114,12 +114,12 @@ def count_earlier_usage(usage: Mapping[str, Usage]) -> None:
             account.add(taken, "", name)
 
 
-# By run, as several of its calls may write at a time.
+# By run, because several calls of a run may write concurrently.
 _locks: "WeakKeyDictionary[Run, asyncio.Lock]" = WeakKeyDictionary()
 
 
 def state_lock(run: "Run | None") -> AbstractAsyncContextManager[None]:
-    """Return the lock for a value of the state store that is read, changed and written."""
+    """Return the lock for reading, changing and writing a value of the state store."""
     if run is None:
         return nullcontext()
     lock = _locks.get(run)
@@ -129,7 +129,7 @@ def state_lock(run: "Run | None") -> AbstractAsyncContextManager[None]:
 
 
 async def limits_for(ctx: Context[Any], team: Team, agent: Member) -> Limits | None:
-    """Return the budgets that hold for an agent now; None without budgets, as in nearly all runs.
+    """Return the budgets that apply to an agent; None without budgets, as in most runs.
 
     Args:
         ctx: The run's context, inside a step.
@@ -148,14 +148,14 @@ async def limits_for(ctx: Context[Any], team: Team, agent: Member) -> Limits | N
 
 
 async def within_time(running: Awaitable[T], limits: Limits | None) -> T:
-    """Await ``running``, and give it up when the time of the budgets is over.
+    """Await ``running``, and cancel it when the time of the budgets is used up.
 
     Args:
         running: A coroutine or future.
-        limits: The budgets that hold; None without budgets.
+        limits: The budgets that apply; None without budgets.
 
     Raises:
-        BudgetExceededError: The time was over before the result.
+        BudgetExceededError: The time was used up before the result.
     """
     if limits is None:
         return await running

@@ -1,4 +1,4 @@
-"""Memories: an agent's conversation, kept from turn to turn."""
+"""Memories: the conversation of an agent, kept between turns."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ __all__ = [
     "count_tokens",
 ]
 
-# Parts that most agents do without are loaded when they are named.
+# Parts that most agents do not need are loaded at first use.
 _LAZY = {
     "BaseMemoryBlock": "blocks",
     "ChatSummaryMemoryBuffer": "summary",

@@ -15,7 +15,7 @@ __all__ = ["AsyncMemory", "BaseMemory"]
 
 
 class BaseMemory(BaseModel, ABC):
-    """A conversation. The async methods run the others in a thread unless a subclass has its own.
+    """The base class of memories. The async methods run the sync methods in a thread, unless a subclass overrides them.
 
     A memory is a pydantic model: its fields survive a snapshot of a run.
 
@@ -24,28 +24,28 @@ class BaseMemory(BaseModel, ABC):
         >>> answer = await agent.run("Hello", memory=memory)
     """
 
-    # An editor of a run's state must not give the run another memory than the one that the program holds.
+    # An editor of a run's state must not copy the memory that the program holds.
     shared_in_drafts: ClassVar[bool] = True
-    # Whether it may ask a model when it is read, for a summary for instance.
+    # Whether reading may call a model, for example for a summary.
     asks_models: ClassVar[bool] = True
 
     @classmethod
     def class_name(cls) -> str:
-        """The name of the class."""
+        """Return the name of the class."""
         return cls.__name__
 
     @classmethod
     @abstractmethod
     def from_defaults(cls, **kwargs: Any) -> "BaseMemory":
-        """A memory with the defaults of its class."""
+        """Return a memory with the defaults of its class."""
 
     @abstractmethod
     def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: A002 - the contract's name
-        """The messages to show to a model now."""
+        """Return the messages for a model."""
 
     @abstractmethod
     def get_all(self) -> list[ChatMessage]:
-        """Every message that is kept."""
+        """Return all kept messages."""
 
     @abstractmethod
     def put(self, message: ChatMessage) -> None:
@@ -57,7 +57,7 @@ class BaseMemory(BaseModel, ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """Forget everything."""
+        """Delete all messages."""
 
     def put_messages(self, messages: Sequence[ChatMessage]) -> None:
         """Add messages in order."""
@@ -89,13 +89,13 @@ class BaseMemory(BaseModel, ABC):
         await in_thread(self.reset)
 
     def attach_llm(self, llm: LLM) -> None:
-        """Lend the agent's model to a memory that lost its own in a snapshot."""
+        """Set the agent's model in a memory that has lost its own in a snapshot."""
 
     def new_conversation(self) -> "BaseMemory | None":
-        """Return an empty memory of the same kind, for the conversation of one agent in a team, or None.
+        """Return an empty memory of the same kind, for one agent in a team.
 
         Returns:
-            The memory; None when the class does not say how to make one.
+            The memory; None if the class does not support it.
         """
         return None
 
@@ -104,7 +104,7 @@ class BaseMemory(BaseModel, ABC):
         conversation: list[ChatMessage],
         input: str | None = None,  # noqa: A002, ARG002 - as for ``aget``
     ) -> list[ChatMessage]:
-        """Return another conversation with the knowledge of this memory; unchanged where it has only messages.
+        """Return a conversation with the knowledge of this memory; unchanged for memories of messages only.
 
         Args:
             conversation: The messages.
@@ -113,34 +113,34 @@ class BaseMemory(BaseModel, ABC):
         return conversation
 
     def to_string(self) -> str:
-        """The memory as JSON text."""
+        """Return the memory as JSON text."""
         return self.model_dump_json()
 
     @classmethod
     def from_string(cls, json_str: str) -> Self:
-        """The memory of ``to_string``.
+        """Return the memory for a text of ``to_string``.
 
         Raises:
-            ValidationError: The text is not such a memory.
+            ValidationError: The text is not a memory of this class.
         """
         return cls.model_validate_json(json_str)
 
     def to_dict(self) -> dict[str, Any]:
-        """The memory as JSON-able data, with ``class_name``."""
+        """Return the memory as JSON data, with ``class_name``."""
         return {**self.model_dump(mode="json"), "class_name": self.class_name()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The memory of ``to_dict``.
+        """Return the memory for data of ``to_dict``.
 
         Raises:
-            ValidationError: The data are not of such a memory.
+            ValidationError: The data are not a memory of this class.
         """
         return cls.model_validate({name: value for name, value in data.items() if name != "class_name"})
 
 
 class AsyncMemory(BaseMemory):
-    """A memory that is written asynchronously; its other forms run these, also under a running loop."""
+    """A memory with asynchronous methods; its sync methods run these, also under a running loop."""
 
     @abstractmethod
     @override

@@ -1,4 +1,4 @@
-"""Memory blocks: knowledge of a memory beside the conversation."""
+"""Memory blocks: knowledge of a memory in addition to the conversation."""
 
 from abc import abstractmethod
 from enum import Enum
@@ -25,16 +25,16 @@ class InsertMethod(Enum):
 
 
 class BaseMemoryBlock(BaseModel, Generic[T]):
-    """Something that is remembered beside the conversation and shown with it.
+    """Knowledge in addition to the conversation, which models get with it.
 
-    A block of your own writes ``_aget`` and ``_aput``, and ``atruncate`` if it can be shortened. It is a pydantic
-    model: its fields survive a snapshot of a run.
+    A subclass implements ``_aget`` and ``_aput``, and ``atruncate`` if it can be shortened. It is a pydantic
+    model, so its fields survive a snapshot of a run.
 
     Args:
         name: The heading of its section; unique within a memory.
         description: The purpose of the block.
-        priority: 0 is never truncated; of the others the higher ones are cut later.
-        accept_short_term_memory: Whether it is given the messages that fall out of the conversation.
+        priority: 0 is never truncated; otherwise, lower priorities are cut first.
+        accept_short_term_memory: Whether the block gets the messages that leave the conversation.
 
     Example:
         >>> class Mood(BaseMemoryBlock[str]):
@@ -55,26 +55,26 @@ class BaseMemoryBlock(BaseModel, Generic[T]):
 
     @abstractmethod
     async def _aput(self, messages: list[ChatMessage]) -> None:
-        """Take note of messages."""
+        """Learn from messages."""
 
     async def aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> T:
         """Return the content for a conversation.
 
         Args:
-            messages: The conversation as it is shown.
-            block_kwargs: ``session_id``, and the further arguments of ``Memory.aget``.
+            messages: The conversation for the model.
+            block_kwargs: ``session_id``, and further arguments of ``Memory.aget``.
         """
         return await self._aget(messages, **block_kwargs)
 
     async def aput(
         self, messages: list[ChatMessage], from_short_term_memory: bool = False, session_id: str | None = None
     ) -> None:
-        """Take note of messages.
+        """Learn from messages.
 
         Args:
             messages: The messages.
-            from_short_term_memory: They fell out of the conversation; not every block wants them.
-            session_id: The id of the conversation; the block finds it in their ``additional_kwargs``.
+            from_short_term_memory: Whether the messages have left the conversation.
+            session_id: The id of the conversation, which is put into their ``additional_kwargs``.
         """
         if from_short_term_memory and not self.accept_short_term_memory:
             return
@@ -83,11 +83,11 @@ class BaseMemoryBlock(BaseModel, Generic[T]):
         await self._aput(messages)
 
     async def atruncate(self, content: T, tokens_to_truncate: int) -> T | None:  # noqa: ARG002 - for subclasses
-        """Return a shorter form of ``content``, or None to leave the block out, which is the default.
+        """Return a shorter form of ``content``; None, the default, omits the block.
 
         Args:
             content: The result of ``aget``.
-            tokens_to_truncate: How many tokens it is too long.
+            tokens_to_truncate: The number of tokens to remove.
         """
         return None
 
@@ -116,9 +116,9 @@ class StaticMemoryBlock(BaseMemoryBlock[list[ContentBlock]]):
 
     @override
     async def _aput(self, messages: list[ChatMessage]) -> None:
-        """There is nothing to learn."""
+        """Do nothing, because the content is constant."""
 
 
 def _of_session(message: ChatMessage, session_id: str) -> ChatMessage:
-    # A copy: the message itself is shown to models and kept.
+    # A copy, because the message itself is kept and sent to models.
     return message.model_copy(update={"additional_kwargs": message.additional_kwargs | {"session_id": session_id}})

@@ -87,7 +87,7 @@ class BaseChatStore(BaseModel, ABC):
 
     @classmethod
     def class_name(cls) -> str:
-        """The name of the class."""
+        """Return the name of the class."""
         return cls.__name__
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Bounds of names, numbers and records, the same for every store."""
+"""Bounds of names, numbers and records for all stores."""
 
 import os
 import re
@@ -39,11 +39,11 @@ def check_run_id(run_id: str) -> str:
     """Return the run id.
 
     Raises:
-        StoreError: It is not a run id.
+        StoreError: The value is not a run id.
     """
     try:
         matched = _RUN_ID(run_id)
-    except TypeError:  # not a text; this check costs nothing for texts
+    except TypeError:  # not a text; this costs nothing for texts
         matched = None
     if not matched:
         raise StoreError(
@@ -55,10 +55,10 @@ def check_run_id(run_id: str) -> str:
 def check_listing(
     status: RunStatus | Sequence[RunStatus] | None, workflow: str | None, after: str | None, limit: int
 ) -> Sequence[RunStatus] | None:
-    """Check the filters of a listing and return the statuses, None for any.
+    """Check the filters of a listing, and return the statuses; None for all.
 
     Raises:
-        StoreError: Names what cannot be.
+        StoreError: A filter is not valid; the text names it.
     """
     check_limit(limit)
     if after is not None:
@@ -83,7 +83,7 @@ def check_limit(limit: int) -> int:
     """Check the limit of a listing.
 
     Raises:
-        StoreError: It is not a whole number of at least 0.
+        StoreError: The limit is not a whole number of at least 0.
     """
     if not is_whole(limit):
         raise StoreError(f"limit={limit!r}: give a whole number, 0 or more")
@@ -94,7 +94,7 @@ def check_commit_number(at: int | None) -> None:
     """Refuse a value that cannot be the number of a commit; None means the last commit.
 
     Raises:
-        StoreError: It is not a whole number.
+        StoreError: The value is not a whole number.
     """
     number: Any = at
     if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
@@ -102,10 +102,10 @@ def check_commit_number(at: int | None) -> None:
 
 
 def check_path(path: str | PathLike[str]) -> str:
-    """The path of a database, as text.
+    """Return the path of a database as text.
 
     Raises:
-        StoreError: No file can be there.
+        StoreError: The path cannot be that of a file.
     """
     given: Any = path
     text: Any = os.fspath(path) if isinstance(given, str | PathLike) else None
@@ -122,7 +122,7 @@ def check_lease(lease_seconds: float) -> float:
     """Check the seconds of a lease.
 
     Raises:
-        StoreError: It is not a number of seconds above 0.
+        StoreError: The value is not a number of seconds above 0.
     """
     if not is_seconds(lease_seconds) or lease_seconds == 0:
         raise StoreError(f"lease_seconds={lease_seconds!r}: give a number of seconds above 0")
@@ -130,10 +130,10 @@ def check_lease(lease_seconds: float) -> float:
 
 
 def check_file_options(durability: Literal["process", "power"], busy_seconds: float, max_bytes: int | None) -> None:
-    """Refuse options that a database cannot have.
+    """Refuse invalid options of a database.
 
     Raises:
-        StoreError: Names the option.
+        StoreError: An option is not valid; the text names it.
     """
     if durability not in ("process", "power"):
         raise StoreError(f'durability={durability!r}: choose "process" or "power"')
@@ -147,7 +147,7 @@ def check_owner(owner: str) -> str:
     """Return the owner's name.
 
     Raises:
-        StoreError: It is not the name of an owner.
+        StoreError: The value is not the name of an owner.
     """
     if not _OWNER(owner):
         raise StoreError(
@@ -158,10 +158,10 @@ def check_owner(owner: str) -> str:
 
 
 def check_new_run(run: NewRun) -> None:
-    """Refuse a run with names that cannot be kept.
+    """Refuse a run with names that cannot be stored.
 
     Raises:
-        StoreError: A name cannot be kept; the message says why.
+        StoreError: A name cannot be stored; the message names the reason.
     """
     check_run_id(run.run_id)
     for name, text in (
@@ -176,10 +176,10 @@ def check_new_run(run: NewRun) -> None:
 
 
 def check_payload(run_id: str, key: str, payload: bytes) -> None:
-    """Refuse an inbox item that cannot be kept.
+    """Refuse an inbox item that cannot be stored.
 
     Raises:
-        StoreError: Names what is wrong.
+        StoreError: A value is not valid; the text names it.
     """
     check_run_id(run_id)
     _check_text(f"The key of an event for run {run_id!r}", key)
@@ -190,7 +190,7 @@ def check_commit(entry: RunCommit) -> None:
     """Refuse commits that are too large.
 
     Raises:
-        StoreError: Names the run, what is too large, and the bound.
+        StoreError: A commit is too large; the text names the run and the bound.
     """
     for body in entry.commits:
         if len(body) > MAX_RECORD:
@@ -203,10 +203,10 @@ def check_commit(entry: RunCommit) -> None:
 
 
 def check_age(seconds: float) -> float:
-    """Check the age of ended runs that are deleted.
+    """Check the age from which ended runs are deleted.
 
     Raises:
-        ValueError: It is not a number of seconds of at least 0.
+        ValueError: The value is not a number of seconds of at least 0.
     """
     if not is_seconds(seconds):
         raise ValueError(f"seconds is how long ago a run has ended at least, from 0 on, not {seconds!r}")
@@ -214,10 +214,10 @@ def check_age(seconds: float) -> float:
 
 
 def check_fork(run_id: str, at: int, commits: Sequence[bytes]) -> None:
-    """Refuse a fork with a name or commits that cannot be kept.
+    """Refuse a fork with a name or commits that cannot be stored.
 
     Raises:
-        StoreError: Names what is wrong.
+        StoreError: A value is not valid; the text names it.
     """
     check_run_id(run_id)
     for number, body in enumerate(commits, at + 1):

@@ -1,4 +1,4 @@
-"""Waking readers that wait for changes of runs. Hints may be lost or wrong, so each reader looks for itself."""
+"""Signals for readers that wait for changes of runs. A signal may be lost or false, so readers check for changes."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ __all__ = ["Bell", "Hints"]
 
 
 class Bell:
-    """Wakes one coroutine, from any thread. Belongs to the event loop that it is made on."""
+    """A signal from any thread for a coroutine on the event loop of its creation."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -17,19 +17,19 @@ class Bell:
         self._rung = False
 
     def ring(self) -> None:
-        """Let ``wait`` return, now or when it is called next."""
+        """Let ``wait`` return, now or at its next call."""
         if self._rung:
             return
         self._rung = True
-        with suppress(RuntimeError):  # its loop was closed
+        with suppress(RuntimeError):  # the event loop was closed
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Return when the bell was rung since the last call, or after some seconds."""
+        """Return after a signal since the last call, or after some seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
-        # A hint before this line is not lost, as the caller looks for changes only now.
+        # A signal before this line is not lost, because the caller checks for changes afterwards.
         self._event.clear()
         self._rung = False
 
@@ -38,7 +38,7 @@ class Hints:
     """Waiting readers by run.
 
     Args:
-        begun: Called when somebody begins to wait; it may have to look out for what other processes do.
+        begun: Called when a reader begins to wait, to start polling for other processes.
     """
 
     def __init__(self, begun: Callable[[], None] = lambda: None) -> None:
@@ -51,11 +51,11 @@ class Hints:
 
     @property
     def wanted(self) -> bool:
-        """Tell whether anybody waits."""
+        """Tell whether a reader waits."""
         return bool(self._for_appends or self._for_runs)
 
     def appended(self) -> None:
-        """Something was put into an inbox."""
+        """Signal that an item was appended to an inbox."""
         with self._lock:
             self.appends += 1
             bells = list(self._for_appends)
@@ -63,12 +63,12 @@ class Hints:
             bell.ring()
 
     def close(self) -> None:
-        """Wake everybody, as nothing more will be heard."""
+        """Wake all readers at the end."""
         self.appended()
         self.anything()
 
     def committed(self, run_ids: Iterable[str]) -> None:
-        """Commits were added to these runs, or they are over or gone."""
+        """Signal that runs have new commits, are over, or are deleted."""
         if not self._for_runs:
             return
         with self._lock:
@@ -77,7 +77,7 @@ class Hints:
             bell.ring()
 
     def anything(self) -> None:
-        """Another process has committed something."""
+        """Signal that another process has committed."""
         with self._lock:
             bells = [bell for listening in self._for_runs.values() for bell in listening]
         for bell in bells:
@@ -85,7 +85,7 @@ class Hints:
 
     @contextmanager
     def listening(self, run_id: str) -> Generator[Bell]:
-        """A bell for the commits of a run."""
+        """Return a signal for the commits of a run."""
         bell = Bell()
         with self._lock:
             self._for_runs.setdefault(run_id, set()).add(bell)
@@ -100,7 +100,7 @@ class Hints:
                     del self._for_runs[run_id]
 
     async def changed(self, seen: int) -> int:
-        """Wait until ``appends`` is another number than ``seen``; returns it."""
+        """Wait until ``appends`` differs from ``seen``, and return it."""
         if self.appends != seen:
             return self.appends
         bell = Bell()

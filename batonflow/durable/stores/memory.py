@@ -1,4 +1,4 @@
-"""A RunStore in this process, which ends with it."""
+"""A RunStore in the memory of this process."""
 
 import secrets
 import threading
@@ -55,7 +55,7 @@ _FENCED = CommitVerdict("fenced")
 
 @dataclass(slots=True)
 class _Item:
-    """An inbox item: the last commit of the run when it came, and the first commit that used it."""
+    """An inbox item, with the last commit before its arrival and the first commit that used it."""
 
     item: InboxItem
     came: int
@@ -64,7 +64,7 @@ class _Item:
 
 @dataclass(slots=True)
 class _Run:
-    """All about one run. The commit with number n is ``bodies[n - 1 - compacted]``."""
+    """A run. The commit with number n is ``bodies[n - 1 - compacted]``."""
 
     new: NewRun
     created_at: float
@@ -90,7 +90,7 @@ class _Run:
     forked_from: tuple[str, int] | None = None
 
     def stored(self, after: int, last: int) -> list[StoredCommit]:
-        """The commits behind ``after``, up to ``last``."""
+        """Return the commits after ``after``, up to ``last``."""
         first = max(after, self.compacted)
         begin, end = first - self.compacted, max(first, last) - self.compacted
         return [
@@ -101,7 +101,7 @@ class _Run:
 
 @dataclass(slots=True)
 class _Shared:
-    """The shared contents of several stores in memory."""
+    """The contents that several stores in memory share."""
 
     runs: dict[str, _Run] = field(default_factory=dict[str, _Run])
     epoch_floor: int = 0
@@ -112,11 +112,11 @@ class _Shared:
 
 
 class MemoryStore(StoredHistory):
-    """Keeps runs in the memory of this process; ``store="memory:"``. Usable from all its event loops and threads.
+    """A store of runs in the memory of this process (``store="memory:"``), for all event loops and threads.
 
     Args:
-        beside: Another one, to share its runs under an owner of one's own, like a second process on one database.
-        lease_seconds: After how many seconds without a sign of life another owner may take a run.
+        beside: Another store with which to share runs under a different owner, like a second process on one database.
+        lease_seconds: Seconds without a renewal after which another owner may claim a run.
 
     Raises:
         StoreError: ``lease_seconds`` is not a number of seconds above 0.
@@ -264,7 +264,7 @@ class MemoryStore(StoredHistory):
         return lost
 
     def hold(self, run_id: str, epoch: int, lost: Callable[[], None] | None = None) -> None:  # noqa: ARG002
-        """See ``RunStore.hold``. Nothing runs for it: such a lease lasts for as long as its owner lives."""
+        """See ``RunStore.hold``. The lease lasts as long as its owner lives."""
         with self._lock:
             self._shared.held[run_id] = epoch
 
@@ -535,7 +535,7 @@ class MemoryStore(StoredHistory):
             return [run.new.run_id for run in ended[:limit]]
 
     async def aclose(self) -> None:
-        """See ``RunStore.aclose``. The runs stay for the others that share them."""
+        """See ``RunStore.aclose``. The runs stay for other stores that share them."""
         with self._lock:
             self._shared.owners -= self._names
             self._names.clear()
@@ -563,7 +563,7 @@ def _use(run: _Run, entry: RunCommit) -> None:
 
 
 def _was_written(run: _Run, entry: RunCommit) -> bool:
-    """Tell whether the very same was asked before: in one epoch a run has one writer, and the bodies tell the rest."""
+    """Tell whether the same commits were written before, by comparing epoch and bodies."""
     last = entry.expected_seq + len(entry.commits)
     if run.epoch != entry.epoch or run.seq < last or (entry.status is not None and run.status != entry.status):
         return False

@@ -1,4 +1,4 @@
-"""Which store ``store=...`` means."""
+"""The store for the option ``store=...``."""
 
 import os
 from os import PathLike
@@ -17,17 +17,17 @@ _SQLITE = "sqlite:///"
 
 
 def open_store(store: "str | PathLike[str] | RunStore") -> RunStore:
-    """The store that ``Workflow(store=...)`` names.
+    """Return the store for ``Workflow(store=...)``.
 
     Args:
         store: ``"memory:"``, the path of a SQLite file, its address (``sqlite:///runs.db``, ``sqlite:////var/runs.db``),
             or a store.
 
     Raises:
-        StoreError: The value names a kind of store that there is not, or cannot be the path of a file.
+        StoreError: The kind of store is unknown, or the value cannot be the path of a file.
     """
     given: Any = store
-    if isinstance(given, RunStore) and not isinstance(given, type):  # a class has the attributes of its objects
+    if isinstance(given, RunStore) and not isinstance(given, type):  # a class also has the methods of its instances
         return given
     if store == "memory:":
         return MemoryStore()
@@ -45,7 +45,7 @@ def open_store(store: "str | PathLike[str] | RunStore") -> RunStore:
 
 
 def _store_at(path: str) -> SQLiteStore:
-    """The store of a file; all workflows of a process that name the same file have the same one."""
+    """Return the store of a file; all workflows of a process share the store of a file."""
     known = _by_path.get(os.path.realpath(path)) if path else None
     if known is None or known.is_closed:
         known = SQLiteStore(path)

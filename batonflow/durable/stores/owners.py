@@ -1,4 +1,4 @@
-"""Living owners: each owner holds a lock on a file of its name, which the system frees when its process ends."""
+"""Live owners: each owner holds a lock on a file of its name, which the system releases at the end of its process."""
 
 import os
 import sys
@@ -36,9 +36,9 @@ else:
 
 
 def boot_number() -> int:
-    """Differs between two starts of the machine where the system tells; the monotonic clock begins anew with each.
+    """Return a number for the present start of the machine, with which the monotonic clock restarts.
 
-    Elsewhere it is always 0: a lease from before the start then looks too long to be true, which ends it as well.
+    It is 0 where the system does not provide it; leases from before the start then look too long and end, too.
     """
     try:
         return zlib.crc32(_BOOT_ID.read_bytes())
@@ -47,13 +47,13 @@ def boot_number() -> int:
 
 
 class Owners:
-    """The owners of this process, and the known state of other owners.
+    """The owners of this process, and the state of other owners.
 
-    Another object of this class is another process to this one, in the same process too. Where the system has no
-    ``flock``, every owner counts as alive, and only leases tell.
+    Two objects of this class act like two processes. On systems without ``flock`` all owners count as alive, and only
+    leases decide.
 
     Args:
-        folder: Where the lock files are; made when needed.
+        folder: The folder of the lock files; it is created when needed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -62,11 +62,11 @@ class Owners:
         self._held: dict[str, int] = {}
 
     def vouch(self, owner: str) -> None:
-        """Hold the lock of ``owner`` from now on.
+        """Take the lock of ``owner``.
 
         Raises:
-            StoreError: Somebody else holds it.
-            OSError: The file cannot be made.
+            StoreError: Another process holds the lock.
+            OSError: The file cannot be created.
         """
         if owner in self._held or not LOCKS:
             return
@@ -75,7 +75,7 @@ class Owners:
                 self._held[owner] = self._hold(owner)
 
     def alive(self, owner: str) -> bool:
-        """Tell whether the process that vouched for ``owner`` still lives. The lock file of a dead one is removed."""
+        """Tell whether the process of ``owner`` lives; remove the lock file of a dead owner."""
         if owner in self._held or not LOCKS:
             return True
         return not _remove_if_free(self._folder / (owner + _SUFFIX))
@@ -97,11 +97,11 @@ class Owners:
                     (self._folder / (owner + _SUFFIX)).unlink(missing_ok=True)
                 os.close(descriptor)
             self._held.clear()
-        with suppress(OSError):  # others still have their locks there
+        with suppress(OSError):  # other owners have their locks in the folder
             self._folder.rmdir()
 
     def forget(self) -> None:
-        """Close the files without freeing the locks: in a forked child they are the parent's."""
+        """Close the files without a release of the locks, which belong to the parent of a forked process."""
         self._guard = threading.Lock()
         for descriptor in self._held.values():
             with suppress(OSError):
@@ -116,11 +116,11 @@ class Owners:
                 self._folder.mkdir(mode=0o700)
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-            except FileNotFoundError:  # the last owner that left removed the folder
+            except FileNotFoundError:  # the last owner has removed the folder
                 if time.monotonic() > deadline:
                     raise
                 continue
-            # Another process that checks the owner may hold the lock for a moment, and remove the file.
+            # Another process that checks the owner may briefly hold the lock, and remove the file.
             if _lock(descriptor, shared=False) and _is_at(descriptor, path):
                 return descriptor
             os.close(descriptor)
@@ -133,12 +133,12 @@ class Owners:
 
 
 def _remove_if_free(path: Path) -> bool:
-    """Tell whether the lock of this file is free or the file is missing; remove a free file."""
+    """Return True if the file is missing or its lock is free; remove the file then."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
         return True
-    except OSError:  # belongs to another user: the lease decides
+    except OSError:  # the file belongs to another user; the lease decides
         return False
     try:
         if not _lock(descriptor, shared=True):

@@ -1,6 +1,6 @@
-"""Large records are kept compressed: a conversation is in many of them, again and again.
+"""Compression of large records, because many records of a run contain the same conversation.
 
-A record that begins like the output of zlib is always compressed, so that what is stored tells by its first byte.
+A record that starts like the output of zlib is always compressed, so that the first byte identifies the form.
 """
 
 import zlib
@@ -23,5 +23,5 @@ def packed(data: bytes) -> bytes:
 
 
 def unpacked(stored: bytes) -> bytes:
-    """The data that ``packed`` was given."""
+    """Return the data for the stored form."""
     return zlib.decompress(stored) if stored[:1] == _MARK else stored

@@ -62,27 +62,25 @@ RETIRED_AT_ONCE = 20
 
 
 class SQLiteStore(StoredHistory):
-    """Keeps runs in one SQLite file, with write-ahead log, for any number of processes of one machine.
+    """A store of runs in one SQLite file with a write-ahead log, for any number of processes of one machine.
 
-    Nothing is opened before the first use. One object serves all event loops and threads of a process; after a
-    ``fork`` the child's copy is a store of its own, with another ``owner``. Beside the file lie SQLite's ``-wal`` and
-    ``-shm``, and a directory ``-owners`` with one lock file for each living owner; only the user who made them may
-    read them.
+    The file is opened at first use. One object serves all event loops and threads of a process. After a ``fork``, the
+    child's copy is a separate store with another ``owner``. SQLite's ``-wal`` and ``-shm`` are in the same folder, and
+    a folder ``-owners`` with one lock file for each live owner. Only the user who created these files can read them.
 
-    A process that is stopped (``SIGSTOP``) in the short moment in which it writes holds up all others until it goes
-    on or is killed.
+    A process that is suspended (``SIGSTOP``) during a write blocks all others until it continues or is killed.
 
     Args:
-        path: The file; made at first use, with the directories to it. It has to be on a local disk.
-        durability: What a commit outlives: ``"process"``: the death of the process; ``"power"``: also that of the
-            machine, which costs a write through to the disk for each transaction.
-        busy_seconds: How long to try when another program holds the database.
-        max_bytes: How large the file may grow; None for as large as the disk allows.
-        lease_seconds: After how many seconds without a sign of life (a stopped process, a machine that slept) another
-            process may take a run; the runs of one that has ended are free at once. It is renewed three times as often.
+        path: The file on a local disk; it is created at first use, with its folders.
+        durability: The failures that a commit survives: ``"process"``: the end of the process; ``"power"``: also a
+            power failure, which costs a sync to the disk for each transaction.
+        busy_seconds: Seconds to try while another program locks the database.
+        max_bytes: The maximum size of the file; None for no limit.
+        lease_seconds: Seconds without a renewal (a suspended process or machine) after which another process may claim
+            a run; runs of an ended process are free at once. Leases are renewed three times in that time.
 
     Raises:
-        StoreError: ``path`` cannot be the path of a file, or an option has a value that it cannot have.
+        StoreError: ``path`` cannot be the path of a file, or the value of an option is not allowed.
 
     Example:
         >>> store = SQLiteStore("runs.db")
@@ -112,7 +110,7 @@ class SQLiteStore(StoredHistory):
         return f"SQLiteStore({str(self.path)!r}, durability={self.durability!r})"
 
     def _begin(self) -> None:
-        """Everything that belongs to one process; nothing of it is open yet."""
+        """Set up the parts that belong to one process, without opening files."""
         self._owner = secrets.token_hex(8)
         file = DatabaseFile(self.path, self.durability, self.max_bytes, self.busy_seconds)
         self._owners = Owners(self.path.with_name(self.path.name + "-owners"))
@@ -120,14 +118,14 @@ class SQLiteStore(StoredHistory):
         self._hints = self._writer.hints
         self._readers = Readers(file, self._owners, self._source, self.busy_seconds)
         self._finalizer = weakref.finalize(self, _stop, self._writer, self._readers)
-        self._finalizer.atexit = False  # there, the threads are waited for
+        self._finalizer.atexit = False  # its threads are joined there
         self._closed = False
 
     def _after_fork(self) -> None:
-        """In a forked child: leave everything to the parent, and begin anew."""
+        """Start again in a forked child, and leave all files to the parent."""
         self._finalizer.detach()
         self._owners.forget()
-        # Closing them would touch files that the parent uses; they are kept for as long as the child lives.
+        # Kept open, because closing them would affect files that the parent uses.
         _left_to_parents.append((self._writer, self._readers))
         self._begin()
 
@@ -263,7 +261,7 @@ class SQLiteStore(StoredHistory):
         """See ``RunStore.retain``."""
         found = await self._read(upkeep.to_retire, check_age(seconds), check_limit(limit))
         deleted: list[str] = []
-        for begin in range(0, len(found), RETIRED_AT_ONCE):  # so that others get their turn in between
+        for begin in range(0, len(found), RETIRED_AT_ONCE):  # so that other operations get their turn
             deleted += await self._write(upkeep.delete_ended, found[begin : begin + RETIRED_AT_ONCE], seconds)
         return deleted
 
@@ -288,13 +286,13 @@ class SQLiteStore(StoredHistory):
 
     async def _read(self, operation: Callable[..., T], *arguments: Any) -> T:
         if not self._writer.was_opened:
-            # Only a writer can create the file, and refuse a file of another program.
+            # Only a writer creates the file, and refuses a file of another program.
             await self._write(_nothing)
         return await _outcome(self._readers, operation, arguments)
 
 
 async def _outcome(threads: Writer | Readers, operation: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-    """Have a thread carry out an operation, and wait for it; when the caller is cancelled, it happens all the same."""
+    """Run an operation in a thread, and wait for it; it is also completed if the caller is cancelled."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -302,7 +300,7 @@ async def _outcome(threads: Writer | Readers, operation: Callable[..., T], argum
         try:
             loop.call_soon_threadsafe(_resolve, future, result, error)
         except RuntimeError:
-            return  # the loop was closed
+            return  # the event loop was closed
 
     def operate(session: DatabaseSession) -> T:
         return operation(session, *arguments)
@@ -326,7 +324,7 @@ def _nothing(_session: DatabaseSession) -> None:
 
 def _stop(writer: Writer, readers: Readers) -> None:
     readers.stop()
-    readers.when_ended(writer.stop)  # only the last writer can remove the log
+    readers.when_ended(writer.stop)  # only the last writer removes the log
 
 
 _stores: "weakref.WeakSet[SQLiteStore]" = weakref.WeakSet()

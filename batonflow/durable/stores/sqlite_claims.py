@@ -1,4 +1,4 @@
-"""Claims and inboxes of a SQLiteStore: operations inside one write transaction each."""
+"""Claims and inboxes of a SQLiteStore, each operation in one write transaction."""
 
 import json
 from collections.abc import Sequence
@@ -123,7 +123,7 @@ def claim_due(
         """,
         (now, names, names, limit - len(rows)),
     )
-    # Ready since a time to come: the wall clock was put back.
+    # Ready since a future time: the wall clock was set back.
     rows += _runs(
         session,
         """
@@ -178,10 +178,10 @@ def renew(session: DatabaseSession, owner: str, runs: Sequence[tuple[str, int]],
 
 
 def renew_held(session: DatabaseSession, held: dict[str, int]) -> list[tuple[str, int]]:
-    """Extend the leases of these runs, by id and epoch, each by its own ttl. An epoch belongs to one owner.
+    """Extend the leases of runs, by id and epoch, each by its own ttl.
 
     Returns:
-        Those that were claimed by another since, or deleted.
+        The runs that were claimed by another owner, or deleted.
     """
     session.connection.execute(
         """
@@ -274,7 +274,7 @@ def sweep(session: DatabaseSession, limit: int, grace: float) -> list[str]:
         """,
         (now, now - grace, limit - len(rows)),
     )
-    # Ready since a time to come: the wall clock was put back.
+    # Ready since a future time: the wall clock was set back.
     rows += _runs(
         session,
         "SELECT * FROM run_infos WHERE status = 'ready' AND due_at > ? ORDER BY id LIMIT ?",

@@ -1,4 +1,4 @@
-"""Writing commits into a SQLiteStore's file: the way that has to be fast."""
+"""Writing of commits into the file of a SQLiteStore, the fast path of the store."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -15,7 +15,7 @@ _FENCED = CommitVerdict("fenced")
 _ROWS = 64
 _VALUES = 4 * _ROWS
 
-# The common case in one statement: it holds for nothing but the owner's next commit of a run with an empty inbox.
+# The common case in one statement: the owner's next commit of a run with an empty inbox.
 _GO_ON = """
 UPDATE runs
 SET seq = ?, stream_seq = max(stream_seq, ?), wake_at = ?, lease_until = ?, lease_ttl = ?, updated_at = ?
@@ -30,10 +30,10 @@ WHERE id = ?
 
 
 def write_commits(session: DatabaseSession, batch: Sequence[RunCommit]) -> list[CommitVerdict]:
-    """Write each entry of a batch, or find that it must not be.
+    """Write the entries of a batch, and return their verdicts.
 
     Raises:
-        StoreError: An entry is too large. Nothing was written then.
+        StoreError: An entry is too large; nothing was written.
     """
     for entry in batch:
         check_commit(entry)
@@ -113,7 +113,7 @@ def _use(session: DatabaseSession, row: RunRow, entry: RunCommit) -> int:
             (entry.expected_seq + 1, row.id, position),
         ).rowcount
     for position in entry.passed_over:
-        # Should a caller have chosen the very key that this makes, the old one stays taken.
+        # If a caller has used the new key, the old key stays in use.
         session.connection.execute(
             "UPDATE OR IGNORE inbox SET key = key || ' passed over ' || position WHERE run = ? AND position = ?",
             (row.id, position),
@@ -133,7 +133,7 @@ def _insert(session: DatabaseSession, run: int, salt: int, entry: RunCommit, now
 
 
 def insert_bodies(session: DatabaseSession, run: int, salt: int, seq: int, bodies: Sequence[bytes], now: float) -> int:
-    """Add commits behind number ``seq``, before the transaction ends; returns the number of the last."""
+    """Add commits after number ``seq`` to the transaction, and return the last number."""
     base = run << PLACE_BITS
     rows = session.rows
     for body in bodies:
@@ -146,7 +146,7 @@ def insert_bodies(session: DatabaseSession, run: int, salt: int, seq: int, bodie
 
 
 def flush(session: DatabaseSession) -> None:
-    """Write the gathered commits, before the table is read or the transaction ends."""
+    """Write the collected commits, before the table is read or the transaction ends."""
     if not session.rows:
         return
     _flush_full(session)
@@ -157,7 +157,7 @@ def flush(session: DatabaseSession) -> None:
 
 
 def _flush_full(session: DatabaseSession) -> None:
-    # Few statements with many rows: Python's lock changes hands around each, which a busy event loop makes slow.
+    # Few statements with many rows, because each statement releases and takes Python's global lock.
     rows = session.rows
     full = len(rows) - len(rows) % _VALUES
     for begin in range(0, full, _VALUES):
@@ -171,10 +171,9 @@ def _insert_statement(rows: int) -> str:
 
 
 def _was_written(session: DatabaseSession, row: RunRow, entry: RunCommit) -> bool:
-    """Tell whether the very same was asked before, and the answer was lost on its way.
+    """Tell whether the same commits were written before, and the answer was lost.
 
-    In one epoch a run has one writer, so that what is there under these numbers is of the same owner; the bodies tell
-    whether it is also the same.
+    A run has one writer per epoch, so commits with these numbers are from the same owner; the bodies are compared.
     """
     last = entry.expected_seq + len(entry.commits)
     if row.epoch != entry.epoch or row.seq < last or (entry.status is not None and row.status != entry.status):

@@ -1,4 +1,4 @@
-"""Errors of SQLite and the operating system, in words that say what to do."""
+"""Errors of SQLite and the operating system, in words that name the remedy."""
 
 import errno
 import os
@@ -16,17 +16,17 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def _code(error: BaseException) -> int:
-    """SQLite's primary result code; 0 when the error is not its own."""
+    """Return SQLite's primary result code; 0 for other errors."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def is_busy(error: BaseException) -> bool:
-    """Tell whether another connection is in the way, which may end by itself."""
+    """Tell whether another connection locks the database temporarily."""
     return isinstance(error, sqlite3.Error) and _code(error) in _BUSY
 
 
 def concerns_all(error: BaseException) -> bool:
-    """Tell whether the connection itself is of no more use, so that no other operation would fare better."""
+    """Tell whether the connection itself has failed, so that other operations would fail, too."""
     if isinstance(error, sqlite3.Error):
         return _code(error) not in {
             sqlite3.SQLITE_FULL,
@@ -38,12 +38,12 @@ def concerns_all(error: BaseException) -> bool:
 
 
 def explained(file: DatabaseFile, error: Exception, waited: float) -> Exception:
-    """Return the error for the caller: a StoreError when the database is at fault, else the raised error.
+    """Return the error for the caller: a StoreError for faults of the database, otherwise the raised error.
 
     Args:
         file: The database.
-        error: What was raised.
-        waited: For how many seconds it was tried, when something was in the way.
+        error: The raised error.
+        waited: The seconds of retries, if the database was locked.
     """
     if not isinstance(error, sqlite3.Error | OSError):
         return error
@@ -92,7 +92,7 @@ def _store_error(file: DatabaseFile, error: sqlite3.Error | OSError, waited: flo
 
 
 def _is_on_read_only_system(path: Path) -> bool:
-    statvfs = getattr(os, "statvfs", None)  # not on Windows
+    statvfs = getattr(os, "statvfs", None)  # missing on Windows
     if statvfs is None:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Reading from the file of a SQLiteStore: operations inside one read transaction each, with checksums."""
+"""Reading from the file of a SQLiteStore, each operation in one read transaction, with checksums."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +61,7 @@ def _snapshot(session: DatabaseSession, row: RunRow, last: int) -> tuple[int, by
 
 
 def _commits(session: DatabaseSession, row: RunRow, after: int, last: int, limit: int) -> list[StoredCommit]:
-    """Return the commits behind ``after`` or the compacted ones, up to ``last`` and a limit; each must be there."""
+    """Return the commits after ``after`` or the compacted ones, up to ``last`` and a limit; all must exist."""
     base = row.id << PLACE_BITS
     begin = max(after, row.compacted)
     end = min(last, begin + limit)
@@ -126,7 +126,7 @@ def read(session: DatabaseSession, run_id: str, after: int, limit: int) -> list[
 def follow(
     session: DatabaseSession, run_id: str, after: int, limit: int, number: int | None
 ) -> tuple[int | None, list[StoredCommit]]:
-    """Return commits for a continuous reader, with the last number; None when no more will come.
+    """Return commits for a continuous reader, with the last number; None at the end.
 
     Args:
         session: Of this thread.

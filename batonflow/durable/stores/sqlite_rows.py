@@ -1,4 +1,4 @@
-"""Shared parts of the operations of a SQLiteStore: connection and clocks, rows of runs, checksums."""
+"""Shared parts of the operations of a SQLiteStore: tools, rows of runs, checksums."""
 
 import math
 import sqlite3
@@ -20,7 +20,7 @@ PLACE_BITS = 32
 
 
 class RunRow(NamedTuple):
-    """A row of the view ``run_infos``; its columns are described in the schema."""
+    """A row of the view ``run_infos``; the schema describes its columns."""
 
     id: int
     run_id: str
@@ -58,17 +58,17 @@ class DatabaseSession:
     """A connection to the database with the data that operations share; each thread has its own.
 
     Attributes:
-        connection: To the database.
-        path: Of the database, for messages.
-        owners: Who is alive.
+        connection: The connection to the database.
+        path: The path of the database, for messages.
+        owners: The live owners.
         source: The clocks.
-        boot: Which start of the machine this is.
-        known: Number and salt of runs that this connection has driven, to save looking them up. Emptied when a
-            transaction is undone, as numbers of runs made in it are given out again.
-        shortest_ttl: Of the leases given out here, in seconds.
-        rows: Values of commits that are still to be inserted in this transaction, four for each.
-        touched: Runs with new commits, or that are over or gone, in this transaction.
-        appended: How many items were put into inboxes in this transaction.
+        boot: The number of the present start of the machine.
+        known: Row number and salt of runs that this connection has driven, to save lookups. It is cleared after a
+            rollback, which frees the numbers of new runs.
+        shortest_ttl: The shortest ttl of the leases, in seconds.
+        rows: The values of commits to insert in this transaction, four for each.
+        touched: The runs that have new commits, are over, or are deleted in this transaction.
+        appended: The number of items appended to inboxes in this transaction.
     """
 
     connection: sqlite3.Connection
@@ -83,20 +83,20 @@ class DatabaseSession:
     appended: int = 0
 
     def lease_left(self, row: RunRow) -> float:
-        """Seconds for which the lease of a run lasts, by the monotonic clock; 0 without a lease."""
+        """Return the seconds until the end of a run's lease, by the monotonic clock; 0 without a lease."""
         if row.lease_until is None or row.lease_ttl is None or row.lease_boot != self.boot:
             return 0.0
         left = row.lease_until - self.source.monotonic()
-        # Longer than it ever was: the clock has begun anew, and the system does not tell one start from another.
+        # Longer than its ttl: the clock has restarted, and the system does not provide a number of the start.
         return max(0.0, left) if left <= row.lease_ttl + 1.0 else 0.0
 
     def lease(self, ttl: float) -> float:
-        """Until when, by the monotonic clock, a lease lasts that is given out now."""
+        """Return the end of a new lease, by the monotonic clock."""
         self.shortest_ttl = min(self.shortest_ttl, ttl)
         return self.source.monotonic() + ttl
 
     def driven(self, row: RunRow) -> bool:
-        """Tell whether an owner drives this run: it lives and has renewed the lease."""
+        """Tell whether a run has a live owner with a valid lease."""
         return (
             row.status == "running"
             and row.owner is not None
@@ -106,7 +106,7 @@ class DatabaseSession:
 
 
 def find_run(session: DatabaseSession, run_id: str) -> RunRow | None:
-    """The row of a run."""
+    """Return the row of a run, or None."""
     row = session.connection.execute("SELECT * FROM run_infos WHERE run_id = ?", (run_id,)).fetchone()
     return None if row is None else RunRow(*row)
 
@@ -115,7 +115,7 @@ def info_of(session: DatabaseSession, row: RunRow) -> RunInfo:
     """Return the listing of a run from its row.
 
     Raises:
-        StoreCorruptedError: Its result is damaged.
+        StoreCorruptedError: The result is damaged.
     """
     if row.result is not None and row.result_crc != checksum(row.salt, row.seq, row.result):
         raise damaged(session, f"The result of run {row.run_id!r}")
@@ -148,7 +148,7 @@ def salt_of(run_id: str) -> int:
 
 
 def checksum(salt: int, number: int, data: bytes) -> int:
-    """Over a record, its run and its number."""
+    """Return the checksum of a record, its run and its number."""
     return zlib.crc32(data, salt ^ number)
 
 

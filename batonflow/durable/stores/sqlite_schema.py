@@ -1,4 +1,4 @@
-"""The file of a SQLiteStore: its tables, its versions, and how connections to it are opened."""
+"""The file of a SQLiteStore: its tables, its versions, and connections."""
 
 import os
 import secrets
@@ -20,8 +20,8 @@ _SYNCHRONOUS = {
     "power": "PRAGMA synchronous = FULL",
 }
 
-# A commit's place is its run's number * 2^32 + its own: rows of one run lie side by side in one B-tree with integer
-# keys, and ids of runs, which may be long, are kept once. Results lie apart so that a look at many runs reads little.
+# The key of a commit is the run's number * 2^32 + its own: the rows of a run are adjacent in one B-tree with integer
+# keys, and long run ids are stored once. Results have their own table, so that listings read little.
 _VERSION_1 = (
     """
     CREATE TABLE runs (
@@ -55,7 +55,7 @@ _VERSION_1 = (
     )
     """,
     "CREATE INDEX runs_by_status ON runs (status, id)",
-    # Nothing that each commit changes is in an index.
+    # No index contains a column that each commit changes.
     "CREATE INDEX runs_due ON runs (due_at) WHERE due_at IS NOT NULL",
     "CREATE INDEX runs_ended ON runs (ended_at) WHERE ended_at IS NOT NULL",
     """
@@ -89,7 +89,7 @@ _VERSION_1 = (
     """,
     "CREATE UNIQUE INDEX inbox_keys ON inbox (run, key)",
     "CREATE INDEX inbox_unused ON inbox (run, position) WHERE used IS NULL",
-    # appends: tells other processes that something was appended. epoch_floor: the last epoch of any deleted run.
+    # appends: a counter of appended items, for other processes. epoch_floor: the highest epoch of deleted runs.
     "CREATE TABLE facts (one INTEGER PRIMARY KEY, appends INTEGER NOT NULL, epoch_floor INTEGER NOT NULL)",
     "INSERT INTO facts VALUES (1, 0, 0)",
     """
@@ -106,7 +106,7 @@ def _create(connection: sqlite3.Connection) -> None:
 
 
 def _may_be_packed(connection: sqlite3.Connection) -> None:
-    """Allow compressed records, which older versions cannot read; present records stay as they are."""
+    """Allow compressed records, which older versions cannot read; present records do not change."""
 
 
 MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _may_be_packed]
@@ -114,13 +114,13 @@ MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _may_be_packe
 
 
 class DatabaseFile:
-    """The file at a path, known by its identity once it was opened, so that another one in its place is noticed.
+    """The file at a path, with its identity after opening, to detect a replaced file.
 
     Args:
-        path: Where the file is, or is to be made.
+        path: The path of the file.
         durability: See ``SQLiteStore``.
-        max_bytes: How large the file may grow; None for no bound.
-        busy_seconds: How long a reader waits for others.
+        max_bytes: The maximum size of the file; None for no limit.
+        busy_seconds: Seconds that a reader waits for a lock.
     """
 
     def __init__(
@@ -137,10 +137,10 @@ class DatabaseFile:
         self._identity: tuple[int, int] | None = None
 
     def check(self) -> None:
-        """Refuse to go on with a file that was deleted or replaced.
+        """Refuse a file that was deleted or replaced.
 
         Raises:
-            StoreError: Says which, and what to do.
+            StoreError: The file was deleted or replaced; the text names the remedy.
         """
         try:
             there = self.path.stat()
@@ -156,12 +156,12 @@ class DatabaseFile:
             )
 
     def open_writer(self) -> sqlite3.Connection:
-        """A connection that may write; the file and its tables are made when they are missing.
+        """Return a connection that can write; create a missing file and its tables.
 
         Raises:
-            StoreError: The file is not one that this version can use.
-            sqlite3.Error: Anything else.
-            OSError: The file or its directory cannot be made.
+            StoreError: This version cannot use the file.
+            sqlite3.Error: Another error of SQLite.
+            OSError: The file or its folder cannot be created.
         """
         if self._identity is None:
             _make_file(self.path, durable=self.durability == "power")
@@ -177,11 +177,11 @@ class DatabaseFile:
         return connection
 
     def open_reader(self) -> sqlite3.Connection:
-        """A connection that cannot write, for the thread that calls this.
+        """Return a connection that cannot write, for the calling thread.
 
         Raises:
             StoreError: The file was deleted or replaced.
-            sqlite3.Error: Anything else.
+            sqlite3.Error: Another error of SQLite.
         """
         self.check()
         return self._connect("ro", timeout=self._busy_seconds)
@@ -197,7 +197,7 @@ class DatabaseFile:
         )
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        # One transaction, as another process may be making the tables between two looks.
+        # One transaction, because another process may create the tables at the same time.
         connection.execute("BEGIN")
         self._refuse_foreign(connection)
         connection.execute("ROLLBACK")
@@ -208,12 +208,12 @@ class DatabaseFile:
             )
         connection.execute(_SYNCHRONOUS[self.durability])
         connection.execute("PRAGMA cache_size = -16384")
-        connection.execute("PRAGMA journal_size_limit = 67108864")  # room that a burst has taken is given back
+        connection.execute("PRAGMA journal_size_limit = 67108864")  # frees the space after a burst
         if self.durability == "power":
             connection.execute("PRAGMA fullfsync = ON")
         if self.max_bytes is not None:
             (page_size,) = connection.execute("PRAGMA page_size").fetchone()
-            # A pragma takes no bound values; this is a number by construction.
+            # A pragma does not accept parameters; this is a number by construction.
             connection.execute(f"PRAGMA max_page_count = {max(1, self.max_bytes // int(page_size))}")
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -227,7 +227,7 @@ class DatabaseFile:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if application == APPLICATION_ID:
             return
-        # Chats may lie in the same file, and may have been there first.
+        # The file may also contain chats, perhaps from before.
         (others,) = connection.execute(
             "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' "
             "AND sql NOT LIKE '%/* batonflow */%'"
@@ -253,7 +253,7 @@ class DatabaseFile:
 
 
 def _make_file(path: Path, *, durable: bool) -> None:
-    """An empty file that only its owner may read, and the directories to it."""
+    """Create an empty file that only its owner can read, with its folders."""
     if path.exists():
         if path.is_dir():
             raise StoreError(f"{path} is a directory: give the path of a file for the store")
@@ -265,18 +265,18 @@ def _make_file(path: Path, *, durable: bool) -> None:
 
 
 def make_private(path: Path) -> None:
-    """An empty file for a database that only its owner may read; one that is there stays as it is."""
+    """Create an empty file for a database that only its owner can read; keep an existing file."""
     # Made under another name first: closing any descriptor of the database would free the locks that this process
     # has on it, and a file made by SQLite itself could be read by others until its mode is changed.
     made = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
     os.close(os.open(made, flags, 0o600))
-    with suppress(FileExistsError):  # another process was faster
+    with suppress(FileExistsError):  # another process has created it
         try:
             os.link(made, path)
         except FileExistsError:
             raise
-        except OSError:  # a file system without hard links
+        except OSError:  # the file system has no hard links
             os.close(os.open(path, flags, 0o600))
         finally:
             made.unlink()

@@ -37,7 +37,7 @@ _logger = logger_named("batonflow.workflow_core.journal.sqlite_threads")
 
 @dataclass(slots=True)
 class Job:
-    """An operation that waits for its turn.
+    """A queued operation.
 
     Attributes:
         operation: Called with the session of the thread, inside a transaction, perhaps more than once.
@@ -48,7 +48,7 @@ class Job:
     done: Done
 
     def finish(self, result: Any, error: BaseException | None) -> None:
-        """Report the outcome. An error of the receiver must not end the thread."""
+        """Deliver the outcome; an error of the receiver does not end the thread."""
         try:
             self.done(result, error)
         except Exception:
@@ -83,7 +83,7 @@ class _Threads:
         self._stopped = False
 
     def submit(self, job: Job) -> None:
-        """Put a job into the queue; from any thread.
+        """Queue a job, from any thread.
 
         Raises:
             StoreError: The store is closed.
@@ -102,10 +102,10 @@ class _Threads:
             self._jobs.put(job)
 
     def check_open(self) -> None:
-        """Refuse to go on when the store is closed.
+        """Raise an error if the store is closed.
 
         Raises:
-            StoreError: It is.
+            StoreError: The store is closed.
         """
         if self._stopped:
             raise StoreError(f"The store at {self._file.path} is closed: open another one")
@@ -150,7 +150,7 @@ class _Threads:
 
 
 class Writer(_Threads):
-    """The only writer: all operations that are queued when it becomes free go into one transaction."""
+    """The only writer, which runs all queued operations in one transaction."""
 
     name = "writer"
     most = 1
@@ -171,18 +171,18 @@ class Writer(_Threads):
         self._last_appends = -1
 
     def nudge(self) -> None:
-        """Let the thread look whether there is something to poll for or to renew."""
-        with suppress(StoreError):  # closed: there is nothing any more
+        """Let the thread check for polls and renewals."""
+        with suppress(StoreError):  # closed
             self.submit(Job(_nothing, _ignore))
 
     def hold(self, run_id: str, epoch: int, lost: Callable[[], None] | None) -> None:
-        """Renew the lease of this run from now on."""
+        """Renew the lease of a run from now on."""
         with self._guard:
             self._held[run_id] = epoch, lost
         self.nudge()
 
     def let_go(self, run_id: str) -> None:
-        """Do not renew the lease of this run any more."""
+        """Stop the automatic renewal of a run's lease."""
         with self._guard:
             self._held.pop(run_id, None)
 
@@ -205,20 +205,20 @@ class Writer(_Threads):
                 return job
 
     def _patience(self) -> float | None:
-        """Seconds until something is to be done without being asked."""
+        """Return the seconds until the next poll or renewal."""
         due: list[float] = []
         if self._held:
             due.append(self._renew_at)
         if self.hints.wanted:
             due.append(self._poll_at)
-        # Not longer than an hour at once: a lock cannot be waited for until the end of time.
+        # At most an hour, because waits for a lock have a maximum.
         return min(max(0.0, min(due) - time.monotonic()), 3600.0) if due else None
 
     def _all_queued(self, first: Job) -> list[Job]:
         jobs = [first]
         while len(jobs) < MOST_IN_ONE_TRANSACTION and not self._jobs.empty():
             job = self._jobs.get()
-            if job is None:  # the end, after these
+            if job is None:  # the end, after these jobs
                 self._jobs.put(None)
                 break
             if job.operation is not _nothing:
@@ -265,7 +265,7 @@ class Writer(_Threads):
             self.hints.appended()
 
     def _settle(self, jobs: list[Job]) -> None:
-        """Carry out jobs together; when one of them fails, each by itself."""
+        """Run jobs in one transaction; if one fails, run each by itself."""
         try:
             results = self._attempt(jobs)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is for those who asked, who wait
@@ -280,7 +280,7 @@ class Writer(_Threads):
             job.finish(result, None)
 
     def _attempt(self, jobs: list[Job]) -> list[Any]:
-        """Run one transaction; try again while another process holds the lock."""
+        """Run a transaction; retry while another process holds the lock."""
         began = time.monotonic()
         pause = 0.001
         while True:
@@ -405,6 +405,6 @@ atexit.register(_finish_all)
 
 
 def forget_all() -> None:
-    """Start anew in a forked child, which has no threads."""
+    """Start again in a forked child, which has no threads."""
     for begun in _begun.values():
         begun.clear()

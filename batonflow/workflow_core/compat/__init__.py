@@ -1,1 +1,1 @@
-"""Forms that earlier versions documented, out of the engine's way."""
+"""Formats of earlier versions."""

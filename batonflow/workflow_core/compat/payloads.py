@@ -1,4 +1,4 @@
-"""Snapshots of earlier formats, brought to the current one."""
+"""Conversion of earlier snapshot formats to the current one."""
 
 from typing import Any, cast
 
@@ -12,20 +12,20 @@ CURRENT_VERSION = 2
 
 
 def entries(data: dict[str, Any], key: str) -> list[Any]:
-    """The list under a key of a payload, empty when it is absent or null."""
+    """Return the list under a key of a payload; empty if it is absent or null."""
     return data.get(key) or []
 
 
 def mapping(data: dict[str, Any], key: str) -> dict[str, Any]:
-    """The dict under a key of a payload, empty when it is absent or null."""
+    """Return the dict under a key of a payload; empty if it is absent or null."""
     return data.get(key) or {}
 
 
 def upgrade(payload: Any) -> dict[str, Any]:
-    """A snapshot of any known version as one of version 2.
+    """Return a snapshot of any known version as version 2.
 
     Raises:
-        ContextSerdeError: It is not a snapshot, or one of a newer version.
+        ContextSerdeError: It is not a snapshot, or its version is newer.
     """
     if not isinstance(payload, dict):
         raise ContextSerdeError(
@@ -63,7 +63,7 @@ def _attempt(entry: Any) -> dict[str, Any]:
 
 
 def _from_v1(data: dict[str, Any]) -> dict[str, Any]:
-    """Executions were bare events; waiters carried requirements that could not be read back."""
+    """Version 1: executions were bare events, and requirements of waiters could not be read back."""
     _check_shape(data)
     workers: dict[str, Any] = {}
     for name, worker in data["workers"].items():
@@ -82,7 +82,7 @@ def _from_v1(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_v0(data: dict[str, Any]) -> dict[str, Any]:
-    """Queues were JSON texts; executions came before queued events; buffers were kept by event type."""
+    """Version 0: queues were JSON texts, executions came before queued events, buffers were keyed by event type."""
     if not {"queues", "in_progress", "event_buffers", "is_running", "state"} & set(data):
         raise ContextSerdeError("Context dict specified in an invalid format: it has no key of a snapshot")
     waiting = set(data.get("waiting_ids") or [])

@@ -1,4 +1,4 @@
-"""The context of a step, its key-value state, and the data that both are written as."""
+"""The context of a step, its key-value state, and snapshots of both."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,7 @@ _PARTS = {
 
 
 def __getattr__(name: str) -> Any:
-    # Parts of the engine lie between the modules of this package, so each is loaded at its first use.
+    # The engine lies between the modules of this package, so each module is loaded at first use.
     if name in _PARTS:
         part = globals()[name] = import_module(_PARTS[name])
         return part

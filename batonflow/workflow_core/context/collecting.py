@@ -1,4 +1,4 @@
-"""The requests of a step to its run: collecting events, waiting for one, and the failures so far."""
+"""Requests of a step to its run: collect events, wait for an event, read earlier failures."""
 
 from collections import Counter, deque
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ def wait_for(
     """Suspend a step until an event arrives; see ``Context.wait_for_event``.
 
     Raises:
-        TypeError: An argument is not what it has to be; the text names it.
+        TypeError: An argument has a wrong type; the text names it.
     """
     kind: Any = event_type
     required: dict[str, Any] = requirements or {}
@@ -78,9 +78,9 @@ def wait_for(
 
 
 def collect(run: Run, item: WorkItem, event: Event, expected: list[type[Event]], buffer_id: str) -> list[Event] | None:
-    """Put an event aside until one of each expected type is there; the same again on a repeated attempt.
+    """Put an event aside until one of each expected type has arrived; a repeated attempt gets the same result.
 
-    A full set leaves the buffer at once and stays with the delivery until it ends, so a retry finds it again.
+    A complete set leaves the buffer at once. It stays with the delivery until its end, so that a retry finds it.
     """
     if get_ident() != run.thread_id:
         return run.on_loop(lambda: collect(run, item, event, expected, buffer_id))
@@ -146,7 +146,7 @@ def _collect(
 
 
 def _same_expectation(known: list[type[Event]], given: list[type[Event]]) -> bool:
-    """Tell whether two lists of expected types mean the same; long ones by samples, or fan-in would be quadratic."""
+    """Tell whether two lists of expected types are equal; long lists are compared by samples, to keep fan-in linear."""
     size = len(known)
     if size != len(given):
         return False

@@ -1,6 +1,6 @@
-"""The context of a run, for its steps and for its caller: one class with three faces.
+"""The context of a run, for its steps and its caller: one class with three roles.
 
-Before a run it stages state; from the handler it looks into the run; inside a step it sends, collects, waits and
+Before a run it holds the initial state. In a handler it gives access to the run. In a step it sends, collects, waits
 streams.
 """
 
@@ -36,7 +36,7 @@ _RUNNING = "requires a running workflow"
 
 
 class Context(EarlierContext, Generic[StateT]):
-    """The run as seen from a step, from its handler, or before it starts.
+    """The access to a run for a step, for its handler, or before its start.
 
     Args:
         workflow: The workflow that will run, or whose run the snapshot holds.
@@ -72,7 +72,7 @@ class Context(EarlierContext, Generic[StateT]):
 
     @classmethod
     def for_step(cls, run: Run, item: WorkItem) -> "Context[Any]":
-        """The face that a running attempt sees; it never keeps the run alive."""
+        """Return the context of a running attempt; it does not keep the run alive."""
         context = cls.__new__(cls)
         context._item = item
         context._run_ref = ref(run)
@@ -85,37 +85,37 @@ class Context(EarlierContext, Generic[StateT]):
     def from_dict(
         cls, workflow: AnyWorkflow, data: dict[str, Any], serializer: BaseSerializer | None = None
     ) -> "Context[StateT]":
-        """A context from a snapshot; run it with ``workflow.run(ctx=...)``.
+        """Return a context from a snapshot; run it with ``workflow.run(ctx=...)``.
 
         Raises:
-            ContextSerdeError: ``data`` is not a snapshot, or one of a newer version.
+            ContextSerdeError: ``data`` is not a snapshot, or its version is newer.
         """
         return cls(workflow, previous_context=data, serializer=serializer)
 
     @staticmethod
     def get_step_context() -> "Context[Any]":
-        """The context of the step that is running here, from anywhere below it.
+        """Return the context of the step that is running here, also in functions that it calls.
 
         Raises:
             WorkflowRuntimeError: No step is running here.
         """
         return parts.collecting.current_context()
 
-    # --- faces --------------------------------------------------------------------------------------------------------
+    # --- roles --------------------------------------------------------------------------------------------------------
 
     @property
     def run(self) -> Run | None:
-        """The run behind this context, None before it starts."""
+        """The run of this context; None before its start."""
         return self._run_ref()
 
     def detach(self) -> None:
-        """Belong to an attempt that is over: a thread that still runs for it must not act in the next one."""
+        """Separate the context from the run, so that an abandoned thread cannot act in the next attempt."""
         self._run_ref = _no_run
         if self._store is not None:
             self._store.detach()
 
     def bind(self, run: Run) -> None:
-        """Become the handler's face of a run that starts with this context."""
+        """Become the context of the handler of a run that starts with this context."""
         self._run_ref = lambda: run
         if self._cell is not run.cell:
             self._cell, self._store = run.cell, None
@@ -123,14 +123,14 @@ class Context(EarlierContext, Generic[StateT]):
 
     @property
     def given_serializer(self) -> BaseSerializer | None:
-        """The serializer given with this context; None for that of the workflow."""
+        """The serializer given with this context; None for the serializer of the workflow."""
         return self._serializer
 
     @property
     def is_resumable(self) -> bool:
-        """Tell whether this context holds a run that was under way, so that running it needs no start event."""
+        """Tell whether this context holds an unfinished run, which continues without a start event."""
         if self.run is not None:
-            # A cancelled run may be resumed from its own context.
+            # A cancelled run can be resumed from its own context.
             return self.run.ending.done and self.run.state.running
         return self._restored is not None and self._restored.running
 
@@ -143,7 +143,7 @@ class Context(EarlierContext, Generic[StateT]):
             self._restored, self._children = None, {}
 
     def take_restored(self) -> tuple[RunState | None, StateCell, dict[str, Any]]:
-        """Return the start of a new run: a restored state if there is one, and the staged key-value state."""
+        """Return the initial data of a new run: the restored state if there is one, and the key-value state."""
         run = self.run
         if run is not None and self._workflow is not None:
             loaded = run.copy_unfinished(self._workflow, self._serializer)
@@ -173,7 +173,7 @@ class Context(EarlierContext, Generic[StateT]):
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the run goes on; before a run, whether the snapshot was taken of one that did."""
+        """Tell whether the run goes on; before a run, whether the snapshot is from an unfinished run."""
         if self._item is not None:
             warn_earlier("is_running called from within a step is always True")
             return True
@@ -184,7 +184,7 @@ class Context(EarlierContext, Generic[StateT]):
 
     @property
     def run_id(self) -> str:
-        """The id of the run; the same in another process when the run goes on there under its id.
+        """The id of the run; it stays the same when the run continues in another process.
 
         Raises:
             ContextStateError: Before a run.
@@ -210,15 +210,15 @@ class Context(EarlierContext, Generic[StateT]):
     # --- events -------------------------------------------------------------------------------------------------------
 
     def send_event(self, message: Event, step: str | None = None) -> None:
-        """Send an event to every step that accepts it, or to one.
+        """Send an event to all steps that accept it, or to a single step.
 
         Args:
             message: The event.
-            step: Name of a single step, or ``child.step`` of an attached workflow.
+            step: The name of a single step, or ``child.step`` of an attached workflow.
 
         Raises:
-            ContextStateError: Before the run, or from a step that is over.
-            WorkflowRuntimeError: No such step, the step does not accept the event, or the run is over.
+            ContextStateError: The run has not started, or the step is over.
+            WorkflowRuntimeError: The step does not exist or does not accept the event, or the run is over.
 
         Example:
             >>> for name in ev.names:
@@ -230,18 +230,18 @@ class Context(EarlierContext, Generic[StateT]):
             raise ContextStateError(f"send_event(){over}")
         item = self._item
         if item is not None and item.run is not run:
-            item = None  # sent by a task that outlived its step: no result waits for it
+            item = None  # sent by a task that outlived its step
         run.send_from(message, step, item, inside=self._item is not None)
 
     def write_event_to_stream(self, ev: Event | None) -> None:
-        """Show an event to the readers of the stream; None is ignored.
+        """Write an event to the stream; None is ignored.
 
         Args:
             ev: The event.
 
         Raises:
             ContextStateError: Called outside of a step.
-            WorkflowRuntimeError: It is not an event.
+            WorkflowRuntimeError: ``ev`` is not an event.
 
         Example:
             >>> ctx.write_event_to_stream(Progress(percent=40))
@@ -255,7 +255,7 @@ class Context(EarlierContext, Generic[StateT]):
         if writer is None or writer[3] != get_ident() or not isinstance(ev, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
             run.show(ev, item, self)
             return
-        progress = item.progress or item.done()  # by far the most common case, without another call
+        progress = item.progress or item.done()  # fast path
         numbers = progress if progress.once_calls is None else progress.here()
         numbers.streamed = number = numbers.streamed + 1
         if number > numbers.skip_streamed:
@@ -268,11 +268,11 @@ class Context(EarlierContext, Generic[StateT]):
 
         Args:
             ev: The event that has just arrived.
-            expected: The types to wait for; a type may stand several times.
-            buffer_id: Keeps several collections of one step apart.
+            expected: The types to wait for; a type may occur several times.
+            buffer_id: Names the collection, if a step has several.
 
         Returns:
-            The events in the order of ``expected``, or None while some are missing.
+            The events in the order of ``expected``, or None while events are missing.
 
         Raises:
             ContextStateError: Called outside of a step.
@@ -294,19 +294,19 @@ class Context(EarlierContext, Generic[StateT]):
         requirements: dict[str, Any] | None = None,
         timeout: float | None = 2000,
     ) -> EventT:
-        """Suspend this step until an event arrives; its worker is free for other work meanwhile.
+        """Suspend this step until an event arrives; its worker is free in the meantime.
 
         Args:
             event_type: The class to wait for.
-            waiter_event: Streamed once when the wait begins, to ask for the answer.
-            waiter_id: Names the wait; the same id gives the same answer again.
+            waiter_event: An event that asks for the answer; it is streamed once, when the wait begins.
+            waiter_id: The id of the wait; the same id gives the same answer again.
             requirements: Attribute values that the event must have.
-            timeout: Seconds to wait at the most; None for ever. Goes on counting over a restore.
+            timeout: Seconds to wait; None for no limit. The time counts on over a restore.
 
         Raises:
             ContextStateError: Called outside of a step.
-            TimeoutError: Nothing fitting came in time.
-            TypeError: An argument is not what it has to be; the text names it.
+            TimeoutError: No matching event arrived in time.
+            TypeError: An argument has a wrong type; the text names it.
 
         Example:
             >>> answer = await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent(prefix="Sure?"))
@@ -316,19 +316,19 @@ class Context(EarlierContext, Generic[StateT]):
         return cast("EventT", found)
 
     async def once(self, key: str, fn: Callable[..., T | Awaitable[T]], *args: Any) -> T:
-        """Call ``fn`` once for this delivery, however often the step is repeated after a failure or a restore.
+        """Call ``fn`` once for this delivery, even if the step is repeated after a failure or a restore.
 
         Args:
-            key: Names the call within this delivery; concurrent calls with one key share one call.
-            fn: Sync or async; its result must be writable as JSON. A raising ``fn`` records nothing. What it sends,
-                writes, streams, collects and waits for is numbered within the call: with a record it is passed over
-                together with the call, and an interrupted call goes on where it was.
-            args: Passed on to ``fn``.
+            key: The name of the call within this delivery; concurrent calls with one key share one call.
+            fn: Sync or async; its result must be writable as JSON. A failed call is not recorded. Events and writes of
+                the call are numbered within the call: they are skipped together with a recorded call, and an
+                interrupted call continues where it stopped.
+            args: The arguments of ``fn``.
 
         Raises:
             ContextStateError: Called outside of a step.
             TypeError: ``key`` is not a text.
-            StoreError: The result cannot be written, in a run that a store keeps.
+            StoreError: The result cannot be written to the store of the run.
 
         Example:
             >>> receipt = await ctx.once("charge", shop.charge, order.id)
@@ -339,22 +339,22 @@ class Context(EarlierContext, Generic[StateT]):
     async def effect(
         self, key: str, fn: Callable[..., T | Awaitable[T]], *args: Any, about: Any = None, repeat: bool = False
     ) -> T:
-        """As ``once``, for an effect outside that must not be repeated silently.
+        """Call ``fn`` as in ``once``, for an external effect that must not be repeated silently.
 
-        With a store the intent is written before the call and the result after it. When a process ends in between,
-        nobody knows whether the effect happened; then this raises instead of calling again.
+        With a store, the intent is written before the call and the result after it. If the process ends in between,
+        the outcome is unknown; the next attempt raises an error instead of a second call.
 
         Args:
-            key: Names the effect within this delivery.
+            key: The name of the effect within this delivery.
             fn: Sync or async; its result must be writable as JSON.
-            args: Passed on to ``fn``.
-            about: Kept with the intent, for people who look at the store; data of JSON.
-            repeat: Call again all the same, as for effects that do no harm when they happen twice.
+            args: The arguments of ``fn``.
+            about: JSON data kept with the intent, for people who inspect the store.
+            repeat: Call again after an unknown outcome, for effects that may safely happen twice.
 
         Raises:
             ContextStateError: Called outside of a step.
             TypeError: ``key`` is not a text.
-            UnknownOutcomeError: The effect was begun by a process that ended in the middle of it.
+            UnknownOutcomeError: A process started the effect and ended before the result was written.
 
         Example:
             >>> await ctx.effect("send", mail.send, letter, about={"to": letter.to})
@@ -367,31 +367,31 @@ class Context(EarlierContext, Generic[StateT]):
         run, item = self._in_step("retry_info")
         return parts.collecting.retry_info(run, item)
 
-    # --- the handler's side -------------------------------------------------------------------------------------------
+    # --- for handlers -------------------------------------------------------------------------------------------------
 
     def stream_events(self) -> AsyncIterator[Event]:
         """Read the streamed events and the engine's own events of the run, from the beginning.
 
-        Each call is a reader of its own; ``handler.stream_events()`` gives the streamed events alone.
+        Each call returns a new reader; ``handler.stream_events()`` returns only the streamed events.
         """
         return _events_of(self._from_handler("stream_events"))
 
     async def running_steps(self) -> list[str]:
-        """Names of the steps that are executing now."""
+        """Return the names of the steps that are executing now."""
         run = self._from_handler("running_steps")
         return [name for name, step in run.state.steps.items() if step.active]
 
     def to_dict(self, serializer: BaseSerializer | None = None, *, include_state: bool = True) -> dict[str, Any]:
-        """A snapshot as JSON-able data, at any moment before, during or after a run.
+        """Return a snapshot as JSON data, at any moment before, during or after a run.
 
         Args:
-            serializer: Writes the values; JSON by default.
+            serializer: The serializer of values; JSON by default.
             include_state: Whether the key-value state is part of it.
 
         Raises:
             ContextStateError: Called inside a step.
-            ValueError: A value of the state cannot be written; the message names its key. Or the snapshot that this
-                context was made of holds workflows inside it, written with another serializer.
+            ValueError: A value of the state cannot be written; the message names its key. Or this context was made
+                from a snapshot with child runs that were written with another serializer.
 
         Example:
             >>> kept = json.dumps(handler.ctx.to_dict())

@@ -15,7 +15,7 @@ __all__ = ["begun_earlier", "run_effect", "run_once"]
 async def run_once(
     run: Run, item: WorkItem, key: str, fn: Callable[..., Any], args: tuple[Any, ...], intent: Any = None
 ) -> Any:
-    """The recorded result for ``key``, or that of calling ``fn`` now; concurrent calls with one key share one call.
+    """Return the recorded result for ``key``, or call ``fn``; concurrent calls with one key share one call.
 
     With an intent, a store is told of it before the call.
     """
@@ -31,7 +31,7 @@ async def run_once(
         known: Any = records[key]
         if not isinstance(known, asyncio.Future):
             return known
-        # Another branch of the step is calling; when it fails, this one tries for itself.
+        # Another branch of the step is calling; if it fails, this branch calls again.
         await asyncio.wait([cast("asyncio.Future[None]", known)])
     pending: asyncio.Future[None] = run.loop.create_future()
     records[key] = pending
@@ -59,7 +59,7 @@ async def run_once(
     except BaseException as error:
         del records[key]
         if intent is not None and recorder is not None and isinstance(error, Exception):
-            recorder.suspend(item, "raised", key)  # so that its outcome is known
+            recorder.suspend(item, "raised", key)  # a cancelled caller must not hide the outcome
         raise
     finally:
         progress.begun.pop(key, None)
@@ -70,11 +70,11 @@ async def run_once(
 
 
 def begun_earlier(key: str) -> dict[str, Any] | None:
-    """Return the intent of an effect that the running step began before it was taken up again.
+    """Return the intent of an effect that the step began before a restore.
 
     Returns:
-        Its intent, as long as nobody knows what became of the call; nothing more of one whose result is known; None for
-        one that was not begun.
+        The intent while the outcome is unknown; None if the effect has a result or was
+        not begun.
     """
     item = current_item.get()
     progress = None if item is None else item.progress
@@ -95,16 +95,16 @@ async def run_effect(
     about: Any = None,
     repeat: bool = False,
 ) -> Any:
-    """As ``run_once``, for an effect that must not be repeated silently.
+    """Call ``fn`` as in ``run_once``, for an effect that must not be repeated silently.
 
     Raises:
-        UnknownOutcomeError: An earlier process began the call, and nobody knows whether it came to an end.
+        UnknownOutcomeError: An earlier process began the call, and its outcome is unknown.
     """
     intents, times = item.done().intents, 0
     if intents is not None and key in intents:
         times = intents[key].get("times", 1)
         waits = any(waiter.key.endswith(f"@{key}") for waiter in run.state.waiters.of(item))
-        # A call that waits inside begins again by contract.
+        # A call with a wait inside begins again by contract.
         if not (repeat or waits):
             raise UnknownOutcomeError(
                 f"Nobody knows whether {key!r} of step {item.spec.name} happened: the process ended in the midst of it",

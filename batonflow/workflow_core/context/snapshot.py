@@ -1,7 +1,7 @@
-"""A run as data: written from the live state at any moment, and read back.
+"""Snapshots: a run as data, written from the live state at any moment, and read back.
 
-The format is version 2 of the one that LlamaIndex workflows write; versions 0 and 1 are brought to it first. What this
-engine keeps beyond it (numbers of sends and writes, answers, ``once`` records, children) stands in keys of its own.
+The format is version 2 of LlamaIndex workflows; versions 0 and 1 are converted first. Data that only this engine has
+(numbers of sends and writes, answers, ``once`` records, child runs) stand under additional keys.
 """
 
 import asyncio
@@ -69,12 +69,12 @@ def dump_run(
     include_state: bool = True,
     children_with: BaseSerializer | None = None,
 ) -> dict[str, Any]:
-    """The snapshot of a run.
+    """Return the snapshot of a run.
 
     The live run adds ticks under way and children, which ``children_with`` writes, else the serializer of each.
 
     Raises:
-        ValueError: Something cannot be written; the message names it.
+        ValueError: A value cannot be written; the message names it.
     """
     underway: Sequence[Tick] = ()
     if state.running:
@@ -125,7 +125,7 @@ def _dump_children(run: Run, serializer: BaseSerializer, children_with: BaseSeri
 
 
 class _Writer:
-    """Writes the parts of a run with one serializer."""
+    """The writer of a run's parts, with one serializer."""
 
     def __init__(self, serializer: BaseSerializer, underway: Sequence[Tick]) -> None:
         self._serializer = serializer
@@ -257,7 +257,7 @@ class _Writer:
         }
 
     def question(self, question: Question | None) -> str | None:
-        # One that cannot be written must not make the run impossible to write; it only cannot be listed again.
+        # A question that cannot be written is left out; the run itself can still be written.
         try:
             return self._serializer.serialize(question.event) if question is not None else None
         except (TypeError, ValueError):
@@ -300,7 +300,7 @@ def load_run(workflow: AnyWorkflow, payload: Any, serializer: BaseSerializer) ->
     """Read a snapshot.
 
     Raises:
-        ContextSerdeError: It is not a snapshot, one of a newer version, or something in it cannot be read.
+        ContextSerdeError: It is not a snapshot, its version is newer, or a value in it cannot be read.
     """
     if isinstance(serializer, JsonSerializer):
         serializer = serializer.knowing(workflow.__batonflow__.declared_types)
@@ -318,7 +318,7 @@ def load_run(workflow: AnyWorkflow, payload: Any, serializer: BaseSerializer) ->
 
 
 class _Reader:
-    """Builds a run's state from a snapshot of version 2."""
+    """The reader of a run's state from a snapshot of version 2."""
 
     def __init__(self, workflow: AnyWorkflow, data: dict[str, Any], serializer: BaseSerializer) -> None:
         self._workflow = workflow
@@ -328,7 +328,7 @@ class _Reader:
         self._streams: dict[str, Stream] = {}
         self._items: dict[str, WorkItem] = {}
         self._numbers: set[int] = set()
-        # Outcomes of steps that had ended, each with its place among the undecided ticks.
+        # Outcomes of finished steps, with their places among the undecided ticks.
         self._outcomes: dict[WorkItem, tuple[int, StepReturned | StepFailed]] = {}
 
     def read(self) -> LoadedRun:
@@ -428,7 +428,7 @@ class _Reader:
             needs = mapping(mapping(worker, "collect_needs"), buffer_id)
             for event, key in zip(events, mapping(worker, "collect_keys").get(buffer_id, ()), strict=False):
                 buffer.keys.setdefault(type(self._event(event)), deque()).append(key)
-            # Until the step collects again, only for the description of missing events.
+            # Used only to describe missing events, until the step collects again.
             buffer.needs = {self._event_type(name): count for name, count in needs.items()}
         joins = mapping(worker, "joins")
         if not joins and worker.get("static_collect_events"):
@@ -523,7 +523,7 @@ class _Reader:
             item.open_waits += 1
 
     def _question(self, text: Any) -> Event | None:
-        """A question, where it can be read; it is shown to people and decides nothing."""
+        """Return a question, or None if it cannot be read; it is only shown to people."""
         try:
             return None if text is None else self._event(text)
         except (ContextSerdeError, ValueError, TypeError):
@@ -531,7 +531,7 @@ class _Reader:
 
     def _event_type(self, name: str) -> type[Event]:
         for cls in [*self._workflow.__batonflow__.steps.events, *_known_events()]:
-            # LlamaIndex leaves out the class around a class.
+            # LlamaIndex leaves out enclosing classes.
             if name in (qualified_name(cls), f"{cls.__module__}.{cls.__name__}"):
                 return cls
         moved = moved_class(name)
@@ -542,7 +542,7 @@ class _Reader:
         )
 
     def _start_what_was_executing(self, workers: dict[str, Any]) -> None:
-        """Give workers to the deliveries that were executing, as far as they reach, then to the queue, in order."""
+        """Give free workers to the deliveries that were executing, then to queued deliveries, in order."""
         items = self._state.items_by_step()
         for name in workers:
             step = self._state.step(self._state.table.steps[name])
@@ -556,7 +556,7 @@ class _Reader:
 
 
 def _dealt(spec: StepSpec, events: list[Event]) -> list[deque[Event]]:
-    """The events that a join held back, by slot; several slots of one type take turns."""
+    """Return the events that a join holds, by slot; slots of one type get them in turn."""
     queues: list[deque[Event]] = [deque() for _ in spec.slots]
     for event in events:
         fitting = [queue for slot, queue in zip(spec.slots, queues, strict=True) if type(event) in slot.types]
@@ -566,7 +566,7 @@ def _dealt(spec: StepSpec, events: list[Event]) -> list[deque[Event]]:
 
 
 def _causes(origins: list[Any]) -> Causes:
-    """Return the causes of an event in the records of an earlier owner of the run."""
+    """Return the causes of an event from the records of an earlier owner of the run."""
     named = map(as_origin, origins)
     return tuple((PastRecord(number), name) for number, name in named)
 
@@ -576,7 +576,7 @@ def _counts(entry: dict[str, Any]) -> dict[str, int] | None:
 
 
 def _known_events() -> list[type[Event]]:
-    """Every loaded event class."""
+    """Return all loaded event classes."""
     found: list[type[Event]] = []
     stack = [Event]
     while stack:

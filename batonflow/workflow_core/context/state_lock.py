@@ -1,4 +1,4 @@
-"""The lock of a state's editor, for tasks of any event loop and for threads."""
+"""The lock for editing a state, for tasks of any event loop and for threads."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ __all__ = ["StateLock", "current_editor"]
 
 
 def current_editor() -> object:
-    """Return the identity of an editor that runs here: the task, or the thread outside of event loops."""
+    """Return the identity of the caller as an editor: its task, or its thread outside of event loops."""
     try:
         task = asyncio.current_task()
     except RuntimeError:
@@ -18,26 +18,26 @@ def current_editor() -> object:
 
 
 class StateLock:
-    """A lock that is taken in the order of the calls, by tasks and threads alike.
+    """A lock for tasks and threads, granted in the order of the calls.
 
     Attributes:
-        editor: The identity of its holder while a block edits the state, see ``current_editor``.
+        editor: The identity of the block that edits the state, see ``current_editor``.
     """
 
     __slots__ = ("_guard", "_waiting", "editor", "locked")
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        # With the event loops of waiting tasks, which may end without notice.
+        # Waiting tasks with their event loops, which may end at any time.
         self._waiting: deque[tuple[Future[None], asyncio.AbstractEventLoop | None]] = deque()
         self.locked = False
         self.editor: object = None
 
     def edits_here(self) -> bool:
-        """Tell whether the caller is inside a block of its own that edits the state."""
+        """Tell whether the caller is inside its own editing block."""
         if self.editor is None:
             return False
-        # A block in a synchronous function belongs to its thread, even when a loop is started there.
+        # A block in a synchronous function belongs to its thread, even if a loop is started inside.
         return self.editor == current_editor() or self.editor == threading.get_ident()
 
     def _enter(self, loop: asyncio.AbstractEventLoop | None) -> "Future[None] | None":
@@ -50,19 +50,19 @@ class StateLock:
             return turn
 
     async def acquire(self) -> None:
-        """Take the lock; waits without blocking the event loop."""
+        """Take the lock, without blocking the event loop."""
         turn = self._enter(asyncio.get_running_loop())
         if turn is None:
             return
         try:
             await asyncio.wrap_future(turn)
         except asyncio.CancelledError:
-            if not turn.cancel():  # it was handed over meanwhile
+            if not turn.cancel():  # the lock was handed over in the meantime
                 self.release()
             raise
 
     def acquire_sync(self) -> None:
-        """Take the lock; blocks the thread."""
+        """Take the lock; block the thread until then."""
         turn = self._enter(None)
         if turn is not None:
             turn.result()
@@ -72,7 +72,7 @@ class StateLock:
         self.editor = current_editor()
 
     def release(self) -> None:
-        """Hand the lock over, or free it."""
+        """Hand the lock over to the next waiter, or free it."""
         self.editor = None
         with self._guard:
             while self._waiting:

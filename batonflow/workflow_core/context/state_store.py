@@ -58,12 +58,12 @@ IMMUTABLE = frozenset({str, int, float, bool, type(None), bytes})
 
 @runtime_checkable
 class StateStore(Protocol):
-    """The state store as steps and handlers use it."""
+    """The interface of the state store for steps and handlers."""
 
     state_type: type[BaseModel]
 
     async def get(self, path: str, default: Any = ...) -> Any:
-        """The value at a dotted path."""
+        """Return the value at a dotted path."""
         ...
 
     async def set(self, path: str, value: Any) -> None:
@@ -71,7 +71,7 @@ class StateStore(Protocol):
         ...
 
     async def get_state(self) -> Any:
-        """A shallow copy of the whole state."""
+        """Return a shallow copy of the whole state."""
         ...
 
     async def set_state(self, state: Any) -> None:
@@ -87,12 +87,12 @@ _NO_DEFAULT = "State must have defaults for all fields"
 
 
 def lacks_default(error: BaseException | None) -> bool:
-    """Tell whether an error is that of :func:`new_state`."""
+    """Tell whether an error comes from :func:`new_state`."""
     return isinstance(error, ValueError) and str(error).startswith(_NO_DEFAULT)
 
 
 def new_state(state_type: type[StateT]) -> StateT:
-    """A state of this type from its defaults.
+    """Return a state of this type with its defaults.
 
     Raises:
         ValueError: A field has no default.
@@ -110,7 +110,7 @@ _making_lock = Lock()
 
 
 class StateCell:
-    """The one place where a run's state lives; every store object of the run looks at the same cell."""
+    """The holder of a run's state; all store objects of the run share it."""
 
     __slots__ = ("edit_lock", "foreign", "recorder", "state", "state_type")
 
@@ -120,10 +120,10 @@ class StateCell:
         self.state_type = state_type
         if state is not None:
             self.state = state
-        # Made at the first edit.
+        # Created at the first edit.
         self.edit_lock: StateLock | None = None
         self.foreign: str | None = None
-        # The recorder of changes, when the run is recorded.
+        # The recorder of changes, if the run is recorded.
         self.recorder: Recorder | None = None
 
     @property
@@ -143,7 +143,7 @@ class StateCell:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Build the state at the first look, as many runs never use it."""
+            """Create the state at the first access, because many runs never use it."""
             if name != "state":
                 raise AttributeError(name)
             state = new_state(self.state_type)
@@ -156,7 +156,7 @@ class StateCell:
 
 
 class InMemoryStateStore(Generic[StateT]):
-    """State kept in memory; ``ctx.store`` is one.
+    """A state store in memory; ``ctx.store`` is one.
 
     Each asynchronous method has a synchronous form: ``get_sync``, ``set_sync``, ``get_state_sync``, ``set_state_sync``,
     ``clear_sync`` and ``edit_state_sync``. Synchronous steps and tools call these, from any thread.
@@ -177,7 +177,7 @@ class InMemoryStateStore(Generic[StateT]):
         self._item: WorkItem | None = None
         self._find_run: Callable[[], Any] | None = None
         self._is_detached = False
-        # The thread of the event loop of an attempt that goes on, where nothing has to be carried over; else 0.
+        # The thread of the run's event loop, where a running attempt needs no hand-over; otherwise 0.
         self._thread = 0
 
     @classmethod
@@ -202,7 +202,7 @@ class InMemoryStateStore(Generic[StateT]):
         return store
 
     def detach(self) -> None:
-        """Take no more writes: the attempt is over, though a thread of it may go on."""
+        """Refuse further writes, because the attempt is over although one of its threads may go on."""
         self._is_detached, self._thread = True, 0
 
     @property
@@ -213,15 +213,15 @@ class InMemoryStateStore(Generic[StateT]):
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def get(self, path: str, default: Any = MISSING) -> Any:
-        """The value at a dotted path: dict keys, list indexes, fields and attributes.
+        """Return the value at a dotted path of dict keys, list indexes, fields and attributes.
 
         Raises:
             TypeError: The path is not a text.
-            ValueError: Nothing is there and no default was given, or the path is too deep.
+            ValueError: There is no value and no default was given, or the path is too deep.
         """
         state, item = self._cell.state, self._item
         if type(state) is DictState and item is not None and item.segment is None:
-            values = state.__pydantic_extra__  # by far the most common case, in any thread, without another call
+            values = state.__pydantic_extra__  # fast path, for any thread
             if type(path) is str and "." not in path and values:
                 if path in values:
                     return values[path]
@@ -232,7 +232,7 @@ class InMemoryStateStore(Generic[StateT]):
         return await self._carried(partial(self._get, path, default))
 
     def get_sync(self, path: str, default: Any = MISSING) -> Any:
-        """Return the value at a dotted path; as ``get``, from any thread."""
+        """Return the value at a dotted path; the form of ``get`` for any thread."""
         run = self._elsewhere()
         return self._get(path, default) if run is None else run.on_loop(lambda: self._get(path, default))
 
@@ -246,7 +246,7 @@ class InMemoryStateStore(Generic[StateT]):
             raise no_path(path) from None
         if recorded:
             self._note_read(path.partition(".")[0], hands_out=is_name)
-        if is_name and type(found) is DictState:  # by far the most common case
+        if is_name and type(found) is DictState:  # fast path
             values = found.__pydantic_extra__ or {}
             if path in values:
                 return values[path]
@@ -263,11 +263,11 @@ class InMemoryStateStore(Generic[StateT]):
         return found
 
     async def get_state(self) -> StateT:
-        """A shallow copy of the whole state; a step that puts names into the copy alone gets a warning when it ends."""
+        """Return a shallow copy of the state; a step that adds names only to the copy gets a warning."""
         return await self._carried(self._get_state)
 
     def get_state_sync(self) -> StateT:
-        """Return a shallow copy of the whole state; as ``get_state``, from any thread."""
+        """Return a shallow copy of the whole state; the form of ``get_state`` for any thread."""
         return self._on_loop(self._get_state)
 
     def _get_state(self) -> StateT:
@@ -287,14 +287,14 @@ class InMemoryStateStore(Generic[StateT]):
     # --- writing ------------------------------------------------------------------------------------------------------
 
     async def set(self, path: str, value: Any) -> None:
-        """Put a value at a dotted path; missing dicts on the way are made.
+        """Put a value at a dotted path; create missing dicts on the way.
 
-        Only the containers on the path are made anew, so that who holds an older state does not see the change. Objects
-        that cannot be copied are changed themselves.
+        The containers on the path are copied, so that holders of an older state do not see the change. Objects
+        that cannot be copied are changed in place.
 
         Raises:
             TypeError: The path is not a text.
-            ValueError: The path is empty or too deep, or leads through something that cannot hold it.
+            ValueError: The path is empty or too deep, or leads through a value without parts.
             RuntimeError: Called inside an ``edit_state`` block of the same task.
         """
         if type(path) is not str or not path:
@@ -310,7 +310,7 @@ class InMemoryStateStore(Generic[StateT]):
             and item.at_end is None
             and (progress := item.progress or item.done()).once_calls is None
         ):
-            progress.writes += 1  # by far the most common case, without another call
+            progress.writes += 1  # fast path
             if progress.writes > progress.skip_writes:
                 values = state.__pydantic_extra__
                 (state.to_dict() if values is None else values)[path] = value
@@ -318,12 +318,12 @@ class InMemoryStateStore(Generic[StateT]):
             self._set(path, value)
 
     def set_sync(self, path: str, value: Any) -> None:
-        """Put a value at a dotted path; as ``set``, from any thread."""
+        """Put a value at a dotted path; the form of ``set`` for any thread."""
         check_path(path)
         self._write_sync(partial(self._set, path, value))
 
     def _begin_write(self, names: Iterable[str]) -> None:
-        """Note the names that a step writes: they are not lost with copies of the state.
+        """Note the names that a step writes, for the check of copies of the state.
 
         Raises:
             ContextStateError: The attempt is over.
@@ -353,20 +353,20 @@ class InMemoryStateStore(Generic[StateT]):
         if cell.recorder is not None:
             head = path.partition(".")[0]
             if head != path and head in type(state).model_fields and not is_plain(value):
-                # Only the type of the whole value tells how to read its parts.
+                # The parts can only be read with the type of the whole value.
                 path, value = head, read_part(state, head)
             self._note([(path, value)])
 
     async def set_state(self, state: StateT) -> None:
-        """Replace the state, or with an instance of a parent class, the fields that it has.
+        """Replace the state; an instance of a parent class replaces only its own fields.
 
         Raises:
-            ValueError: The class of ``state`` has nothing to do with the state's.
+            ValueError: The class of ``state`` is neither the state's class nor a parent of it.
         """
         await self._write(partial(self._set_state, state))
 
     def set_state_sync(self, state: StateT) -> None:
-        """Replace the state; as ``set_state``, from any thread."""
+        """Replace the state; the form of ``set_state`` for any thread."""
         self._write_sync(partial(self._set_state, state))
 
     def _set_state(self, state: BaseModel) -> None:
@@ -395,7 +395,7 @@ class InMemoryStateStore(Generic[StateT]):
         await self._write(self._clear)
 
     def clear_sync(self) -> None:
-        """Reset every value to its default; as ``clear``, from any thread."""
+        """Reset every value to its default; the form of ``clear`` for any thread."""
         self._write_sync(self._clear)
 
     def _clear(self) -> None:
@@ -406,10 +406,10 @@ class InMemoryStateStore(Generic[StateT]):
 
     @asynccontextmanager
     async def edit_state(self) -> AsyncGenerator[StateT]:
-        """Edit a copy of the state alone; it is committed when the block ends without an exception.
+        """Edit a copy of the state exclusively; the copy is committed if the block ends without an exception.
 
-        Reads never wait and see the committed state, also inside the block. Objects with ``shared_in_drafts = True``,
-        which change in place through methods of their own as memories do, are not copied.
+        Reads never wait; they see the committed state, also inside the block. Objects with ``shared_in_drafts = True``
+        are not copied: their own methods change them in place, as in memories.
 
         Raises:
             RuntimeError: Called inside another ``edit_state`` block of the same task.
@@ -427,7 +427,7 @@ class InMemoryStateStore(Generic[StateT]):
 
     @contextmanager
     def edit_state_sync(self) -> Generator[StateT]:
-        """Edit a copy of the state alone; as ``edit_state``, from any thread.
+        """Edit a copy of the state alone; the form of ``edit_state`` for any thread.
 
         Raises:
             RuntimeError: Called inside another such block, or on the event loop of the task that edits the state.
@@ -464,10 +464,10 @@ class InMemoryStateStore(Generic[StateT]):
                 changed = [(name, value) for name, value in values if not _equal(read_part(before, name), value)]
                 self._note_all([(name, value) for name, value in changed if value is not MISSING], before)
 
-    # --- where it happens ---------------------------------------------------------------------------------------------
+    # --- threads and event loops --------------------------------------------------------------------------------------
 
     def _elsewhere(self) -> Any:
-        """Return the run that this is used for, when its event loop belongs to another thread."""
+        """Return the run if its event loop belongs to another thread; otherwise None."""
         item, find = self._item, self._find_run
         run = item.run if item is not None else find() if find is not None else None
         return None if run is None or run.thread_id == get_ident() or not run.loop.is_running() else run
@@ -477,7 +477,7 @@ class InMemoryStateStore(Generic[StateT]):
         return act() if run is None else run.on_loop(act)
 
     async def _carried(self, act: Callable[[], T]) -> T:
-        """Act on the run's own event loop, without blocking another one that is running here."""
+        """Call a function on the run's event loop, without blocking the loop that is running here."""
         run = self._elsewhere()
         if run is None:
             return act()
@@ -491,7 +491,7 @@ class InMemoryStateStore(Generic[StateT]):
         lock = self._cell.lock
         while not await self._carried(partial(self._try_write, write)):
             _refuse_inside_edit(lock)
-            await lock.acquire()  # the editor is over then; the write itself holds no lock while it waits for a loop
+            await lock.acquire()  # the editor has ended; the write holds no lock while it waits for a loop
             lock.release()
 
     def _write_sync(self, write: Callable[[], None]) -> None:
@@ -507,7 +507,7 @@ class InMemoryStateStore(Generic[StateT]):
         return True
 
     def _acquire_sync(self) -> None:
-        """Take the lock; blocks the thread, which is never that of the run's loop: the editor may need the loop."""
+        """Take the lock; block the thread. It is never the thread of the run's loop, which the editor may need."""
         lock = self._cell.lock
         _refuse_inside_edit(lock)
         run = self._item.run if self._item is not None else self._find_run() if self._find_run is not None else None
@@ -518,10 +518,10 @@ class InMemoryStateStore(Generic[StateT]):
             )
         lock.acquire_sync()
 
-    # --- what the run must know ---------------------------------------------------------------------------------------
+    # --- records ------------------------------------------------------------------------------------------------------
 
     def _counts(self) -> bool:
-        """Number the write; tell whether it is to be done, as a restored attempt passes over earlier writes."""
+        """Number a write; tell whether to perform it, as a restored attempt skips earlier writes."""
         item = self._item
         if item is None:
             return True
@@ -537,7 +537,7 @@ class InMemoryStateStore(Generic[StateT]):
             item.run.recorder.read(item, key, None if value is MISSING else value)
 
     def _note(self, changes: list[tuple[str, Any]]) -> None:
-        """Record changes, when a recorder listens."""
+        """Record changes, if the run has a recorder."""
         item = self._item
         if item is None:
             if self._cell.recorder is not None:
@@ -554,15 +554,15 @@ class InMemoryStateStore(Generic[StateT]):
     # --- as data ------------------------------------------------------------------------------------------------------
 
     def to_dict(self, serializer: BaseSerializer) -> dict[str, Any]:
-        """The state as JSON-able data."""
+        """Return the state as JSON data."""
         return dump_state(self._cell.state, serializer)
 
     @classmethod
     def from_dict(cls, payload: dict[str, Any], serializer: BaseSerializer) -> "InMemoryStateStore[Any]":
-        """A store from the data that ``to_dict`` gave.
+        """Create a store from data of ``to_dict``.
 
         Raises:
-            ContextSerdeError: They are not that, or only say in which durable store the state is.
+            ContextSerdeError: The data are wrong, or only name the durable store of the state.
         """
         kind = payload.get("store_type", "in_memory")
         if kind != "in_memory":
@@ -573,7 +573,7 @@ class InMemoryStateStore(Generic[StateT]):
 def _look_for_lost(
     cell: StateCell, given: DictState, before: dict[str, Any], step: StepSpec, written: set[str]
 ) -> None:
-    """Warn of values that a step has put into a copy of the state, and neither written nor found in the state."""
+    """Warn of values that a step has added to a copy of the state but not to the state."""
     after, state = given.to_dict(), cell.state
     changed = [name for name in {**before, **after} if after.get(name, MISSING) is not before.get(name, MISSING)]
     lost = [
@@ -589,7 +589,7 @@ def _look_for_lost(
 
 
 def named_values(cell: StateCell) -> list[tuple[str, Any]]:
-    """Return the values of a state by top-level name, without values that are still as at the beginning."""
+    """Return the values of a state by top-level name, without values that equal their defaults."""
     fresh = new_state(cell.state_type)
     found = [(name, read_part(cell.state, name)) for name in _names(cell.state)]
     return [(name, value) for name, value in found if not _equal(read_part(fresh, name), value)]
@@ -607,7 +607,7 @@ def _refuse_inside_edit(lock: "StateLock") -> None:
 
 
 def _names(state: BaseModel) -> Iterator[str]:
-    """Every top-level name of a state: declared, also of private attributes that are not as they begin, and dynamic."""
+    """Return all top-level names of a state: fields, changed private attributes, and dynamic names."""
     cls = type(state)
     yield from cls.model_fields
     if cls.__private_attributes__ and (form := forms_of_values.form_of(cls)) is not None:
@@ -617,7 +617,7 @@ def _names(state: BaseModel) -> Iterator[str]:
 
 
 def _draft(state: BaseModel) -> BaseModel:
-    """Copy deeply, except objects that are excluded from dumps, cannot be copied, or declare that they are shared."""
+    """Copy deeply, except objects that are excluded from dumps, cannot be copied, or are declared as shared."""
     draft = state.model_copy()
     memo: dict[int, Any] = {}
     for value in (read_part(state, name) for name in _names(state)):

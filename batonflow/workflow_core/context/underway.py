@@ -1,7 +1,7 @@
-"""Undecided ticks in snapshots: events on their way, and outcomes of steps that wait for their own sends.
+"""Undecided ticks in snapshots: undelivered events, and outcomes of steps that wait for their own sends.
 
-A step that has come to its end is not run again, though nobody has acted on what it returned: its outcome is written
-beside its delivery, with its place among the events on their way, and a restored run gives it to the broker there.
+A finished step is not run again, even if its outcome has not taken effect yet. The outcome is written with the
+delivery and its place among the undelivered events. A restored run gives it to the broker at that place.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +35,7 @@ def deliveries_as_data(ticks: Iterable[Tick], write: WriteEvent) -> list[dict[st
 
 
 def outcomes_as_data(ticks: Sequence[Tick], write: WriteEvent) -> dict[int, dict[str, Any]]:
-    """The outcomes among it, by the number of the delivery; ``place`` counts all that is on its way."""
+    """Return the outcomes by the number of the delivery; ``place`` counts all undecided ticks."""
     found: dict[int, dict[str, Any]] = {}
     place = 0
     for tick in ticks:
@@ -49,12 +49,12 @@ def outcomes_as_data(ticks: Sequence[Tick], write: WriteEvent) -> dict[int, dict
 
 
 def _outcome(tick: StepReturned | StepFailed, write: WriteEvent) -> dict[str, Any] | None:
-    """An outcome as data; None where it would come back as another one, so that the step is to run again instead."""
+    """Return an outcome as data; None if it could not be restored, so that the step has to run again."""
     if isinstance(tick, StepFailed):
         return _failure(tick.error)
     result = tick.result
     problem = tick.item.spec.problem_with(result)
-    if problem is not None:  # its result may be a value that cannot be written
+    if problem is not None:  # the result may not be writable
         return _failure(WorkflowRuntimeError(problem))
     try:
         if isinstance(result, list):
@@ -65,7 +65,7 @@ def _outcome(tick: StepReturned | StepFailed, write: WriteEvent) -> dict[str, An
 
 
 def _failure(error: BaseException) -> dict[str, Any] | None:
-    # Retry policies and @catch_error look at the class and the attributes of an error.
+    # Retry policies and @catch_error use the class and the attributes of an error.
     data = dump_exception(error)
     read = load_exception(data)
     same = type(read) is type(error) and read.args == error.args and _carried(read) == _carried(error)
@@ -77,7 +77,7 @@ def _carried(error: BaseException) -> dict[str, Any]:
 
 
 def read_outcome(item: WorkItem, entry: dict[str, Any], read: ReadEvent) -> StepReturned | StepFailed:
-    """The outcome of a delivery."""
+    """Return the outcome of a delivery from data."""
     item.started_at = entry["began"]
     if "failed" in entry:
         return StepFailed(item, load_exception(entry["failed"]), entry["ended"])
@@ -88,7 +88,7 @@ def read_outcome(item: WorkItem, entry: dict[str, Any], read: ReadEvent) -> Step
 
 
 def with_outcomes(deliveries: Iterable[Tick], outcomes: Iterable[tuple[int, StepReturned | StepFailed]]) -> list[Tick]:
-    """All that was on its way, each outcome at its place."""
+    """Return all undecided ticks, with each outcome at its place."""
     ticks = list(deliveries)
     for place, tick in sorted(outcomes, key=lambda outcome: outcome[0]):
         ticks.insert(place, tick)

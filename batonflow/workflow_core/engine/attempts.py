@@ -33,7 +33,7 @@ __all__ = ["Waiting", "call_step", "events_and_context", "record_outcome", "reco
 
 
 def call_step(run: LiveRun, item: WorkItem) -> Awaitable[Any]:
-    """Call the function of ``item``'s step; the result is awaited by the runner."""
+    """Call the function of a step; the runner awaits the result."""
     spec = item.spec
     plan = spec.plan
     if plan == "event method":
@@ -83,7 +83,7 @@ async def _call_by_names(run: LiveRun, item: WorkItem) -> Any:
 
 
 def _attached_arguments(parent: AnyWorkflow, spec: StepSpec) -> dict[str, Any]:
-    """The attached workflows that a step asks for: by parameter name, else the only one of that class."""
+    """Return the attached workflows for the parameters of a step: by name, or the only one of the class."""
     found: dict[str, Any] = {}
     attached = parent.__batonflow__.children
     for child in spec.children:
@@ -158,13 +158,13 @@ def verdict(tick: StepReturned | StepFailed, commands: list[Command]) -> dict[st
 
 
 def was_returned(causes: Causes) -> bool:
-    """Tell whether an event was the result of a step, whose record says already that no step took it."""
+    """Tell whether an event was the result of a step; the step's record then shows that no step accepted it."""
     number = causes[0][1]
     return not isinstance(number, tuple) and number <= RETURNED
 
 
 class StepTimer:
-    """The time limit of one attempt; stands still while the step waits for an event."""
+    """The time limit of one attempt; it pauses while the step waits for an event."""
 
     __slots__ = ("deadline", "fired", "handle", "left", "task")
 
@@ -211,7 +211,7 @@ class Waiting:
         requirements: dict[str, Any],
         timeout: float | None,
     ) -> Event:
-        """Suspend a step until an event of ``event_type`` meets the requirements; its worker is free meanwhile."""
+        """Suspend a step until an event meets the requirements; its worker is free in the meantime."""
         run = self._run
         progress = item.done()
         numbers = progress.here()
@@ -236,7 +236,7 @@ class Waiting:
             finally:
                 if waiter.timer is not None and waiter.futures in ([], [answered]):
                     waiter.timer.cancel()
-                if answered in waiter.futures:  # else the attempt is over, and this a branch that it left behind
+                if answered in waiter.futures:  # otherwise the attempt is over
                     waiter.futures.remove(answered)
                     self._back(item)
         answer = progress.answers[key]
@@ -247,15 +247,15 @@ class Waiting:
     def _suspend(
         self, item: WorkItem, waiter: Waiter, question: Event | None, *, asked_before: bool
     ) -> "asyncio.Future[None]":
-        """Give the worker back, ask the question, and return the future of the answer."""
+        """Free the worker, stream the question, and return the future of the answer."""
         run = self._run
         asks = None if asked_before else question
-        if not item.away:  # first of all, as the record says which place in the stream the question takes
+        if not item.away:  # first, because the record holds the question's place in the stream
             run.stream.note(run.now(), "not_running", item.spec.name, item.worker, type(item.event), None)
         if run.recorder is not None:
             if asks is not None and item.segment is not None:
                 item.segment.streamed.append((0, asks, run.root.stream.seq, run.now()))
-            # Another record begins, for other branches of the step and for the rest of it.
+            # The rest of the step, and its other branches, begin a new record.
             run.recorder.suspend(item, "waiting", (waiter, question))
         if not item.away:
             item.away = True
@@ -274,7 +274,7 @@ class Waiting:
         return answered
 
     def _back(self, item: WorkItem) -> None:
-        """Let a step run again after a wait."""
+        """Take a worker again after a wait."""
         run = self._run
         if not item.away or run.ending.over or run.is_from_before_release(item):
             return
@@ -286,11 +286,11 @@ class Waiting:
             run.observer.step_started(run, item)
 
     def _restored(self, item: WorkItem, key: str) -> Waiter | None:
-        """A wait that stood open in a snapshot, or was opened a moment ago under the same explicit id."""
+        """Return an open wait of a snapshot, or one that was just opened with the same explicit id."""
         return next((waiter for waiter in self._run.state.waiters.of(item) if waiter.key == key), None)
 
     def abandon(self, item: WorkItem) -> None:
-        """End the branches of an attempt that still wait, as the attempt is over."""
+        """End the waiting branches of a finished attempt."""
         for waiter in self._run.state.waiters.of(item):
             if waiter.timer is not None:
                 waiter.timer.cancel()
@@ -299,7 +299,7 @@ class Waiting:
                 future.cancel()
 
     def resume(self, waiter: Waiter) -> None:
-        """Let the waiting step go on; the answer is kept with its delivery."""
+        """Let a waiting step go on; its delivery keeps the answer."""
         if waiter.timer is not None:
             waiter.timer.cancel()
         for future in waiter.futures:
@@ -315,7 +315,7 @@ class Waiting:
         self._run.feed(WaitAnswered(waiter, None))
 
     def rearm(self) -> None:
-        """Set the timers of restored waits anew."""
+        """Set the timers of restored waits again."""
         for waiter in self._run.state.waiters:
             waiter.timer = self._timer(waiter)
 
@@ -326,7 +326,7 @@ class Waiting:
                 waiter.timer.cancel()
 
     def start_step_timer(self, item: WorkItem, task: "asyncio.Task[Any]") -> None:
-        """Begin to count the time of an attempt."""
+        """Start the timer of an attempt."""
         item.timer = timer = StepTimer(item.spec.timeout or 0.0, task)
         timer.go(self._run.loop)
 
@@ -337,11 +337,11 @@ class Waiting:
             item.timer = None
 
     def timed_out(self, item: WorkItem) -> bool:
-        """Tell whether the own timer of an attempt cancelled it."""
+        """Tell whether the timer of an attempt cancelled it."""
         return isinstance(item.timer, StepTimer) and item.timer.fired
 
 
 def _place(numbers: Numbers, event_type: type[Event]) -> str:
-    """Name a wait without an id by its place in the delivery."""
+    """Return a name for a wait without an id: its place in the delivery."""
     name = qualified_name(event_type)
     return f"{numbers.waits}:{name}@{numbers.key}" if isinstance(numbers, OnceCall) else f"{numbers.waits}:{name}"

@@ -1,7 +1,7 @@
 """The broker decides: it takes the state of a run and one tick, changes the state and returns commands.
 
-It never reads a clock, makes an id or touches I/O: the same state and the same ticks give the same commands. Every
-tick costs the same however many steps, queued events or past ticks there are.
+It does not read a clock, create ids or do I/O: equal states and equal ticks give equal commands. The cost of a tick
+does not depend on the number of steps, queued events or past ticks.
 """
 
 from collections import deque
@@ -111,7 +111,7 @@ class Broker:
             self._commands.append(Unrouted(tick.event, tick.target, tick.causes))
 
     def _on_answer(self, tick: EventArrived) -> None:
-        """Give an answer to the wait that asked, or to the steps when a question without a wait asked."""
+        """Give an answer to the wait that asked, or to the steps if the question has no wait."""
         if tick.target == TO_STEPS:
             taken = self._deliver(tick.event, None, tick.recoveries, tick.causes, to_waits=False)
         else:
@@ -140,7 +140,7 @@ class Broker:
         *,
         to_waits: bool = True,
     ) -> bool:
-        """Give an event to every step that takes it; tell whether one did."""
+        """Deliver an event to all steps that accept it; return False if no step does."""
         route = self._table.routes[type(event)]
         served = self._answer_waiters(event, target, causes) if to_waits and self._state.waiters.all else None
         for spec in route.singles:
@@ -177,7 +177,7 @@ class Broker:
         return item
 
     def _enqueue(self, item: WorkItem) -> None:
-        """Start an item at once when a worker is free, else put it last in the queue; it counts as busy already."""
+        """Start a delivery if a worker is free, otherwise put it last in the queue; it counts as busy in both cases."""
         step = item.step
         self._state.items[item.id] = item
         if step.active < item.spec.num_workers and not step.queue:
@@ -199,7 +199,7 @@ class Broker:
                 item.answered = None
 
     def _close(self, item: WorkItem) -> None:
-        """The delivery is over: forget it, free its worker, and perhaps end its stream."""
+        """Close a delivery: forget it, free its worker, and end its stream if it was the last."""
         step = item.step
         self._state.items.pop(item.id, None)
         if item.open_waits or item.answered is not None:
@@ -226,7 +226,7 @@ class Broker:
         recoveries: Recoveries | None,
         causes: Causes,
     ) -> None:
-        """Put an event into one slot of a join; the complete set, oldest first, makes one delivery."""
+        """Put an event into a slot of a join; the oldest complete set becomes one delivery."""
         step = self._state.step(spec)
         key = stream.id if stream is not None else 0
         queues = step.joins.get(key)
@@ -283,7 +283,7 @@ class Broker:
         self._enqueue(item)
 
     def _open_stream(self, item: WorkItem, events: list[Event]) -> None:
-        """A fan-out: one stream for all its events, inside the stream of the step that returned them."""
+        """Open the stream of a fan-out, inside the stream of the step that returned the events."""
         state = self._state
         state.stream_seq += 1
         stream = Stream(state.stream_seq, item.spec.name, item.stream, item.recoveries)
@@ -291,13 +291,13 @@ class Broker:
         state.streams[stream.id] = stream
         if item.stream is not None:
             item.stream.live += 1
-        stream.live = 1  # held open until every member has been handed out
+        stream.live = 1  # stays open until all members are delivered
         for place, event in enumerate(events):
             self._produce(item, event, stream, RETURNED - place)
         self._leave(stream)
 
     def _leave(self, stream: Stream) -> None:
-        """Take one piece of work out of a stream; the last one releases its collections."""
+        """Remove one piece of work from a stream; the last one releases its collections."""
         stream.live -= 1
         if stream.live:
             return
@@ -314,7 +314,7 @@ class Broker:
 
     def _on_returned(self, tick: StepReturned) -> None:
         item, result = tick.item, tick.result
-        # The worker is free before the result is handed out: a step that feeds itself need not queue behind itself.
+        # The worker is freed before the result is delivered, so that a step that feeds itself does not queue.
         item.step.release(item)
         if result is not None:
             if isinstance(result, Event) and item.spec.may_be_bare:
@@ -375,7 +375,7 @@ class Broker:
             self._end(event, error)
 
     def _retry(self, step: StepState, item: WorkItem, due: float | None) -> None:
-        """Send a failed delivery round again; while it waits for its time it holds no worker, but counts as busy."""
+        """Retry a failed delivery; until then it holds no worker, but counts as busy."""
         if item.progress is not None:
             item.progress.begin_again()
         self._drop_waits(step, item)
@@ -398,7 +398,7 @@ class Broker:
             self._enqueue(tick.item)
 
     def _recover(self, item: WorkItem, error: BaseException, attempts: int, elapsed: float, now: float) -> bool:
-        """Hand a failure to the ``@catch_error`` handler that covers the step, if it may still run for this lineage."""
+        """Give a failure to the ``@catch_error`` handler of the step, if the handler may still run for this lineage."""
         name = item.spec.handler
         if name is None or not isinstance(error, Exception):
             return False
@@ -426,7 +426,7 @@ class Broker:
         waiter = tick.waiter
         item = waiter.item
         waiter.asked = True
-        if waiter not in self._state.waiters:  # a restored wait stands there before its step asks again
+        if waiter not in self._state.waiters:  # a restored wait exists before its step asks again
             self._state.waiters.add(waiter)
             item.open_waits += 1
         if not item.suspended:
@@ -437,7 +437,7 @@ class Broker:
             self._start_next(step)
 
     def _answer_waiters(self, event: Event, target: str | None, causes: Causes) -> set[str]:
-        """Give an event to the open waits that take it; returns the steps which thereby had their delivery."""
+        """Give an event to the open waits that accept it; return the names of their steps."""
         served: set[str] = set()
         for waiter in self._state.waiters.takers(event, target):
             served.add(waiter.item.spec.name)
@@ -449,7 +449,7 @@ class Broker:
             self._answer(tick.waiter, tick.answer, ())
 
     def _answer(self, waiter: Waiter, answer: Event | None, causes: Causes) -> None:
-        """Keep the answer with the delivery and let the step go on as soon as it has a worker again."""
+        """Keep the answer with the delivery, and let the step go on when it has a worker."""
         item = waiter.item
         step = item.step
         self._forget(waiter)
@@ -473,7 +473,7 @@ class Broker:
         self._forget(waiter)
         self._commands.append(GaveUp(waiter))
         if waiter.item.suspended:
-            # Its code is running already, so it takes a worker even when all are busy.
+            # Its code is already running, so it takes a worker even if all are busy.
             waiter.item.suspended = False
             self._state.busy += 1
             waiter.item.step.occupy(waiter.item)
@@ -483,7 +483,7 @@ class Broker:
         waiter.item.open_waits -= 1
 
     def _warn_of_withdrawn(self, item: WorkItem) -> None:
-        """Warn of restored waits that the code did not open again: an answer may be on its way."""
+        """Warn of restored waits that the code has not opened again: an answer may arrive for them."""
         for waiter in self._state.waiters.of(item):
             if not waiter.asked:
                 awaited = waiter.event_type.__name__
@@ -495,7 +495,7 @@ class Broker:
                 )
 
     def _drop_waits(self, step: StepState, item: WorkItem) -> None:
-        """Forget the waits of an attempt that is over, also one that was answered and stands in the queue."""
+        """Forget the waits of a finished attempt, including an answered wait in the queue."""
         if item.answered is not None and step.queue is not None:
             step.queue.remove(item)
             item.answered = None
@@ -521,7 +521,7 @@ class Broker:
         self._end(WorkflowFailedEvent(step_name=streams[-1].producer, exception=error), error)
 
     def _waiting_on(self) -> list[str]:
-        """Describe what each waiting join still lacks."""
+        """Describe the missing events of all waiting joins."""
         texts: list[str] = []
         for name, step in self._state.steps.items():
             for buffer_id, buffer in step.buffers.items():
@@ -533,7 +533,7 @@ class Broker:
         return texts
 
     def _end(self, event: StopEvent, error: BaseException | None, *, resumable: bool = False) -> None:
-        """End the run. Unless it is to be resumed, all that was queued, held back or waiting is dropped."""
+        """End the run; drop queued, held back and waiting work unless the run can be resumed."""
         state = self._state
         self._commands.append(Finish(event, error, resumable, list(state.items.values()), list(state.waiters)))
         if not resumable:

@@ -33,8 +33,8 @@ SECONDS_FOR_STRAGGLERS = 1.0
 class Ending:
     """The end of a run, from its timeout to the last future.
 
-    ``over`` turns true when no step of the run counts any more, ``done`` when its result is known, ``resolved`` when
-    the last task of its steps has ended and the result may be given out.
+    ``over``: no step of the run takes effect any more. ``done``: the result is known. ``resolved``: the tasks of all
+    steps have ended, and callers get the result.
     """
 
     __slots__ = (
@@ -47,9 +47,9 @@ class Ending:
         self.over = False
         self.done = False
         self.resolved = False
-        # It could not begin: nothing of it was recorded, or it is another's.
+        # The run could not begin: recording failed, or another process owns it.
         self.refused = False
-        # Handlers that may still ask for the result; one that did counts for ever.
+        # Handlers that may still ask for the result; a handler that has asked counts for ever.
         self.handlers = 0
         self.event: StopEvent | None = None
         self.error: BaseException | None = None
@@ -59,7 +59,7 @@ class Ending:
         self._deadline: asyncio.TimerHandle | None = None
         self._grace: asyncio.TimerHandle | None = None
         self._stragglers = 0
-        # The store does not have the end yet.
+        # The end is not in the store yet.
         self._unrecorded = False
         self._dropped = False
         # None while the clock of the timeout stands still.
@@ -69,7 +69,7 @@ class Ending:
     # --- the timeout of the run ---------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start the timeout, less the time that a restored run has used up."""
+        """Start the timeout; the time used before a restore counts."""
         self._alive_seconds = self._run.state.elapsed
         self._go()
 
@@ -88,14 +88,14 @@ class Ending:
             self._deadline = None
 
     def elapsed(self) -> float:
-        """Seconds of the timeout used up so far."""
+        """Return the used seconds of the timeout."""
         running = self._run.loop.time() - self.alive_since if self.alive_since is not None else 0.0
         return self._alive_seconds + running
 
     def idle(self) -> None:
-        """Stop the clock of the timeout while the run only waits for people, where the options say so.
+        """Pause the timeout while the run only waits for people, if the options say so.
 
-        The run at the root of the tree decides for all of them: the answer comes to it.
+        The options of the root run apply to the whole tree, because the root receives the answers.
         """
         run = self._run
         leaves_out = run.workflow.__batonflow__.timeout_excludes_waiting
@@ -103,7 +103,7 @@ class Ending:
             self._pause()
 
     def busy_again(self) -> None:
-        """Go on with the timeout, as something runs again."""
+        """Continue the timeout, because a step runs again."""
         if self._run.drive is not None:
             self._run.drive.busy()
         if self.alive_since is None and not self.over:
@@ -122,24 +122,24 @@ class Ending:
     # --- other ends ---------------------------------------------------------------------------------------------------
 
     def end(self, tick: RunEnded) -> None:
-        """End the run from outside its steps, also while it waits for the workflows that it started."""
+        """End the run from outside its steps, also while it waits for child runs."""
         run = self._run
         if self.done or run.is_replaced:
             return
         if run.is_asleep:
-            run.request_restore()  # the store has to learn of it
+            run.request_restore()  # the end has to be recorded
         if self.over:
             self._complete(tick.event, tick.error)
         else:
             run.start_all(tick)
 
     def cancel(self, reason: str = "") -> None:
-        """Cancel the run; its state stays as it is, to be resumed."""
+        """Cancel the run; keep its state, so that it can be resumed."""
         event = WorkflowCancelledEvent(**{"reason": reason} if reason else {})
         self.end(RunEnded(event, _cancelled(event), resumable=True))
 
     def fail(self, step: str, error: BaseException) -> None:
-        """End the run because of something that no step can catch."""
+        """End the run with an error that no step can catch."""
         shown = error if isinstance(error, Exception) else WorkflowRuntimeError(repr(error))
         self.end(RunEnded(WorkflowFailedEvent(step_name=step, exception=shown), error))
 
@@ -148,7 +148,7 @@ class Ending:
         logger.warning("%s (run %s): %s", self._run.workflow.__batonflow__.workflow_name, self._run.state.run_id, text)
 
     def stalled(self, waiting_on: list[str]) -> None:
-        """Report that the run can no longer move."""
+        """Report that the run has stalled."""
         lacks = "; ".join(waiting_on) or "no step is left to run and none returned a StopEvent"
         if nobodys := self._run.stream.last_unhandled():
             lacks += f"; the last event that no step takes was {nobodys}"
@@ -181,7 +181,7 @@ class Ending:
         self._complete(event, error)
 
     def children_ended(self) -> None:
-        """Finish the run if it was only waiting for child runs, as the last of them has ended."""
+        """Finish the run if it was only waiting for child runs."""
         if self.over and not self.done and self.event is not None:
             self._complete(self.event, None)
         self._let_out()
@@ -192,12 +192,12 @@ class Ending:
         self._pause()
         self.done = True
         if run.family is not None:
-            self._stragglers += 1  # children that end at once must not let the result out before it is recorded
+            self._stragglers += 1  # child runs that end at once must not resolve the run before its end is recorded
             run.family.cancel()
             self._stragglers -= 1
         if run.recorder is not None:
             self._unrecorded = run.drive is not None
-            if run.arrived_while_released is None:  # else it is recorded as soon as the store has the beginning
+            if run.arrived_while_released is None:  # otherwise the end is recorded once the beginning is in the store
                 run.recorder.ended(event, run.stream.seq)
         elif run.opening is not None:
             self._unrecorded = True
@@ -206,24 +206,24 @@ class Ending:
             self._grace = run.loop.call_later(SECONDS_FOR_STRAGGLERS, self._enough_grace)
 
     def _stop(self, items: list[WorkItem], waiters: list[Waiter]) -> None:
-        """Cancel timers and tasks, all but the task that brought the end about."""
+        """Cancel all timers and tasks, except the task that ended the run."""
         current = asyncio.current_task(self._run.loop)
         for timer in (*(item.timer for item in items), *(waiter.timer for waiter in waiters)):
             if timer is not None:
                 timer.cancel()
-        for task in dict.fromkeys(item.task for item in items if item.task is not None):  # a set has no order to repeat
+        for task in dict.fromkeys(item.task for item in items if item.task is not None):  # in a repeatable order
             if task is not current and not task.done():
                 self._stragglers += 1
                 task.add_done_callback(self._task_ended)
                 task.cancel()
 
     def _task_ended(self, _: "asyncio.Task[None]") -> None:
-        """Give the result out when the last cancelled task has ended."""
+        """Resolve the run when the last cancelled task has ended."""
         self._stragglers -= 1
         self._let_out()
 
     def _let_out(self) -> None:
-        """Give the result out once no step, and no workflow inside this one, still cleans up."""
+        """Resolve the run, unless a step or a child run is still cleaning up."""
         family = self._run.family
         if self.done and not self.resolved and not self._stragglers and not (family is not None and family.children):
             self._resolve()
@@ -233,7 +233,7 @@ class Ending:
         self._resolve()
 
     def recorded(self) -> None:
-        """Give the result out, as the store has the end."""
+        """Resolve the run, because its end is recorded."""
         self._unrecorded = False
         self._let_out()
 
@@ -243,10 +243,10 @@ class Ending:
         if self._grace is not None:
             self._grace.cancel()
             self._grace = None
-        # Last of all, so that readers see the end after the steps have cleaned up.
+        # Last, so that readers see the end after the steps have cleaned up.
         run, event = self._run, self.event
         assert event is not None
-        if not self._dropped:  # else the run goes on, and has not ended
+        if not self._dropped:  # otherwise the run goes on elsewhere
             run.publish(event, "", 0)
         run.stream.end(is_recorded=not self._dropped)
         if run.observer is not None:
@@ -259,7 +259,7 @@ class Ending:
             self.forgotten()
 
     def _tell(self) -> None:
-        """Wake the callers that await the result."""
+        """Wake all callers that await the result."""
         self.resolved = True
         futures, self._futures = self._futures or [], []
         for future in futures:
@@ -267,7 +267,7 @@ class Ending:
                 future.set_result(None)
 
     def refuse(self, error: BaseException) -> None:
-        """Refuse to begin: nothing was recorded, or the run belongs to another process."""
+        """End a run that could not begin: recording failed, or another process owns it."""
         shown = error if isinstance(error, Exception) else WorkflowRuntimeError(repr(error))
         self.over = self.done = self.refused = True
         self.event, self.error = WorkflowFailedEvent(step_name="", exception=shown), error
@@ -278,7 +278,7 @@ class Ending:
             self.forgotten()
 
     def drop(self, error: BaseException) -> None:
-        """Stop without a record, as the run goes on elsewhere or later."""
+        """Stop without recording an end, because the run goes on elsewhere or later."""
         self._unrecorded, self._dropped = False, True
         if self.done:
             self.error = error
@@ -288,7 +288,7 @@ class Ending:
             self.fail("", error)
 
     def interrupted(self, because: str = "") -> None:
-        """Stop the run in this process; the store still has it."""
+        """Stop the run in this process; it stays in the store."""
         run_id, drive = self._run.state.run_id, self._run.drive
         self.drop(
             RunInterruptedError(
@@ -300,22 +300,22 @@ class Ending:
             drive.when_written(drive.close)
 
     def go_on_after(self, event: StopEvent) -> None:
-        """Note that the own steps of a restored run are over, while its child runs go on."""
+        """Note that the steps of a restored run have finished while its child runs go on."""
         self.over, self.event = True, event
 
     def forgotten(self) -> None:
-        """Log a failure that no caller has asked for, as the last handler is gone."""
-        inside = self._run.family is not None and self._run.family.parent is not None  # the parent is told
-        quiet = isinstance(self.error, (WorkflowCancelledByUser, RunInterruptedError))  # as was asked for
+        """Log a failure that no caller has asked for, because the last handler is gone."""
+        inside = self._run.family is not None and self._run.family.parent is not None  # the parent gets the failure
+        quiet = isinstance(self.error, (WorkflowCancelledByUser, RunInterruptedError))  # the caller requested this end
         if self.resolved and self.error is not None and not (inside or quiet):
             name, run_id = self._run.workflow.__batonflow__.workflow_name, self._run.state.run_id
             if self._run.workflow.__batonflow__.keeper is None:
                 logger.error("%s (run %s) failed, and its result was not awaited", name, run_id, exc_info=self.error)
-            else:  # the store keeps the failure for later readers
+            else:  # the store has the failure
                 logger.error("run %s of %s failed", run_id, name, exc_info=self.error)
 
     def restore(self, event: StopEvent) -> None:
-        """Take the result of a run that was over when its snapshot was taken."""
+        """Take the result of a run whose snapshot was taken after its end."""
         self.over = self.done = True
         self.event = event
         if isinstance(event, WorkflowFailedEvent):

@@ -1,7 +1,7 @@
-"""Ports: protocols through which the engine works with the packages above it, and the names that it loads late.
+"""Ports: protocols between the engine and the packages above it, and the names that the engine loads late.
 
-A run is recorded, owned, observed and kept by parts that the engine does not know: it calls these protocols, and the
-packages above implement them. ``LiveRun`` is the run as its own parts see it.
+Packages above the engine record, own, observe and keep runs. They implement these protocols, and the engine calls
+them. ``LiveRun`` is the interface of a run for its own parts.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ __all__ = [
     "load_run", "observer_for", "open_keeper", "stepwise_run", "workflow_svg",
 ]  # fmt: skip
 
-# Loaded at their first use, as most runs do not need them; the first four lie above the engine.
+# Loaded at first use, because most runs do not need them; the first four are above the engine.
 open_keeper = at_first_use("batonflow.durable.keeper", "open_keeper")
 observer_for = at_first_use("batonflow.tracing.observer", "observer_for")
 workflow_svg = at_first_use("batonflow.draw", "workflow_svg")
@@ -32,11 +32,11 @@ stepwise_run = at_first_use("batonflow.workflow_core.stepwise", "StepwiseRun")
 
 
 Clock = Callable[[], float]
-"""Tells the time, in wall-clock seconds."""
+"""A function that returns the time in wall-clock seconds."""
 
 
 class Recorder(Protocol):
-    """Turns the work of a run into records. A run without a store has no recorder."""
+    """Turns the work of a run into records; a run without a store has no recorder."""
 
     def for_child(self, path: str, serializer: Any) -> "Recorder": ...
     def watch(self, cell: Any) -> None: ...
@@ -67,7 +67,7 @@ class Recorder(Protocol):
 
 
 class Ownership(Protocol):
-    """The hold of this process on a run that a store keeps."""
+    """The ownership of a stored run by this process."""
 
     trace: dict[str, Any] | None
     earlier_trace: dict[str, Any] | None
@@ -81,26 +81,26 @@ class Ownership(Protocol):
 
 
 class Observer(Protocol):
-    """Hears the progress of a run. Asked for once per run; a run without one pays a truth test."""
+    """Receives the progress of a run. Without an observer a run pays one truth test per step."""
 
     def run_started(self, run: Any, event: Event | None) -> None:
-        """Hear that a run begins with an event, or goes on from a snapshot."""
+        """Receive the start of a run with an event, or from a snapshot."""
 
     def step_started(self, run: Any, item: WorkItem) -> None:
-        """Hear that an attempt begins, or goes on after a wait."""
+        """Receive the start of an attempt, or its continuation after a wait."""
 
     def step_ended(self, run: Any, item: WorkItem, result: Any, error: BaseException | None) -> None:
-        """Hear that an attempt ended, or suspends itself for a wait."""
+        """Receive the end of an attempt, or its suspension for a wait."""
 
     def run_ended(self, run: Any, event: Event, error: BaseException | None) -> None:
-        """Hear that a run is over, or goes on in another process."""
+        """Receive the end of a run, or its move to another process."""
 
     def run_left(self, run: Any) -> None:
-        """Hear that a waiting run leaves memory; when it comes back it starts again, without an event."""
+        """Receive the release of a waiting run from memory; when it returns, it starts again without an event."""
 
 
 class RunStoreLike(Protocol):
-    """A store of runs; ``batonflow.durable.store_protocol.RunStore`` is the whole protocol."""
+    """A store of runs; ``batonflow.durable.store_protocol.RunStore`` is the complete protocol."""
 
     @property
     def owner(self) -> str: ...
@@ -109,7 +109,7 @@ class RunStoreLike(Protocol):
 
 
 class Keeper(Protocol):
-    """Keeps runs in a store, so that they outlive their process; ``Workflow(store=...)`` opens one."""
+    """Keeps runs in a store, so that they outlive their process; ``Workflow(store=...)`` creates one."""
 
     @property
     def store(self) -> Any: ...
@@ -136,7 +136,7 @@ class Keeper(Protocol):
 
 
 class LiveRun(Protocol):
-    """A run as its parts see it: waits, timeouts, the end, the call of a step."""
+    """The interface of a run for its parts: waits, timeouts, the end, the call of a step."""
 
     __slots__ = ()
 

@@ -1,12 +1,12 @@
 """The runner acts: it starts tasks, keeps timers, streams events and turns outcomes into ticks for the broker.
 
-There is no loop task and no mailbox: when a step ends, its own task makes the tick, lets the broker decide, acts on the
+There is no loop task and no mailbox. When a step ends, its task creates the tick, lets the broker decide, carries out
 commands, and goes on with one of the steps that it started. Three rules keep this correct:
 
-- every task runs in a copy of the run's context variables; when a step changed them, its successor gets a task of its
-  own;
-- a sent event is delivered from an inbox, one started step per turn of the event loop, so that a started step reaches
-  its first pause before the next event arrives; a step's result waits for the step's own sends;
+- Every task runs in a copy of the run's context variables. If a step changes them, the next step gets a new
+  task.
+- Sent events are delivered from an inbox, one started step per turn of the event loop, so that a started step reaches
+  its first pause before the next event arrives. A step's result waits for the events that the step has sent.
 - after some steps in a row, or a millisecond, the task yields to the loop.
 """
 
@@ -93,7 +93,7 @@ SECONDS_PER_TURN = 0.001
 
 
 class Runner(LiveRun):
-    """One run of a workflow: its state, its tasks and its stream. ``runs.py`` assembles it with its other parts."""
+    """A run of a workflow: its state, its tasks and its stream. ``runs.py`` assembles it with the other parts."""
 
     __slots__ = (
         "__weakref__", "_ends_waiting", "_inbox", "_pump_held", "_pumping", "_questions", "_resumed", "_tick_log",
@@ -115,13 +115,13 @@ class Runner(LiveRun):
         self.now: Clock = self.source.now
         self.broker = Broker(state)
         self.stream = StreamLog(self.loop)
-        # Questions are named by their places in the stream, and the questions of a snapshot keep their names.
+        # Questions are named by their places in the stream; the questions of a snapshot keep their names.
         self.stream.seq = state.question_seq
         self.recorder: Recorder | None = None
         # For a run in a store: its ownership, the task that opens it, and the events sent before it was open.
         self.drive: Ownership | None = None
         self.opening: asyncio.Task[None] | None = None
-        # Events that came while the run was out of memory, with their steps and places in the tree.
+        # Events that arrived while the run was out of memory, with their steps and places in the tree.
         self.arrived_while_released: list[tuple[Event, str | None, str]] | None = None
         # After a restore: events without a step that takes them, because that step has not been restored yet.
         self.held_back: deque[tuple[Callable[[], bool], Callable[[], None]]] | None = None
@@ -135,7 +135,7 @@ class Runner(LiveRun):
         self.ending: Any = Ending(self)
         self.observer: Observer | None = None
         self._inbox: deque[tuple[Tick, WorkItem | None]] | None = None
-        self._pumping = True  # events sent before the run begins wait for it
+        self._pumping = True  # events wait until the run begins
         self.idle = self._resumed = False
         self._unstarted = self._ends_waiting = 0
         self._pump_held = False
@@ -154,7 +154,7 @@ class Runner(LiveRun):
         if self.observer is not None:
             self.observer.run_started(self, event)
         if event is not None:
-            if self.recorder is not None and self.path:  # at the root it was written before
+            if self.recorder is not None and self.path:  # at the root, the start is already recorded
                 try:
                     causes = self.recorder.started(event, step, causes, self._as_child())
                 except StoreError as error:
@@ -168,7 +168,7 @@ class Runner(LiveRun):
             self.loop.call_soon(self._pump)
 
     def _as_child(self) -> dict[str, Any] | None:
-        """Describe this run as a child of the run around it, for its record."""
+        """Describe this run as a child run, for its record."""
         child = self.family.parent.description_of(self) if self.family and self.family.parent else None
         return child and {"child": child}
 
@@ -206,7 +206,7 @@ class Runner(LiveRun):
         return record_outcome(self.recorder, tick)
 
     def feed(self, tick: Tick) -> None:
-        """Decide about a tick from outside a step, and start the steps that follow."""
+        """Decide on a tick from outside of steps, and start the resulting steps."""
         if self.ending.over:
             return
         for item in self._decide(tick):
@@ -214,7 +214,7 @@ class Runner(LiveRun):
         self.settle()
 
     def send(self, event: Event, target: str | None, sender: WorkItem | None, causes: Causes = ()) -> None:
-        """Queue an event for delivery, in order; the sending step's result will wait for it."""
+        """Queue an event for delivery, in order; the result of the sending step waits for it."""
         if self.arrived_while_released is not None:
             self.arrived_while_released.append((event, target, ""))
             if self.is_asleep:
@@ -240,7 +240,7 @@ class Runner(LiveRun):
             raise WorkflowRuntimeError(f"send_event() takes an Event, got {type(event).__name__}")
         if self.ending.over:
             if inside:
-                return  # a step that was cancelled, on its way out
+                return  # a cancelled step that is still ending
             raise WorkflowRuntimeError(
                 f"Run {self.state.run_id} of {self.workflow.__batonflow__.workflow_name} is over, it takes no more "
                 f"events; {type(event).__name__} was not delivered. Start a new run"
@@ -276,22 +276,22 @@ class Runner(LiveRun):
             self.loop.call_soon(self._pump)
 
     def underway(self) -> list[Tick]:
-        """Return the ticks still to be decided: events, and outcomes of steps that wait for their own sends."""
+        """Return the undecided ticks: events, and outcomes of steps that wait for their own sends."""
         return [*self.state.restored_deliveries, *(tick for tick, _ in self._inbox or ())]
 
     def undelivered(self) -> list[EventArrived]:
-        """Events that are sent and not yet delivered."""
+        """Return the events that are sent and not yet delivered."""
         return [tick for tick in self.underway() if isinstance(tick, EventArrived)]
 
     def publish(self, event: Event, step: str, cause: int) -> None:
-        """Put an event on the stream of this run and of the runs around it."""
+        """Append an event to the stream of this run and of all runs around it."""
         ts, origin = self.now(), (step, self.path, cause)
         self.stream.publish(event, ts, origin)
         if self.family is not None:
             self.forward(event, ts, origin)
 
     def context_for(self, item: WorkItem) -> Any:
-        """Return the context of the running attempt of ``item``; always the same object."""
+        """Return the context of a running attempt; always the same object."""
         if item.context is None:
             item.context = self.make_context(self, item)
             if item.segment is None and self.family is None:  # the context streams without the run
@@ -299,11 +299,11 @@ class Runner(LiveRun):
         return item.context
 
     def is_from_before_release(self, item: WorkItem) -> bool:
-        """Tell whether a delivery is from before the run left memory."""
+        """Tell whether a delivery is from before the release from memory."""
         return self.state.steps.get(item.spec.name) is not item.step
 
     async def resources(self, spec: StepSpec) -> dict[str, Any]:
-        """The injected arguments of a step."""
+        """Return the injected arguments of a step."""
         manager = self.workflow.__batonflow__.resource_manager
         found = manager.resolve_sync_if_ready(spec.resources)
         if found is None:
@@ -313,13 +313,13 @@ class Runner(LiveRun):
                 family = self.family = self.family or self.make_child_runs(None)
                 family.adopt(name, value)
                 for item in self.state.items.values():
-                    item.writer = None  # a child run may have streamed an event that a step streams again
+                    item.writer = None  # a child run may stream an event that a step then streams again
         return found
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def spawn(self, item: WorkItem) -> None:
-        """Give a step a task of its own."""
+        """Start a step in a new task."""
         self._unstarted += 1
         item.task = self.loop.create_task(self._drive(item), context=self.variables.copy())
 
@@ -348,7 +348,7 @@ class Runner(LiveRun):
                         result = await call_step(self, item)
                     tick: StepReturned | StepFailed = StepReturned(item, result, self.now())
                     if (self._unstarted or self._ends_waiting) and isinstance(result, StopEvent):
-                        # Steps that the same event started begin before the run ends, and the first end counts.
+                        # Steps started by the same event begin before the run ends; the first StopEvent counts.
                         self._ends_waiting += 1
                         try:
                             await asyncio.sleep(0)
@@ -374,7 +374,7 @@ class Runner(LiveRun):
             self.ending.fail(item.spec.name, error)
 
     def _enter(self, item: WorkItem, task: "asyncio.Task[None]") -> ContextVars:
-        """Open an attempt; the copy of the context variables tells later whether the step changed any."""
+        """Open an attempt; return a copy of the context variables, to detect changes later."""
         item.run = self
         item.task = task
         item.started_at = now = self.now()
@@ -392,10 +392,10 @@ class Runner(LiveRun):
     def _failure(self, item: WorkItem, error: BaseException, task: "asyncio.Task[None]") -> StepFailed | None:
         """Return the failed attempt for an exception, or None when the run is over."""
         if self.ending.over or self.loop.is_closed() or self.is_from_before_release(item):
-            return None  # of a run that is over or left memory
+            return None  # the run is over or has left memory
         if isinstance(error, GeneratorExit):
             if asyncio.current_task(self.loop) is not task:
-                return None  # of a task that is thrown away with its loop
+                return None  # the task is discarded with its event loop
             own = WorkflowRuntimeError(f"Step {item.spec.name} raised GeneratorExit by itself")
             own.__cause__ = error
             error = own
@@ -411,7 +411,7 @@ class Runner(LiveRun):
             elif task.cancelling():
                 if self.root.drive is None:
                     self.ending.cancel()
-                else:  # not by the engine, for example as the event loop ends
+                else:  # cancelled from outside, for example by the end of the event loop
                     self.root.ending.interrupted("as a task of its steps was cancelled")
                 return None
             else:
@@ -477,7 +477,7 @@ class Runner(LiveRun):
         return []
 
     def _pump(self) -> None:
-        """Deliver from the inbox until a step starts; the rest waits for the next turn of the loop."""
+        """Deliver from the inbox until a step starts; the rest waits for the next turn of the event loop."""
         if self._pump_held:
             self._pump_held = False
             self.loop.call_soon(self._pump)
@@ -511,12 +511,12 @@ class Runner(LiveRun):
             if type(command) is StartStep:
                 started.append(command.item)
             elif type(command) is Finish:
-                self._close_segment(tick, commands)  # before the record of the end
+                self._close_segment(tick, commands)  # before the end is recorded
                 self.ending.finish(command)
             else:
                 self._act(command)
         if self.recorder is not None:
-            # Only now, so that child runs started by its events are committed with it.
+            # Only now, so that child runs started by its events are committed together with it.
             self._close_segment(tick, commands)
         if started or type(tick) is EventArrived or (self.idle and self.state.busy):
             if self.drive is not None or self.ending.alive_since is None:
@@ -533,7 +533,7 @@ class Runner(LiveRun):
             self.recorder.close(tick.item, verdict(tick, commands))
 
     def start_all(self, tick: Tick) -> None:
-        """Decide, and give every started step a task of its own."""
+        """Decide on a tick, and start each resulting step in a new task."""
         for item in self._decide(tick):
             self.spawn(item)
 
@@ -563,7 +563,7 @@ class Runner(LiveRun):
         item.timer = self.loop.call_later(delay, self.feed, RetryDue(item))
 
     def _act(self, command: Command) -> None:
-        """Carry out a command; the caller starts the steps."""
+        """Carry out a command other than StartStep and Finish."""
         match command:
             case Answered() | GaveUp():
                 record_wait(self.recorder, command)
@@ -594,7 +594,7 @@ class Runner(LiveRun):
                 self._set_retry_timer(command.item)
 
     def _offer(self, command: Unrouted) -> None:
-        """Offer an event that no step here takes to the tree of workflows, else report it as unhandled."""
+        """Offer an event that no step accepts to the tree of workflows; report it as unhandled if it is not taken."""
         event = command.event
         if is_address(command.target) and command.target != TO_STEPS:
             self.ending.warn(f"{type(event).__name__} answers a question that is not open any more, and is dropped")
@@ -603,7 +603,7 @@ class Runner(LiveRun):
         if self.recorder is not None and command.causes and not was_returned(command.causes):
             self.recorder.dropped(command.causes)
         cls = type(event)
-        # The end of the sender, which waits for its sends, does not count as work.
+        # The end of a sender that waits for its own sends does not count as work.
         ending = [
             tick for tick, _ in self._inbox or () if isinstance(tick, StepReturned) and _starts_nothing(tick.result)
         ]

@@ -1,7 +1,7 @@
 """The state of a run: plain data that the broker changes in place.
 
-Nothing here acts or decides. ``RunState`` holds the steps' queues, the executions, the streams of list fan-outs and the
-waits; a snapshot is read straight off it.
+This module neither acts nor decides. ``RunState`` holds the queues of steps, the executions, the streams of list
+fan-outs and the waits. Snapshots are written from it.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ RETURNED = -1
 
 
 class AttemptRecord(Protocol):
-    """The record of an attempt that a recorder keeps open: the engine notes here how one event led to another."""
+    """The open record of an attempt, in which the engine notes the events that it caused."""
 
     id: int
     sends: list[tuple[Number, Event, str | None]]
@@ -48,12 +48,12 @@ class AttemptRecord(Protocol):
         ...
 
     def follows(self, causes: "Iterable[Any]") -> None:
-        """Be committed together with other records, or after them."""
+        """Commit this record together with other records, or after them."""
         ...
 
 
 class PastRecord:
-    """The record of an attempt that an earlier owner of the run committed; only its number is known."""
+    """The committed record of an earlier owner of the run; only its number is known."""
 
     __slots__ = ("gave_up", "id", "sends", "streamed")
 
@@ -66,10 +66,10 @@ class PastRecord:
         self.gave_up: list[str] | None = None
 
     def collected(self, number: Number, buffer: str, event: Event | None, found: list[Any] | None) -> None:
-        """Note nothing: the record is complete."""
+        """Do nothing: the record is complete."""
 
     def follows(self, causes: "Iterable[Any]") -> None:
-        """Wait for nothing: the record is committed."""
+        """Do nothing: the record is committed."""
 
 
 Cause = tuple[AttemptRecord, Number]
@@ -83,7 +83,7 @@ Origin = tuple[int, Number]
 
 
 def origins_of(causes: Causes) -> list[Any]:
-    """Return causes as data."""
+    """Return causes as JSON data."""
     return [[record.id, number] for record, number in causes]
 
 
@@ -94,10 +94,10 @@ def as_origin(data: Any) -> Origin:
 
 
 class Numbers:
-    """Counters of one place, a step or a call of ``ctx.once``.
+    """The counters of a place: a step, or a call of ``ctx.once``.
 
-    ``sends``, ``writes`` and ``streamed`` count the current attempt; the ``skip_*`` numbers say how many of them were
-    already done before a restore and are passed over. Outcomes of collects stay until the place is done.
+    ``sends``, ``writes`` and ``streamed`` count the current attempt. The ``skip_*`` counters hold the numbers that were
+    done before a restore and are skipped. Results of collects stay until the place is done.
     """
 
     __slots__ = (
@@ -111,21 +111,21 @@ class Numbers:
         self.collects = 0
         self.collected: list[list[Event] | None] | None = None
         self.waits = 0
-        # Runs of attached workflows that the step started itself.
+        # Child runs that the step called.
         self.calls = 0
 
     def begin_again(self) -> None:
-        """Count anew for the next attempt; nothing of a failed one is skipped, but outcomes stay."""
+        """Reset the counters for the next attempt; the results of collects stay."""
         self.sends = self.writes = self.streamed = self.collects = self.waits = self.calls = 0
         self.skip_sends = self.skip_writes = self.skip_streamed = 0
 
     def named(self, number: int) -> Number:
-        """A number of this place as one of the whole attempt."""
+        """Return a number of this place as a number of the whole attempt."""
         return number
 
 
 class OnceCall(Numbers):
-    """The inside of a call of ``ctx.once`` that has no record yet."""
+    """The counters inside a call of ``ctx.once`` without a record."""
 
     __slots__ = ("key", "progress")
 
@@ -135,14 +135,14 @@ class OnceCall(Numbers):
         self.progress = progress
 
     def named(self, number: int) -> Number:
-        """A number of this call as one of the whole attempt."""
+        """Return a number of this call as a number of the whole attempt."""
         return self.key, number
 
 
 class Progress(Numbers):
     """The progress of a delivery: its counters, the open calls of ``ctx.once``, and the recorded results.
 
-    Answers of waits and records of ``once`` stay with the delivery until it ends.
+    Answers of waits and records of ``once`` stay until the delivery ends.
     """
 
     __slots__ = ("_answers", "begun", "intents", "once", "once_calls", "unreturned")
@@ -151,34 +151,34 @@ class Progress(Numbers):
         super().__init__()
         self._answers: dict[str, Event | None] | None = None
         self.once: dict[str, Any] | None = None
-        # Effects with an unknown outcome, by key; an earlier owner of the run began them.
+        # Effects with an unknown outcome, begun by an earlier owner of the run, by key.
         self.intents: dict[str, Any] | None = None
-        # Recorded calls that go on in this process: intents, and results that are not returned yet.
+        # Recorded calls in this process, by key: intents, and results that are not returned yet.
         self.begun: dict[str, Any] = {}
         self.unreturned: dict[str, Any] = {}
-        # None until the first call, so that steps without one do not look for it.
+        # None until the first call, so that steps without calls skip the lookup.
         self.once_calls: dict[str, OnceCall] | None = None
 
     def begin_again(self) -> None:
-        """Count anew for the next attempt, also in the calls of ``ctx.once`` that failed."""
+        """Reset the counters for the next attempt, also in failed calls of ``ctx.once``."""
         super().begin_again()
         for call in (self.once_calls or {}).values():
             call.begin_again()
 
     @property
     def answers(self) -> dict[str, Event | None]:
-        """The answers of waits by the key of the wait."""
+        """The answers of waits, by key."""
         if self._answers is None:
             self._answers = {}
         return self._answers
 
     @property
     def has_called(self) -> bool:
-        """Tell whether the step may have started runs of attached workflows in this attempt."""
+        """Tell whether the step may have called child runs in this attempt."""
         return self.calls > 0 or self.once_calls is not None
 
     def once_call(self, key: str) -> OnceCall:
-        """The inside of a call; after a failure or a restore it goes on counting where it was."""
+        """Return the counters of a call; they continue after a failure or a restore."""
         if self.once_calls is None:
             self.once_calls = {}
         call = self.once_calls.get(key)
@@ -187,11 +187,11 @@ class Progress(Numbers):
         return call
 
     def here(self) -> Numbers:
-        """Return the counters of this place of the code."""
+        """Return the counters of the place that is running."""
         if self.once_calls is None:
             return self
         call = current_call.get()
-        # Another delivery's call is around us when that one runs the workflow which this one belongs to.
+        # The call may belong to another delivery, which runs this workflow inside of it.
         return call if call is not None and call.progress is self else self
 
 
@@ -200,7 +200,7 @@ current_call: ContextVar[OnceCall | None] = ContextVar("batonflow_once", default
 
 
 class Timer(Protocol):
-    """Something that fires later unless it is cancelled."""
+    """A timer that can be cancelled."""
 
     def cancel(self) -> None: ...
 
@@ -220,7 +220,7 @@ class Failures:
 
 
 class WorkItem:
-    """One delivery of an event to a step, from its arrival to its end, over all its attempts and waits."""
+    """The delivery of an event to a step, from its arrival to its end, over all attempts and waits."""
 
     __slots__ = (
         "after", "answered", "at_end", "away", "causes", "context", "due", "event", "failures", "id", "inputs",
@@ -243,41 +243,41 @@ class WorkItem:
         self.due: float | None = None
         self.worker = -1
         self.open_waits = 0
-        # Answered waits of a suspended attempt that stands in the queue for a worker.
+        # Answered waits of a suspended attempt that is queued for a worker.
         self.answered: list[Waiter] | None = None
         self.undelivered = 0
         self.started_at = 0.0
         self.suspended = False
-        # Whether the running attempt has said that it stopped because of a wait.
+        # Whether the attempt is suspended in a wait.
         self.away = False
         self.causes: Causes = ()
         self.segment: AttemptRecord | None = None
-        # Of a step that takes a collection: the journal's name of its stream, and the work that was done in it.
+        # For a step with a list parameter: the key of the stream in records, and the records of the work in it.
         self.released_stream = 0
         self.after: list[AttemptRecord] | None = None
-        # The run and the context of the attempt that goes on, so that code far below the step finds its way back.
+        # The run and the context of the running attempt, for code that the step calls.
         self.run: Any = None
         self.context: Any = None
-        # The short way to the stream, see ``Run.show``: publish, clock, the one origin of its events, and the thread.
+        # The fast path to the stream, see ``Run.show``: publish, clock, origin of the events, and thread.
         self.writer: tuple[Any, Any, tuple[str, str, int], int] | None = None
-        # Checks for the end of the attempt.
+        # Checks to make at the end of the attempt.
         self.at_end: list[partial[None]] | None = None
-        # The runner's side of it: the task that drives the attempt, and the timer of its timeout or of its retry.
+        # For the runner: the task of the attempt, and the timer of its timeout or retry.
         self.task: asyncio.Task[None] | None = None
         self.timer: Timer | None = None
 
     def as_cause(self, number: Number = RETURNED) -> Causes:
-        """Return the cause of an event made by this attempt, when a recorder listens."""
+        """Return the cause for events of this attempt; empty without a recorder."""
         return ((self.segment, number),) if self.segment is not None else ()
 
     def done(self) -> Progress:
-        """The progress record, made at first use."""
+        """Return the progress; create it at first use."""
         if self.progress is None:
             self.progress = Progress()
         return self.progress
 
     def look_at_end(self) -> None:
-        """Make the checks that were left for the end of the attempt."""
+        """Make the checks for the end of the attempt."""
         looks, self.at_end = self.at_end or (), None
         for look in looks:
             look()
@@ -287,9 +287,9 @@ class WorkItem:
 
 
 class Question:
-    """A question to a person: an event that was streamed, and the wait for its answer if there is one.
+    """A question to a person: the streamed event, and the wait for the answer if there is one.
 
-    ``path`` and ``cause`` say which workflow of the tree and which delivery asked; ``number`` names a question without
+    ``path`` and ``cause`` identify the workflow and the delivery that asked. ``number`` identifies a question without
     a wait.
     """
 
@@ -302,12 +302,12 @@ class Question:
         self.number = number
         self.waiter = waiter
         self.answered = False
-        # The run that asks; known as soon as open questions are looked for.
+        # The run that asks; set when open questions are looked up.
         self.run: Any = None
 
 
 class Waiter:
-    """An open ``wait_for_event``: the awaited event, requirements, delivery. ``due`` is wall-clock seconds."""
+    """An open ``wait_for_event``: event type, requirements and delivery. ``due`` is in wall-clock seconds."""
 
     __slots__ = (
         "asked", "due", "event_type", "explicit_id", "futures", "item", "key", "opened", "question", "requirements",
@@ -329,29 +329,29 @@ class Waiter:
         self.requirements = requirements
         self.item = item
         self.due = due
-        # Whether the step has come to it since it was restored.
+        # Whether the step has reached the wait since a restore.
         self.asked = False
         self.question: Question | None = None
-        # The segment that ended with this wait, when a journal listens.
+        # The record that ended with this wait; None without a recorder.
         self.opened: AttemptRecord | None = None
-        # Set on a restored wait without its requirements: it takes nothing until the step asks again.
+        # Whether the requirements were lost in a restore; the wait accepts no event until the step asks again.
         self.unknown_requirements = False
-        # The runner's side of it: the futures that await the answer, and the timer of ``due``.
+        # For the runner: the futures of the answer, and the timer for ``due``.
         self.futures: list[asyncio.Future[None]] = []
         self.timer: asyncio.TimerHandle | None = None
 
     @property
     def id(self) -> str:
-        """The id given by the step, else one made of the place of the wait."""
+        """The id given by the step, or an id made from the place of the wait."""
         return self.explicit_id or f"waiter_{self.key.partition(':')[2]}_{self.item.id}_{self.key.partition(':')[0]}"
 
     def is_for_the_same(self, other: "Waiter") -> bool:
-        """Tell whether two waits are for the answer to one question: the program names it by id and requirements."""
+        """Tell whether two waits have the same explicit id and requirements, and so the same answer."""
         named = self.explicit_id is not None and self.explicit_id == other.explicit_id
         return named and bool(self.requirements) and self.requirements == other.requirements
 
     def wants(self, event: Event) -> bool:
-        """Tell whether the event is of the awaited type and meets every requirement."""
+        """Tell whether an event has the awaited type and meets all requirements."""
         if self.unknown_requirements:
             return False
         if type(event) is not self.event_type and not (self.item.spec.wide and isinstance(event, self.event_type)):
@@ -366,7 +366,7 @@ TO_STEPS = "@"
 
 
 def address_of(waiter: Waiter) -> str:
-    """Return the address of a wait, which no other wait of the run has."""
+    """Return the address of a wait, unique within the run."""
     return f"@{waiter.item.id}/{waiter.key}"
 
 
@@ -375,23 +375,23 @@ def _requirements_of(waiter: Waiter) -> int:
 
 
 def is_address(target: str | None) -> bool:
-    """Tell an address from the name of a step."""
+    """Tell whether a target is an address, not the name of a step."""
     return target is not None and target.startswith("@")
 
 
 class Waits:
-    """Open waits in the order in which they were opened.
+    """The open waits, in the order of opening.
 
-    An event is compared with the waits for its type, and where steps take subclasses, with those for its bases;
-    opening and closing a wait costs the same however many there are.
+    An event is compared only with the waits for its type, and for its base classes where steps accept subclasses.
+    The cost of opening and closing a wait does not depend on their number.
     """
 
     __slots__ = ("_index", "all")
 
     def __init__(self) -> None:
-        # The values are places in the order of opening. Looked at for every event, so no method stands before it.
+        # Values are places in the order of opening. A plain attribute, because it is read for every event.
         self.all: dict[Waiter, int] = {}
-        # Nearly every run has few open waits, and looking at each takes less room than finding them.
+        # Most runs have few open waits; checking each takes less memory than an index.
         self._index: _Index | None = None
 
     def add(self, waiter: Waiter) -> None:
@@ -411,18 +411,18 @@ class Waits:
             self._index.remove(waiter)
 
     def clear(self) -> None:
-        """Close all."""
+        """Close all waits."""
         self.all.clear()
         self._index = None
 
     def of(self, item: WorkItem) -> list[Waiter]:
-        """The open waits of a delivery."""
+        """Return the open waits of a delivery."""
         if self._index is None:
             return [waiter for waiter in self.all if waiter.item.id == item.id]
         return list(self._index.by_item.get(item.id, ()))
 
     def wanting(self, event: Event) -> Iterator[Waiter]:
-        """The open waits that want an event."""
+        """Return the open waits that accept an event."""
         if self._index is None:
             return (waiter for waiter in list(self.all) if waiter.wants(event))
         found = self._index.of_type(type(event))
@@ -433,8 +433,8 @@ class Waits:
     def takers(self, event: Event, target: str | None = None, besides: Container[Waiter] = ()) -> list[Waiter]:
         """Return the open waits that an event answers.
 
-        Of the waits that ask a person only one gets an answer, as the person who answers has seen one question. It is
-        the wait with the most requirements, and of equal ones the oldest.
+        Only one wait of those that ask a person gets the answer, because the person has answered one question. It is
+        the wait with the most requirements; among equals, the oldest.
         """
         if is_address(target):
             found = self.at(cast("str", target))
@@ -470,7 +470,7 @@ class Waits:
 
 
 class _Index:
-    """Open waits by delivery and by type of event."""
+    """An index of open waits by delivery and by event type."""
 
     __slots__ = ("by_item", "exact", "wide")
 
@@ -505,7 +505,7 @@ def _take_out(index: dict[K, dict[Waiter, None]], key: K, waiter: Waiter) -> Non
 
 
 class Buffer:
-    """Events put aside by ``collect_events``, by type, until the expected set is full."""
+    """The events that ``collect_events`` has put aside, by type, until the expected set is complete."""
 
     __slots__ = ("causes", "count", "expected", "have", "keys", "needs")
 
@@ -513,13 +513,13 @@ class Buffer:
         self.expected: list[type[Event]] = []
         self.needs: dict[type[Event], int] = {}
         self.have: dict[type[Event], deque[Event]] = {}
-        # Names of the events in ``have``, in the same order: delivery and number of the collect.
+        # The origins of the events in ``have``, in the same order: delivery and number of the collect.
         self.keys: dict[type[Event], deque[list[Any]]] = {}
         self.count = 0
         self.causes: list[AttemptRecord] = []
 
     def lacks(self) -> list[str]:
-        """Names of the types still missing, with how many of each."""
+        """Return the names of the missing types, with their numbers."""
         missing: list[str] = []
         for cls, need in self.needs.items():
             short = need - len(self.have.get(cls, ()))
@@ -529,7 +529,7 @@ class Buffer:
 
 
 class Stream:
-    """The events of one list fan-out: open while any work in it goes on."""
+    """The stream of a list fan-out; it is open while there is work in it."""
 
     __slots__ = (
         "causes", "collected", "collected_causes", "id", "key", "live", "parent", "producer", "recoveries", "released",
@@ -543,14 +543,14 @@ class Stream:
         self.live = 0
         self.collected: dict[str, list[Event]] = {}
         self.released: set[str] = set()
-        # For the journal: its name of the stream, the work that was done in it, and where each member comes from.
+        # For records: the key of the stream, the records of the work in it, and the origin of each member.
         self.key = 0
         self.causes: list[AttemptRecord] = []
         self.collected_causes: dict[str, list[Cause]] = {}
 
 
 class StepState:
-    """The live side of a step: its queue, its workers, its joins and buffers."""
+    """The state of a step: its queue, workers, joins and buffers."""
 
     __slots__ = (
         "_buffers", "_free_workers", "_join_causes", "_joins", "active", "produced", "queue", "received", "spec",
@@ -561,11 +561,11 @@ class StepState:
         self.spec = spec
         self.active = 0
         self.workers = 0
-        # The numbers of received and produced events by type, for drawings of executions.
+        # The numbers of received and produced events by type, for drawings.
         self.received: dict[type[Event], int] = {}
         self.produced: dict[type[Event], int] = {}
-        # Deliveries that wait for a worker: new ones, and answered waits, first come first served.
-        # Made when first needed, as most steps of most runs never queue.
+        # Deliveries that wait for a worker, in order: new ones, and answered waits.
+        # Created at first use, because most steps never queue.
         self.queue: deque[WorkItem] | None = None
         self._free_workers: list[int] | None = None
         self._buffers: dict[str, Buffer] | None = None
@@ -573,7 +573,7 @@ class StepState:
         self._join_causes: dict[int, list[deque[Cause]]] | None = None
 
     def occupy(self, item: WorkItem) -> None:
-        """Give an item the worker that became free last, or a new one; the first one when no worker is busy."""
+        """Give a delivery the worker that was freed last, or a new one; the first worker if all are free."""
         if self.active == 0:
             self.workers, self._free_workers = 1, None
             item.worker = 0
@@ -585,7 +585,7 @@ class StepState:
         self.active += 1
 
     def release(self, item: WorkItem) -> None:
-        """Take an item's worker back, if it has one."""
+        """Free the worker of a delivery, if it has one."""
         if item.worker >= 0:
             self.active -= 1
             if self.active:
@@ -594,7 +594,7 @@ class StepState:
                 self._free_workers.append(item.worker)
             item.worker = -1
 
-    # Made when first needed, too.
+    # Created at first use.
 
     @property
     def buffers(self) -> dict[str, Buffer]:
@@ -605,20 +605,20 @@ class StepState:
 
     @property
     def joins(self) -> dict[int, list[deque[Event]]]:
-        """Per open stream (0 outside of streams): one queue for each parameter of a join."""
+        """The queues of joins, one for each parameter, by open stream (0 outside of streams)."""
         if self._joins is None:
             self._joins = {}
         return self._joins
 
     @property
     def join_causes(self) -> dict[int, list[deque[Cause]]]:
-        """The causes of the events in ``joins``, in the same order, when a recorder listens."""
+        """The causes of the events in ``joins``, in the same order; empty without a recorder."""
         if self._join_causes is None:
             self._join_causes = {}
         return self._join_causes
 
     def enqueue(self, item: WorkItem) -> None:
-        """Put an item last in the queue."""
+        """Put a delivery last in the queue."""
         if self.queue is None:
             self.queue = deque()
         self.queue.append(item)
@@ -630,7 +630,7 @@ class StepState:
 
 
 class RunState:
-    """Everything a run knows. Times are wall-clock seconds."""
+    """The state of a run. Times are in wall-clock seconds."""
 
     __slots__ = (
         "busy", "cancelled", "child_counts", "delayed", "elapsed", "item_seq", "items", "question_seq", "questions",
@@ -642,7 +642,7 @@ class RunState:
         self.run_id = run_id
         self.table = table
         self.steps: dict[str, StepState] = {}
-        # Deliveries that are not over, by number: queued, executing, waiting or timed.
+        # Unfinished deliveries by number: queued, executing, waiting or timed.
         self.items: dict[int, WorkItem] = {}
         self.streams: dict[int, Stream] = {}
         self.waiters = Waits()
@@ -651,37 +651,37 @@ class RunState:
         self.busy = 0
         self.item_seq = self.stream_seq = self.waiter_seq = self.question_seq = 0
         self.running = False
-        # Set when the restored run was cancelled; it may still go on.
+        # Whether the restored run was cancelled; it may still continue.
         self.cancelled = False
-        # Whether a server began it, with input of a client.
+        # Whether a server started the run, with input of a client.
         self.served = False
         # Undecided ticks of a snapshot: events, and outcomes of steps that waited for their own sends.
         self.restored_deliveries: list[Any] = []
-        # Seconds of the run's timeout used up before this process.
+        # The seconds of the timeout that were used before this process.
         self.elapsed = 0.0
-        # The StopEvent of a restored run whose own steps are over while child runs go on.
+        # The StopEvent of a restored run with finished steps and unfinished child runs.
         self.stopped: StopEvent | None = None
-        # Questions to people that were streamed and are tied to no wait; kept at the root of a tree.
+        # Streamed questions to people without a wait; kept at the root of a tree.
         self.questions: list[Question] = []
-        # Counts of ended runs of attached workflows, by name.
+        # The counts of ended child runs, by the name of the workflow.
         self.child_counts: dict[str, ExecutionCounts] | None = None
 
     def step(self, spec: StepSpec) -> StepState:
-        """The live side of a step, made at first use."""
+        """Return the state of a step; create it at first use."""
         state = self.steps.get(spec.name)
         if state is None:
             state = self.steps[spec.name] = StepState(spec)
         return state
 
     def items_by_step(self) -> dict[str, list[WorkItem]]:
-        """The deliveries that are not over, by step; steps without one are left out."""
+        """Return the unfinished deliveries by step; steps without deliveries are left out."""
         found: dict[str, list[WorkItem]] = {}
         for item in self.items.values():
             found.setdefault(item.spec.name, []).append(item)
         return found
 
     def count_child(self, name: str, ended: "RunState") -> None:
-        """Keep the numbers of an attached workflow's run that is over."""
+        """Add the counts of an ended child run."""
         if self.child_counts is None:
             self.child_counts = {}
         self.child_counts.setdefault(name, ExecutionCounts()).add(ended)

@@ -1,4 +1,4 @@
-"""Ticks and commands: the inputs of the broker, which alone change the state of a run, and its outputs."""
+"""Ticks and commands: the inputs of the broker, which are the only changes of a run's state, and its outputs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from batonflow.workflow_core.events import Event, StopEvent
 
 @dataclass(slots=True)
 class EventArrived:
-    """An event was sent: by a step (``causes`` holds its open segment), by the caller, or by another workflow."""
+    """An event was sent by a step (``causes`` holds its open record), by the caller, or by another workflow."""
 
     event: Event
     target: str | None = None
@@ -22,7 +22,7 @@ class EventArrived:
 
 @dataclass(slots=True)
 class StepReturned:
-    """An attempt of a step came to its end with a result."""
+    """An attempt of a step returned a result."""
 
     item: WorkItem
     result: Any
@@ -34,7 +34,7 @@ class StepReturned:
 
 @dataclass(slots=True)
 class StepFailed:
-    """An attempt of a step raised."""
+    """An attempt of a step raised an exception."""
 
     item: WorkItem
     error: BaseException
@@ -56,7 +56,7 @@ class RetryDue:
 
 @dataclass(slots=True)
 class WaitOpened:
-    """A step began to wait for an event and gives its worker back."""
+    """A step waits for an event and frees its worker."""
 
     waiter: Waiter
 
@@ -66,7 +66,7 @@ class WaitOpened:
 
 @dataclass(slots=True)
 class WaitAnswered:
-    """A wait ended from inside: its time was up (``answer`` is None)."""
+    """A wait timed out (``answer`` is None)."""
 
     waiter: Waiter
     answer: Event | None
@@ -77,7 +77,7 @@ class WaitAnswered:
 
 @dataclass(slots=True)
 class WaitClosed:
-    """The step gave a wait up, for example by a timeout of its own around it."""
+    """The step gave up a wait, for example by its own timeout around it."""
 
     waiter: Waiter
 
@@ -87,7 +87,7 @@ class WaitClosed:
 
 @dataclass(slots=True)
 class RunIdle:
-    """Nothing is queued, executing or on its way; ``expecting`` says whether something outside may still come."""
+    """No work is queued, executing or undelivered; ``expecting`` tells whether input may still arrive."""
 
     expecting: bool
 
@@ -97,7 +97,7 @@ class RunIdle:
 
 @dataclass(slots=True)
 class RunEnded:
-    """The run ends from outside: cancelled, timed out, or failed by something other than a step."""
+    """The run ends from outside of steps: by cancellation, timeout or another failure."""
 
     event: StopEvent
     error: BaseException
@@ -113,28 +113,28 @@ Tick = EventArrived | StepReturned | StepFailed | RetryDue | WaitOpened | WaitAn
 
 @dataclass(slots=True)
 class StartStep:
-    """Run the next attempt of a delivery; it holds a worker from now on."""
+    """Start the next attempt of a delivery, which now holds a worker."""
 
     item: WorkItem
 
 
 @dataclass(slots=True)
 class Enqueued:
-    """A delivery waits for a free worker; for readers of internal events."""
+    """Report that a delivery waits for a worker, for readers of internal events."""
 
     item: WorkItem
 
 
 @dataclass(slots=True)
 class ResumeWait:
-    """Let a waiting step go on; the answer is kept with its delivery."""
+    """Let a waiting step go on; its delivery keeps the answer."""
 
     waiter: Waiter
 
 
 @dataclass(slots=True)
 class Answered:
-    """A wait has its answer, None when its time was up; for the recorder."""
+    """Record the answer of a wait; None after its timeout."""
 
     waiter: Waiter
     answer: Event | None
@@ -143,14 +143,14 @@ class Answered:
 
 @dataclass(slots=True)
 class GaveUp:
-    """A step waits no longer; for the recorder."""
+    """Record that a step gave up a wait."""
 
     waiter: Waiter
 
 
 @dataclass(slots=True)
 class Recovered:
-    """A ``@catch_error`` handler takes over a failed delivery; for the recorder."""
+    """Record that a ``@catch_error`` handler takes over a failed delivery."""
 
     item: WorkItem
     handling: WorkItem
@@ -158,7 +158,7 @@ class Recovered:
 
 @dataclass(slots=True)
 class Publish:
-    """Put an event on the public stream."""
+    """Append an event to the stream."""
 
     event: Event
     item: WorkItem
@@ -166,14 +166,14 @@ class Publish:
 
 @dataclass(slots=True)
 class SetRetryTimer:
-    """Come back with ``RetryDue`` when ``item.due`` is reached."""
+    """Send ``RetryDue`` at the time ``item.due``."""
 
     item: WorkItem
 
 
 @dataclass(slots=True)
 class Unrouted:
-    """No step here takes the event: offer it to the tree of workflows, else report it as unhandled."""
+    """Offer an event without an accepting step to the tree of workflows, or report it as unhandled."""
 
     event: Event
     target: str | None
@@ -182,7 +182,7 @@ class Unrouted:
 
 @dataclass(slots=True)
 class PersonAnswered:
-    """A step takes a person's answer that no wait wanted."""
+    """Note that a step accepted the answer of a person."""
 
     event: Event
 
@@ -196,21 +196,21 @@ class Warn:
 
 @dataclass(slots=True)
 class Idle:
-    """Nothing is queued or executing."""
+    """Report that no work is queued or executing."""
 
 
 @dataclass(slots=True)
 class Stalled:
-    """The run cannot move by itself; the texts describe the waiting joins."""
+    """Report that the run has stalled; the texts describe the waiting joins."""
 
     waiting_on: list[str]
 
 
 @dataclass(slots=True)
 class Finish:
-    """The run is over: cancel its deliveries, publish ``event`` last, and raise ``error`` if there is one.
+    """End the run: cancel its deliveries, publish ``event`` last, and raise ``error`` if there is one.
 
-    ``resumable`` says that the state is kept as it is.
+    ``resumable`` keeps the state for a later resume.
     """
 
     event: StopEvent

@@ -18,16 +18,16 @@ __all__ = ["AttachedWorkflow", "calling_step", "member_of"]
 
 @dataclass(eq=False)
 class AttachedWorkflow:
-    """One workflow of a tree.
+    """A workflow in a tree.
 
     Attributes:
-        name: Under which name it is attached; empty for the root.
+        name: The name under which it is attached; empty for the root.
         workflow_class: Its class.
         workflow: The instance; None if only the class is known, because a step asks for it or a resource will make it.
         table: Its steps.
         entry: The events that start a run of the workflow when it is attached.
-        parent: The workflow it is attached to.
-        children: The workflows attached to it.
+        parent: The workflow to which it is attached.
+        children: The workflows that are attached to it.
     """
 
     name: str
@@ -65,9 +65,9 @@ class AttachedWorkflow:
         return found
 
     def takes(self, event_type: type[Event]) -> bool:
-        """Tell whether a step takes events of this type."""
+        """Tell whether a step accepts events of a type."""
         if issubclass(event_type, StopEvent):
-            # A returned StopEvent ends the run and is not routed, even to a step that takes every event.
+            # A returned StopEvent ends the run and is not routed, even to a step that accepts all events.
             return event_type in self.table.accepted
         return self.table.routes[event_type].accepted
 

@@ -1,7 +1,7 @@
-"""Checks before a run: every event is taken by a step, every step can be reached, resources exist.
+"""Checks before a run: a step accepts each event, each step can be reached, and resources exist.
 
-The checks follow a fixed order, so that the message one reads first is the one that explains the others. They look at
-the whole tree of attached workflows: what one produces and another takes is neither lost nor missing.
+The checks have a fixed order, so that the first message explains the later ones. They check
+the whole tree of attached workflows, because events pass between its workflows.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ def graph_problems(member: AttachedWorkflow, skipped: frozenset[str]) -> list[st
 
 
 class _Graph:
-    """Arrows between steps and event classes, forwards and backwards."""
+    """The graph of steps and event classes, in both directions."""
 
     def __init__(self, member: AttachedWorkflow) -> None:
         arriving = sorted(member.arrivals(), key=lambda cls: cls.__name__)
@@ -56,7 +56,7 @@ class _Graph:
                 if issubclass(cls, Event):
                     self._arrow(spec.name, cls)
             for cls in self.events:
-                # A StopEvent is not routed, even when a step takes every subclass of Event.
+                # A StopEvent is not routed, even if a step accepts all subclasses of Event.
                 exact = cls in spec.config.accepted_events
                 if exact or (spec.matches(cls, spec.config.accepted_events) and not issubclass(cls, StopEvent)):
                     self._arrow(cls, spec.name)
@@ -151,10 +151,10 @@ _TO_OUTSIDE = (InputRequiredEvent, HumanResponseEvent, StopEvent)
 
 
 def check_once(workflow: AnyWorkflow) -> None:
-    """Check the steps of a workflow, unless that was done or is left out.
+    """Check the steps of a workflow once, unless validation is disabled.
 
     Raises:
-        WorkflowValidationError: The workflow is not sound.
+        WorkflowValidationError: The workflow is not valid.
     """
     options = workflow.__batonflow__
     table = options.steps.table
@@ -171,15 +171,15 @@ def validate_workflow(
 
     Args:
         workflow: The workflow.
-        validate_resource_configs: Also read the files of ``ResourceConfig`` parameters.
-        validate_resources: Also make every resource; not inside a running event loop.
+        validate_resource_configs: Read the files of ``ResourceConfig`` parameters.
+        validate_resources: Create all resources; not possible inside a running event loop.
 
     Returns:
         Whether people take part: an InputRequiredEvent is produced or a HumanResponseEvent accepted.
 
     Raises:
-        WorkflowConfigurationError: There are no steps, or no or several start or stop events.
-        WorkflowValidationError: Anything else does not fit.
+        WorkflowConfigurationError: There are no steps, no start or stop event, or several of them.
+        WorkflowValidationError: Another check failed.
         RuntimeError: ``validate_resources`` inside a running event loop.
     """
     root = member_of(workflow)
@@ -187,7 +187,7 @@ def validate_workflow(
     for member in members:
         if member.neighbours():
             _check_member(member)
-        else:  # the checks concern the class and the skipped checks, so the outcome holds for the next instance, too
+        else:  # the outcome depends on the class and the skipped checks, so it holds for other instances, too
             key = " ".join(["sound without", *sorted(_skipped(member))])
             member.table.once(key, partial(_check_member, member))
     if validate_resource_configs:
@@ -202,7 +202,7 @@ def _is_left_out(member: AttachedWorkflow) -> bool:
 
 
 def _skipped(member: AttachedWorkflow) -> frozenset[str]:
-    """The graph checks that are left out."""
+    """The skipped graph checks."""
     return member.workflow.__batonflow__.skip_graph_checks if member.workflow is not None else frozenset()
 
 
@@ -241,7 +241,7 @@ def _check_steps(member: AttachedWorkflow) -> None:
             f"or add free functions with @step(workflow={member.workflow_class.__name__})"
         )
     if member.workflow is not None:
-        # Reading them raises when there is not exactly one class of each.
+        # Reading these raises an error unless there is exactly one class of each.
         steps = member.workflow.__batonflow__.steps
         _ = (steps.start_event_class, steps.stop_event_class)
     for name, replaced in member.table.unknown_replaced.items():
