@@ -28,7 +28,6 @@ HOMES = {
     "agents.scratchpad": "agents.function",
     "agents.serve": "server.endpoints",
     "agents.invocation": "agents.layers.tool",
-    "agents.layers.limits": "agents.layers.usage",
     "agents.memory.components": "agents.memory.store_memory",
     "agents.memory.turn_taking": "agents.memory.chat_store",
     "agents.memory.window": "agents.memory.turns",

@@ -24,9 +24,9 @@ from batonflow.agents.events import (
     ToolCall,
     ToolCallResult,
 )
+from batonflow.agents.layers.limits import ARRIVED, limits_for
 from batonflow.agents.layers.model import OVER_BUDGET, ask_model
 from batonflow.agents.layers.tool import answer_call, requests_of, with_read_result
-from batonflow.agents.layers.usage import ARRIVED, limits_for
 from batonflow.agents.members import CALLED, HANDOFF_TOOL, empty_output
 from batonflow.agents.memory.turns import is_question, text_of
 from batonflow.agents.prompts import BUDGET_EXCEEDED, EARLY_STOPPING, MAX_ITERATIONS_REACHED

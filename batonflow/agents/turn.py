@@ -14,18 +14,10 @@ from batonflow.agents.events import (
     AgentWorkflowStartEvent,
     ToolCallResult,
 )
+from batonflow.agents.layers.limits import ARRIVED, BUDGET_ANSWER, LEDGER, REFUSED, TOOLS_RUN, limits_for, within_time
 from batonflow.agents.layers.model import output_of
 from batonflow.agents.layers.tool import refusal_output, requests_of, result_of
-from batonflow.agents.layers.usage import (
-    ARRIVED,
-    BUDGET_ANSWER,
-    LEDGER,
-    REFUSED,
-    TOOLS_RUN,
-    count_usage,
-    limits_for,
-    within_time,
-)
+from batonflow.agents.layers.usage import count_usage
 from batonflow.agents.members import Member, Team, empty_output
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.prompts import NO_STEPS_LEFT

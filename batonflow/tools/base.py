@@ -1,19 +1,21 @@
-"""Base classes of tools: metadata for models, calls, and outputs."""
+"""Base classes of tools: metadata for models, calls and outputs, and the validation of arguments."""
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, cast
 
-from pydantic import BaseModel, field_serializer
+from pydantic import BaseModel, ValidationError, field_serializer
 
 from batonflow import values
 from batonflow.llms.blocks import ContentBlock, TextBlock, sendable
 from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.tool_protocol import ToolSpec, wire_name
 from batonflow.threads import in_thread
-from batonflow.tools.schema import parameters_text
+from batonflow.tools.schema import ToolArgumentsError, argument_names, parameters_text
 from batonflow.user_warnings import warn_user
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
@@ -27,6 +29,7 @@ __all__ = [
     "ToolMetadata",
     "ToolOutput",
     "adapt_to_async_tool",
+    "validated_arguments",
 ]
 
 _LONGEST_DESCRIPTION = 1024
@@ -321,3 +324,93 @@ class BaseToolAsyncAdapter(AsyncBaseTool):
 def adapt_to_async_tool(tool: BaseTool) -> AsyncBaseTool:
     """Return an asynchronous tool unchanged, and wrap a synchronous one in an adapter."""
     return tool if isinstance(tool, AsyncBaseTool) else BaseToolAsyncAdapter(tool)
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+_VALIDATES: Any = getattr(BaseModel.model_validate, "__func__")  # noqa: B009 - of a bound method
+
+
+def validated_arguments(
+    tool_name: str, schema: type[BaseModel], arguments: Mapping[str, Any], refused: Collection[str] = ()
+) -> dict[str, Any]:
+    """Check and convert arguments: ``"7"`` for an int becomes 7, a dict for a model becomes that model.
+
+    Args:
+        tool_name: For the message.
+        schema: Model of the arguments.
+        arguments: The model's arguments, by name.
+        refused: Names that the model must not send, even if the schema allows any name.
+
+    Returns:
+        The given arguments only, so that the function's own defaults hold.
+
+    Raises:
+        ToolArgumentsError: The arguments do not fit; the text names every wrong argument and its problem.
+    """
+    names = argument_names(schema)
+    problems: list[str] = []
+    if refused or not arguments.keys() <= names.keys():
+        known = ", ".join(names) or "none"
+        takes_any = schema.model_config.get("extra") == "allow"
+        unknown = [one for one in arguments if one in refused or not (takes_any or one in names)]
+        problems = [f"{one}: no such argument (known: {known})" for one in unknown]
+    # Without a method of the schema's own, the validator is called without the argument checks of model_validate.
+    validate = schema.model_validate if _overrides_validation(schema) else schema.__pydantic_validator__.validate_python
+    try:
+        try:
+            checked = validate(dict(arguments))
+        except ValidationError as err:
+            checked = _checked_without_nulls(schema, arguments, err)
+    except ValidationError as err:
+        problems += [_problem(one) for one in err.errors(include_url=False)]
+        raise _refusal(tool_name, problems) from err
+    if problems:
+        raise _refusal(tool_name, problems)
+    chosen, values = checked.__pydantic_fields_set__, checked.__dict__
+    given = {alias: values[name] for alias, name in names.items() if name in chosen}
+    given.update(checked.__pydantic_extra__ or ())
+    return given
+
+
+@lru_cache(maxsize=256)
+def _overrides_validation(schema: type[BaseModel]) -> bool:
+    own: Any = schema.model_validate
+    return getattr(own, "__func__", None) is not _VALIDATES
+
+
+def _checked_without_nulls(schema: type[BaseModel], arguments: Mapping[str, Any], err: ValidationError) -> BaseModel:
+    """Validate arguments again with each null for a type without None left out, because models often send it."""
+    empty = [one["loc"] for one in err.errors(include_url=False) if one["input"] is None and one["loc"]]
+    if not empty:
+        raise err
+    left = deepcopy(dict(arguments))
+    for place in empty:
+        _leave_out(left, place)
+    return schema.model_validate(left)
+
+
+def _leave_out(arguments: Any, place: Sequence[int | str]) -> None:
+    """Remove the null at ``place`` from its object; places inside a union stay."""
+    holder = arguments
+    for part in place[:-1]:
+        if isinstance(holder, list) and isinstance(part, int) and part < len(cast("list[Any]", holder)):
+            holder = cast("list[Any]", holder)[part]
+        else:
+            holder = cast("dict[Any, Any]", holder).get(part) if isinstance(holder, dict) else None
+    if isinstance(holder, dict) and cast("dict[Any, Any]", holder).get(place[-1], ...) is None:
+        del holder[place[-1]]
+
+
+def _problem(error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"]) or "arguments"
+    if error["type"] == "missing":
+        return f"{where}: missing"
+    text = repr(error["input"])
+    return f"{where}: {error['msg']} (got {text if len(text) <= 80 else text[:77] + '...'})"
+
+
+def _refusal(tool_name: str, problems: Sequence[str]) -> ToolArgumentsError:
+    return ToolArgumentsError(
+        f"Invalid arguments for tool {tool_name!r}: {'; '.join(problems)}. Correct them and call the tool again."
+    )

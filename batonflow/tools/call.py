@@ -17,10 +17,10 @@ from batonflow.instrumentation.redaction import redacted
 from batonflow.instrumentation.traced import bound
 from batonflow.llms import genai
 from batonflow.llms.tool_protocol import ToolSelection
-from batonflow.tools.base import AsyncBaseTool, BaseTool, ToolOutput, adapt_to_async_tool
+from batonflow.tools.base import AsyncBaseTool, BaseTool, ToolOutput, adapt_to_async_tool, validated_arguments
 from batonflow.tools.function import FunctionTool
 from batonflow.tools.generators import Report
-from batonflow.tools.schema import ToolArgumentsError, ToolTimeoutError, validated_arguments
+from batonflow.tools.schema import ToolArgumentsError, ToolTimeoutError
 from batonflow.workflow_core.step import RetryPolicy, next_delay
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing_extensions import is_typeddict
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.blocks import BaseContentBlock, TextBlock, ThinkingBlock, ToolCallBlock, sendable
 from batonflow.threads import call_in_thread
-from batonflow.tools.base import AsyncBaseTool, ToolMetadata, ToolOutput
+from batonflow.tools.base import AsyncBaseTool, ToolMetadata, ToolOutput, validated_arguments
 from batonflow.tools.generators import GENERATORS, Report, settled, settled_sync
 from batonflow.tools.policy import Approval, OnUnknown, ToolPolicy
 from batonflow.tools.schema import (
@@ -29,7 +29,6 @@ from batonflow.tools.schema import (
     create_schema_from_function,
     parameter_docs,
     parameters_of,
-    validated_arguments,
 )
 from batonflow.workflow_core.step import RetryPolicy
 

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from batonflow.agents.layers.limits import TOOLS_RUN
 from batonflow.agents.layers.tool import CallNext, ToolInvocation
-from batonflow.agents.layers.usage import TOOLS_RUN, state_lock
+from batonflow.agents.layers.usage import state_lock
 from batonflow.agents.prompts import TOOL_USED_UP
 from batonflow.tools import ToolOutput
 from batonflow.workflow_core import Context

@@ -7,7 +7,8 @@ from typing import Any
 
 from batonflow.agents.budget import BudgetExceededError, Limits
 from batonflow.agents.events import AgentOutput
-from batonflow.agents.layers.usage import BUDGET_ANSWER, LEDGER, count_usage, limits_for, within_time
+from batonflow.agents.layers.limits import BUDGET_ANSWER, LEDGER, limits_for, within_time
+from batonflow.agents.layers.usage import count_usage
 from batonflow.agents.members import Member, Team, empty_output
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.tracing import dispatcher, traced

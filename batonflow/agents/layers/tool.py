@@ -12,7 +12,8 @@ from batonflow.agents.arguments import as_sent
 from batonflow.agents.budget import Limits
 from batonflow.agents.events import ToolCall, ToolCallResult, ToolProgress
 from batonflow.agents.hooks import is_cancelled
-from batonflow.agents.layers.usage import count_usage, limits_for
+from batonflow.agents.layers.limits import limits_for
+from batonflow.agents.layers.usage import count_usage
 from batonflow.agents.members import HANDOFF_TOOL, Member, Team
 from batonflow.agents.prompts import ONE_HANDOFF
 from batonflow.agents.tracing import dispatcher, spoken

@@ -1,16 +1,14 @@
-"""Usage and limits of a run: tokens and costs by agent in its state, the budgets that hold, and keys of both."""
+"""Usage: the tokens and costs of models, counted by agent in the run's state."""
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
-from batonflow.agents.budget import Budget, Limits, ledger_of, payers
-from batonflow.agents.members import Member, Team
+from batonflow.agents.budget import Limits
 from batonflow.llms import Usage, UsageTotals
 from batonflow.llms.usage import begin_counting, counting_here, end_counting
 from batonflow.workflow_core import Context
@@ -18,35 +16,7 @@ from batonflow.workflow_core import Context
 if TYPE_CHECKING:
     from batonflow.workflow_core.run import Run
 
-__all__ = [
-    "ARRIVED",
-    "BUDGET_ANSWER",
-    "LEDGER",
-    "REFUSED",
-    "TOOLS_RUN",
-    "count_earlier_usage",
-    "count_usage",
-    "limits_for",
-    "state_lock",
-    "within_time",
-]
-
-T = TypeVar("T")
-
-LEDGER = "ledger"
-"""The key of the amounts that the run has spent, kept while a budget holds."""
-
-BUDGET_ANSWER = "budget_answer"
-"""The key that says an answer is due, as a budget is used up: True for all agents, or the names of some."""
-
-REFUSED = "refused_calls"
-"""The key of calls that a run ended before making: the reason by id of the call."""
-
-ARRIVED = "arrived_results"
-"""The key of results that arrived before the last one of their answer, by place in the answer."""
-
-TOOLS_RUN = "tools_run"
-"""The key of the calls that limited tools have made: places by tool."""
+__all__ = ["count_earlier_usage", "count_usage", "state_lock"]
 
 
 class count_usage(UsageTotals):  # noqa: N801 - used like a function
@@ -126,61 +96,3 @@ def state_lock(run: "Run | None") -> AbstractAsyncContextManager[None]:
     if lock is None:
         lock = _locks[run] = asyncio.Lock()
     return lock
-
-
-async def limits_for(ctx: Context[Any], team: Team, agent: Member) -> Limits | None:
-    """Return the budgets that apply to an agent; None without budgets, as in most runs.
-
-    Args:
-        ctx: The run's context, inside a step.
-        team: The agents of the loop.
-        agent: The agent that acts.
-    """
-    given: Any = await ctx.store.get("budget", default=None)
-    of_all = team.budget
-    if given is None and of_all is None and agent.budget is None and not payers.get():
-        return None
-    budgets = [one for one in (given, of_all) if isinstance(one, Budget)]
-    if not budgets and agent.budget is None and not payers.get():
-        return None
-    kept: dict[str, Any] = await ctx.store.get(LEDGER, default=None) or {}
-    return Limits(ledger_of(ctx, kept), budgets, agent.name, agent.budget)
-
-
-async def within_time(running: Awaitable[T], limits: Limits | None) -> T:
-    """Await ``running``, and cancel it when the time of the budgets is used up.
-
-    Args:
-        running: A coroutine or future.
-        limits: The budgets that apply; None without budgets.
-
-    Raises:
-        BudgetExceededError: The time was used up before the result.
-    """
-    if limits is None:
-        return await running
-    try:
-        limits.check_time()
-    except BaseException:
-        if inspect.iscoroutine(running):
-            running.close()
-        elif isinstance(running, asyncio.Future):
-            cast("asyncio.Future[Any]", running).cancel()
-        raise
-    loop = asyncio.get_running_loop()
-    limit = asyncio.timeout(None)
-
-    def set_clock() -> None:
-        left = limits.seconds_left()
-        if not limit.expired():
-            limit.reschedule(None if left is None else loop.time() + left)
-
-    try:
-        async with limit:
-            with limits.watched(set_clock):
-                set_clock()
-                return await running
-    except TimeoutError:
-        if limit.expired():
-            raise limits.out_of_time() from None
-        raise
