@@ -65,7 +65,6 @@ def test_an_old_path_runs_as_a_program() -> None:
         ("llms", "registry"),
         ("agents", "as_tool"),
         ("agents.memory", "window"),
-        ("agents.layers", "limits"),
         ("tools", "errors"),
     ],
 )
