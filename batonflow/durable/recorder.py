@@ -511,7 +511,7 @@ class Recorder:
         if path == key or not any(key in (other.handed or ()) for other in self._shared.open):
             self._values.forget(key)  # otherwise in-place changes of other parts still have to be found
         check_name(path)
-        numbers = item.done().here()
+        numbers = item.make_progress().here()
         segment.writes.append((numbers.named(numbers.writes), path, value))
         segment.written_at.append(next(self._shared.writes))
 

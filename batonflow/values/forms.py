@@ -1,4 +1,4 @@
-"""Forms of models: the facts about a class that writing its instances needs, found once."""
+"""Forms of models: the facts about a model class for the serializer, computed once per class."""
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -23,7 +23,7 @@ _WAYS_TO_WRITE = ("ser_json_bytes", "ser_json_temporal", "ser_json_timedelta")
 _WAYS_TO_READ = ("use_enum_values", "val_json_bytes", "val_temporal_unit")
 _ABSENT: Any = object()
 _FITS = "__batonflow_fits__"
-"""The attribute with the checks of fields that a model's own code writes and reads."""
+"""The class attribute with the checks of fields that have their own serializer and validator."""
 
 OwnCheck = Callable[..., bool]
 
@@ -39,9 +39,9 @@ class Form:
         untyped: The fields annotated with ``Any`` and the like; None without such fields.
         has_data: Whether instances may hold dynamic data.
         has_result: Whether it is a StopEvent, with a result that is not a field.
-        dumps_itself: Whether the class overrides ``model_dump`` or has a model serializer.
+        dumps_itself: Whether the class overrides ``model_dump``.
         is_root: Whether it is a RootModel.
-        is_whole: Whether its methods change it in place, as in a memory, and pydantic's JSON holds all of it.
+        is_whole: Whether its methods change it in place, as in memories, and pydantic's JSON contains all of its data.
         free: The places for values of any class: ``untyped``, dynamic data and the result.
         private: The private attributes to write.
         computed: The computed fields, which cannot be given when an instance is read.
@@ -51,7 +51,7 @@ class Form:
         is_closed: Whether every instance can be restored, as for batonflow's own models without models inside.
         checks: Name, exact classes and check of each field with a declared type.
         open_checks: The same, without fields of batonflow's own models that cannot hold other classes.
-        has_own_words: Whether a serializer of the class writes the fields.
+        has_own_words: Whether the class overrides ``model_dump`` or has a model serializer of its own.
         columns: A getter and a plan for each field of ``open_checks`` and ``untyped``.
         names: The names of all fields.
         beside: The fields that hold plain data in most instances; plain data are written unchanged.
@@ -168,7 +168,7 @@ class Form:
         return found
 
     def accept(self, name: str, value: Any) -> None:
-        """Refuse a value that validation of its field rejects or changes, because it could not be read again.
+        """Raise an error if validation of its field would reject or change a value, which could not be read again.
 
         Raises:
             NotWritable: Validation rejects or changes the value.

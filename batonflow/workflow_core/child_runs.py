@@ -156,7 +156,7 @@ class ChildRuns:
 
     def call(self, workflow: AnyWorkflow, name: str, item: WorkItem, event: Event, ctx: Any = None) -> Run:
         """Start a child run that a step calls; after a restore, the n-th call continues the n-th run."""
-        numbers = item.done().here()
+        numbers = item.make_progress().here()
         numbers.calls += 1
         number = numbers.named(numbers.calls)
         as_data = call_as_data((item.id, number))

@@ -52,13 +52,13 @@ class OpenQuestions:
         self._readers: WeakSet[QuestionFeed] | None = None
         # Undelivered answers to questions without a wait, by the id of the event.
         self._sent: dict[int, tuple[Event, Question]] | None = None
-        # The open questions while the run is out of memory, with the runs that ask.
+        # The open questions while the run is released, with the runs that ask.
         self.asleep: list[tuple[Run, Question]] = []
         # The runs that accept answers of people, until they are back in memory.
         self._takers: tuple[Run, ...] = ()
 
     def falls_asleep(self) -> None:
-        """Keep the open questions while the run is out of memory; readers get each question once."""
+        """Keep the open questions while the run is released; readers get each question once."""
         self.look()
         self.asleep = [
             (run, _without_state(run, waiter.question, waiter))

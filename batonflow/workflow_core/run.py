@@ -128,7 +128,7 @@ class Run(Runner):
     # --- events -------------------------------------------------------------------------------------------------------
 
     def answer(self, event: Event, target: str) -> None:
-        """Send the answer to a question of this run, which may be out of memory."""
+        """Send the answer to a question of this run, which may be released."""
         if self.root.is_away or self.is_replaced:
             self.root.send_to(event, self.path, target)
         else:
@@ -141,7 +141,7 @@ class Run(Runner):
         if get_ident() != self.thread_id:
             self.on_loop(lambda: context.write_event_to_stream(event))
             return
-        progress = item.progress or item.done()
+        progress = item.progress or item.make_progress()
         numbers = progress if progress.once_calls is None else progress.here()
         numbers.streamed = number = numbers.streamed + 1
         family = self.family
@@ -391,12 +391,12 @@ class Run(Runner):
 
     @property
     def is_asleep(self) -> bool:
-        """Tell whether the run is out of memory and its restore is not requested."""
+        """Tell whether the run is released and its restore is not requested."""
         return self.is_away and self.drive is None and self.opening is None
 
     @property
     def is_away(self) -> bool:
-        """Tell whether the run is out of memory or being restored; its events are held until it is back."""
+        """Tell whether the run is released or being restored; its events are held until it is back."""
         return self.arrived_while_released is not None
 
     @property

@@ -162,7 +162,7 @@ def step(
         retry_policy: The policy after exceptions; see ``batonflow.workflow_core.retry_policy``.
         skip_graph_checks: The graph checks that skip this step: ``"reachability"``, ``"dead_end"``.
         accept_event_subclasses: Accept subclasses of the annotated events; by default the type must match exactly.
-        timeout: Seconds for one attempt, without waits for events; then it fails with ``StepTimeoutError``.
+        timeout: Seconds for one attempt, not counting waits; a longer attempt fails with ``StepTimeoutError``.
         replaces: The name of an inherited step that this step replaces.
 
     Raises:
@@ -216,7 +216,7 @@ def catch_error(*, for_steps: list[str] | None = None, max_recoveries: int = 1) 
 def catch_error(
     func: Callable[..., Any] | None = None, /, *, for_steps: list[str] | None = None, max_recoveries: int = 1
 ) -> Any:
-    """Declare a method as the handler of failed steps; it runs after their last retry, instead of the run's failure.
+    """Declare a method as the handler of failed steps; it runs after their last retry, so that the run does not fail.
 
     Args:
         func: The function, if the decorator is used without parentheses.

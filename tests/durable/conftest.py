@@ -40,6 +40,7 @@ class Stores:
         if self.kind == "sqlite":
             store: RunStore = SQLiteStore(self.path)
         else:
+            assert self.kind == "memory", f"Stores.open() does not know the kind {self.kind!r}"
             first = self.opened[0] if self.opened else None
             assert first is None or isinstance(first, MemoryStore)
             store = MemoryStore(beside=first)
@@ -47,7 +48,10 @@ class Stores:
         return store
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+KINDS = ("memory", "sqlite")
+
+
+@pytest.fixture(params=KINDS)
 async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stores]:
     stores = Stores(request.param, tmp_path)
     yield stores

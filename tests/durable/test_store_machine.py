@@ -35,7 +35,7 @@ from batonflow.durable.store_protocol import (
     RunCommit,
     RunStore,
 )
-from tests.durable.conftest import Stores
+from tests.durable.conftest import KINDS, Stores
 
 T = TypeVar("T")
 
@@ -330,7 +330,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert [(commit.seq, commit.body) for commit in read] == list(enumerate(run.commits, 1))[run.compacted :]
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_store_is_as_its_model(kind: str):
     machine = type("Machine", (StoreMachine,), {"kind": kind})
     run_state_machine_as_test(

@@ -31,9 +31,9 @@ class UnsafeLocalExecutor(ProcessExecutor):
 
     def launch(self) -> Launch:
         """Return the command of this interpreter, with this process's environment."""
-        # Sets must have the same order when snippets run again.
+        # A fixed hash seed, so that sets have the same order when snippets run again.
         env = {**os.environ, "PYTHONHASHSEED": "0"}
         command = [sys.executable, "-P", "-B", "-u", str(WORKER)]
-        # Linux watches the thread that starts it, and only the main thread lives as long as the process.
+        # Linux ends the child with the thread that started it, so this is possible only from the main thread.
         in_main = threading.current_thread() is threading.main_thread()
         return Launch(command, env, dies_with_host=sys.platform == "linux" and in_main)

@@ -24,12 +24,12 @@ __all__ = ["Connection", "SessionLostError"]
 _log = logger_named(__name__)
 _T = TypeVar("_T")
 
-# A process is asked to end, then terminated, then killed, with two seconds for each.
+# Longer than the three stages of ending a server process (ask, terminate, kill), with two seconds each.
 _SECONDS_TO_CLOSE = 10.0
 _MOST_PAGES = 100
 _CONNECTION_CLOSED = -32000
 _GO_THERE_FIRST = -32042
-# Error of the package for a message that the HTTP status rejected.
+# Error codes of the package `mcp` after an HTTP error status.
 _REFUSALS = {-32000, -32001, -32600, -32603}
 _LOST = ("Connection closed", "SSE stream")
 # Error of the package's servers for questions that the newer protocol does not support.
@@ -273,7 +273,7 @@ class Connection:
             await asyncio.wait({self._task}, timeout=_SECONDS_TO_CLOSE)
         call = _calling.get()
         if code in _REFUSALS and (self._refused if call is None else call.refused):
-            self.ended = True  # for later calls; calls in progress learn by themselves whether they were accepted
+            self.ended = True  # stops later calls; each call in progress gets its own outcome
             self._end_behind_calls(call)
             return SessionLostError(f"MCP server {self.label!r} no longer knows this session: {err.message}")
         if code == _CONNECTION_CLOSED and _TOO_LARGE in err.message:

@@ -84,7 +84,7 @@ def collect(run: Run, item: WorkItem, event: Event, expected: list[type[Event]],
     """
     if get_ident() != run.thread_id:
         return run.on_loop(lambda: collect(run, item, event, expected, buffer_id))
-    numbers = item.done().here()
+    numbers = item.make_progress().here()
     number = numbers.collects
     numbers.collects += 1
     name = numbers.named(number)

@@ -1,6 +1,6 @@
 """The context of a run, for its steps and its caller: one class with three roles.
 
-Before a run it holds the initial state. In a handler it gives access to the run. In a step it sends, collects, waits
+Before a run it holds the initial state. In a handler it gives access to the run. In a step it sends, collects, waits and
 streams.
 """
 
@@ -255,7 +255,7 @@ class Context(EarlierContext, Generic[StateT]):
         if writer is None or writer[3] != get_ident() or not isinstance(ev, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
             run.show(ev, item, self)
             return
-        progress = item.progress or item.done()  # fast path
+        progress = item.progress or item.make_progress()  # fast path
         numbers = progress if progress.once_calls is None else progress.here()
         numbers.streamed = number = numbers.streamed + 1
         if number > numbers.skip_streamed:

@@ -23,7 +23,7 @@ async def run_once(
         raise TypeError(f"once() and effect() take a text as their key, got {key!r}")
     if run.recorder is not None:
         run.recorder.check_name(key)
-    progress = item.done()
+    progress = item.make_progress()
     if progress.once is None:
         progress.once = {}
     records = progress.once
@@ -100,7 +100,7 @@ async def run_effect(
     Raises:
         UnknownOutcomeError: An earlier process began the call, and its outcome is unknown.
     """
-    intents, times = item.done().intents, 0
+    intents, times = item.make_progress().intents, 0
     if intents is not None and key in intents:
         times = intents[key].get("times", 1)
         waits = any(waiter.key.endswith(f"@{key}") for waiter in run.state.waiters.of(item))

@@ -510,7 +510,7 @@ class _Reader:
             qualified = qualified_name(event_type)
             key = entry.get("key") or (f"{ordinals[item.id]}:{qualified}" if implicit else waiter_id)
             if entry.get("resolved_event"):
-                item.done().answers[key] = self._event(entry["resolved_event"])
+                item.make_progress().answers[key] = self._event(entry["resolved_event"])
                 continue
             written = entry.get("requirements")
             requirements: dict[str, Any] = self._serializer.deserialize(written) if isinstance(written, str) else {}

@@ -308,7 +308,7 @@ class InMemoryStateStore(Generic[StateT]):
             and cell.recorder is None
             and item is not None
             and item.at_end is None
-            and (progress := item.progress or item.done()).once_calls is None
+            and (progress := item.progress or item.make_progress()).once_calls is None
         ):
             progress.writes += 1  # fast path
             if progress.writes > progress.skip_writes:
@@ -525,7 +525,7 @@ class InMemoryStateStore(Generic[StateT]):
         item = self._item
         if item is None:
             return True
-        progress = item.progress or item.done()
+        progress = item.progress or item.make_progress()
         numbers = progress if progress.once_calls is None else progress.here()
         numbers.writes += 1
         return numbers.writes > numbers.skip_writes

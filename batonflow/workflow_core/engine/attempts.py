@@ -17,9 +17,9 @@ from batonflow.workflow_core.engine.ticks import (
     Recovered,
     StepFailed,
     StepReturned,
-    WaitAnswered,
     WaitClosed,
     WaitOpened,
+    WaitTimedOut,
 )
 from batonflow.workflow_core.errors import StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
@@ -213,7 +213,7 @@ class Waiting:
     ) -> Event:
         """Suspend a step until an event meets the requirements; its worker is free in the meantime."""
         run = self._run
-        progress = item.done()
+        progress = item.make_progress()
         numbers = progress.here()
         numbers.waits += 1
         key = waiter_id or _place(numbers, event_type)
@@ -312,7 +312,7 @@ class Waiting:
         return self._run.loop.call_later(max(0.0, waiter.due - self._run.now()), self._expired, waiter)
 
     def _expired(self, waiter: Waiter) -> None:
-        self._run.feed(WaitAnswered(waiter, None))
+        self._run.feed(WaitTimedOut(waiter))
 
     def rearm(self) -> None:
         """Set the timers of restored waits again."""

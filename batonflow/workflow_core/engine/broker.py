@@ -44,9 +44,9 @@ from batonflow.workflow_core.engine.ticks import (
     StepReturned,
     Tick,
     Unrouted,
-    WaitAnswered,
     WaitClosed,
     WaitOpened,
+    WaitTimedOut,
     Warn,
 )
 from batonflow.workflow_core.errors import WorkflowRuntimeError
@@ -85,8 +85,8 @@ class Broker:
                 self._on_failed(tick)
             case WaitOpened():
                 self._on_wait_opened(tick)
-            case WaitAnswered():
-                self._on_wait_answered(tick)
+            case WaitTimedOut():
+                self._on_wait_timed_out(tick)
             case WaitClosed():
                 self._on_wait_closed(tick)
             case RetryDue():
@@ -444,16 +444,16 @@ class Broker:
             self._answer(waiter, event, causes)
         return served
 
-    def _on_wait_answered(self, tick: WaitAnswered) -> None:
+    def _on_wait_timed_out(self, tick: WaitTimedOut) -> None:
         if tick.waiter in self._state.waiters:
-            self._answer(tick.waiter, tick.answer, ())
+            self._answer(tick.waiter, None, ())
 
     def _answer(self, waiter: Waiter, answer: Event | None, causes: Causes) -> None:
         """Keep the answer with the delivery, and let the step go on when it has a worker."""
         item = waiter.item
         step = item.step
         self._forget(waiter)
-        item.done().answers[waiter.key] = answer
+        item.make_progress().answers[waiter.key] = answer
         self._commands.append(Answered(waiter, answer, causes))
         if item.answered is not None:
             item.answered.append(waiter)

@@ -121,7 +121,7 @@ class Runner(LiveRun):
         # For a run in a store: its ownership, the task that opens it, and the events sent before it was open.
         self.drive: Ownership | None = None
         self.opening: asyncio.Task[None] | None = None
-        # Events that arrived while the run was out of memory, with their steps and places in the tree.
+        # Events that arrived while the run was released, with their steps and places in the tree.
         self.arrived_while_released: list[tuple[Event, str | None, str]] | None = None
         # After a restore: events without a step that takes them, because that step has not been restored yet.
         self.held_back: deque[tuple[Callable[[], bool], Callable[[], None]]] | None = None
@@ -251,7 +251,7 @@ class Runner(LiveRun):
         elif target is not None:
             self.workflow.__batonflow__.check_target(event, target)
         if item is not None:
-            progress = item.progress or item.done()
+            progress = item.progress or item.make_progress()
             numbers = progress if progress.once_calls is None else progress.here()
             numbers.sends += 1
             if numbers.sends <= numbers.skip_sends:

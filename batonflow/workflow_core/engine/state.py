@@ -270,7 +270,7 @@ class WorkItem:
         """Return the cause for events of this attempt; empty without a recorder."""
         return ((self.segment, number),) if self.segment is not None else ()
 
-    def done(self) -> Progress:
+    def make_progress(self) -> Progress:
         """Return the progress; create it at first use."""
         if self.progress is None:
             self.progress = Progress()

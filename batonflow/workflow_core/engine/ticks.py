@@ -1,4 +1,4 @@
-"""Ticks and commands: the inputs of the broker, which are the only changes of a run's state, and its outputs."""
+"""Ticks, the inputs of the broker and the only things that change a run's state, and commands, its outputs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -65,14 +65,13 @@ class WaitOpened:
 
 
 @dataclass(slots=True)
-class WaitAnswered:
-    """A wait timed out (``answer`` is None)."""
+class WaitTimedOut:
+    """A wait ended by its timeout. Answers arrive as ``EventArrived``."""
 
     waiter: Waiter
-    answer: Event | None
 
     def __str__(self) -> str:
-        return f"answered {self.waiter.item!r} {type(self.answer).__name__}"
+        return f"timed out {self.waiter.item!r}"
 
 
 @dataclass(slots=True)
@@ -97,7 +96,7 @@ class RunIdle:
 
 @dataclass(slots=True)
 class RunEnded:
-    """The run ends from outside of steps: by cancellation, timeout or another failure."""
+    """The run ends for another reason than a step: a cancellation, a timeout or a fault."""
 
     event: StopEvent
     error: BaseException
@@ -107,7 +106,7 @@ class RunEnded:
         return f"ended {type(self.event).__name__}"
 
 
-Tick = EventArrived | StepReturned | StepFailed | RetryDue | WaitOpened | WaitAnswered | WaitClosed | RunIdle | RunEnded
+Tick = EventArrived | StepReturned | StepFailed | RetryDue | WaitOpened | WaitTimedOut | WaitClosed | RunIdle | RunEnded
 """Any input of the broker."""
 
 
@@ -166,7 +165,7 @@ class Publish:
 
 @dataclass(slots=True)
 class SetRetryTimer:
-    """Send ``RetryDue`` at the time ``item.due``."""
+    """Set a timer that feeds ``RetryDue`` to the broker at the time ``item.due``."""
 
     item: WorkItem
 

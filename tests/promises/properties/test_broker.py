@@ -24,8 +24,8 @@ from batonflow.workflow_core.engine.ticks import (
     StepFailed,
     StepReturned,
     Tick,
-    WaitAnswered,
     WaitOpened,
+    WaitTimedOut,
 )
 from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StartEvent, StepFailedEvent
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed
@@ -203,7 +203,7 @@ class Chance:
         self.books.feed(EventArrived(Answer()))
 
     def time_out(self) -> None:
-        self.books.feed(WaitAnswered(self.draw(st.sampled_from(self.books.waiting)), None))
+        self.books.feed(WaitTimedOut(self.draw(st.sampled_from(self.books.waiting))))
 
     def give_back(self) -> None:
         item = self._running()
@@ -267,7 +267,7 @@ def _drain(books: Books) -> None:
         elif books.delayed:
             books.feed(RetryDue(books.delayed.pop()))
         else:
-            books.feed(WaitAnswered(books.waiting[0], None))
+            books.feed(WaitTimedOut(books.waiting[0]))
 
 
 @given(
