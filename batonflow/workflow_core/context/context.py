@@ -1,7 +1,7 @@
 """The context of a run, for its steps and its caller: one class with three roles.
 
-Before a run it holds the initial state. In a handler it gives access to the run. In a step it sends, collects, waits and
-streams.
+Before a run it holds the initial state. In a handler it gives access to the run. In a step it sends, collects and
+waits for events, and streams them.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
