@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from batonflow.llms import ChatMessage, FunctionCallingLLM, LLMMetadata, ToolCallBlock
+from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta
 
 Plan = Callable[[Sequence[ChatMessage]], AsyncIterator[tuple[str, Any]]]
@@ -38,7 +39,9 @@ class FakeModel(FunctionCallingLLM):
                 continue
             called = True
             for call_id, name, arguments in value:
-                yield BlockDone(block=ToolCallBlock(tool_call_id=call_id, tool_name=name, tool_kwargs=arguments))
+                values = {"tool_call_id": call_id, "tool_name": name, "tool_kwargs": arguments}
+                # As the adapters make it: without validation.
+                yield BlockDone(block=assembled(ToolCallBlock, {"block_type": "tool_call", **values}))
         yield Finish(reason="tool_calls" if called else "stop")
 
 
