@@ -197,15 +197,12 @@ class Context(EarlierContext, Generic[StateT]):
     @property
     def store(self) -> InMemoryStateStore[StateT]:
         """The run's key-value state; see ``InMemoryStateStore``."""
-        store = self._store
-        if store is None:
+        if self._store is None:
             if self._item is None:
-                # Looked up at each use: the context may be bound to a run later.
-                store = InMemoryStateStore.on(self._cell, None, lambda: self.run)
+                self._store = InMemoryStateStore.on(self._cell, None, self._run_of_handler)
             else:
-                store = InMemoryStateStore.on(self._cell, self._item, is_detached=self._run_ref is _no_run)
-            self._store = store
-        return store
+                self._store = InMemoryStateStore.on(self._cell, self._item, is_detached=self._run_ref is _no_run)
+        return self._store
 
     # --- events -------------------------------------------------------------------------------------------------------
 
