@@ -111,14 +111,15 @@ class RunLease:
             snapshot_at: The number of the commit with the last snapshot.
         """
         self.epoch = epoch
-        self.made = self.written = seq
+        # A handler may have changed the state while the store created the run.
+        self.made, self.written = seq + len(self._bodies), seq
         self._stream_reserved = stream_seq
         self._snapshot_at = snapshot_at
         self._attached = True
         self.connection.add(self)
         log = self.run.stream
         log.reserved, log.mark, log.on_mark = stream_seq, stream_seq - _STREAM_AHEAD, self._reserve
-        if log.seq >= log.mark:
+        if log.seq >= log.mark or self._bodies:
             self._reserve()
 
     def _reserve(self) -> None:

@@ -84,6 +84,17 @@ class BatonflowError(Exception):
     # The attributes, with their types, that records and snapshots keep in addition to the text.
     __batonflow_kept__: ClassVar[Mapping[str, Any]] = {}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(cls: type[BatonflowError], args: tuple[Any, ...], attributes: Mapping[str, Any]) -> BatonflowError:
+    """Create an unpickled error without a call of ``__init__``, which may have other parameters than ``args``."""
+    error = cls.__new__(cls, *args)
+    error.args = args
+    vars(error).update(attributes)
+    return error
+
 
 class WorkflowValidationError(BatonflowError):
     """The steps or options of a workflow do not fit together; the message names class, step, event and remedy."""

@@ -32,8 +32,9 @@ class Turns:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._lock = threading.RLock()
-        # An entry for each active run: lists grow and shrink in one piece, so runs without a limit take no lock.
-        self._active: list[None] = []
+        # The ids of active runs; a set of runs would keep abandoned ones alive. It changes in one piece, so runs
+        # without a limit take no lock.
+        self._active: set[int] = set()
         self._pending: OrderedDict[Run, tuple[Event | None, str | None, Causes]] = OrderedDict()
         # The watches of event loops with waiting runs.
         self._watches: dict[asyncio.AbstractEventLoop, _Watch] = {}
@@ -52,13 +53,13 @@ class Turns:
         """Begin a run with an event, a restored one without, now or when one of the active runs ends."""
         limit = self._options.num_concurrent_runs
         if limit is None:
-            self._active.append(None)
+            self._active.add(id(run))
             run.begin(event, step, causes)
             return
         with self._lock:
             may_begin = len(self._active) < limit
             if may_begin:
-                self._active.append(None)
+                self._active.add(id(run))
             else:
                 self._pending[run] = event, step, causes
                 self._watch(run.loop)
@@ -92,13 +93,13 @@ class Turns:
         """Forget a finished run, and let the next waiting runs begin."""
         self._options.runtime.discard(run)
         if self._options.num_concurrent_runs is None and not self._pending:
-            self._active.pop()
+            self._active.discard(id(run))
             return
         with self._lock:
             if run in self._pending:
                 del self._pending[run]
             else:
-                self._active.pop()
+                self._active.discard(id(run))
         self._let_begin()
         with self._lock:
             if self._watches and not any(one.loop is run.loop for one in self._pending):
@@ -125,7 +126,7 @@ class Turns:
                     if self._wake(following.loop):
                         return
                     continue
-                self._active.append(None)
+                self._active.add(id(following))
                 event, step, causes = self._pending.pop(following)
             following.begin(event, step, causes)
 

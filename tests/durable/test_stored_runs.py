@@ -1,6 +1,7 @@
 """Runs that a store keeps: taken up again, sent to, cancelled, branched off from, and put aside while they wait."""
 
 import asyncio
+import pickle
 import warnings
 from datetime import date
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from batonflow.durable import opening
-from batonflow.durable.store_protocol import StoredCommit
+from batonflow.durable.store_protocol import RunStore, StoredCommit
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core import (
@@ -894,3 +895,35 @@ async def test_a_first_read_that_is_cancelled_loses_nothing_of_what_is_stored() 
     store.lets_read.set()
     again.ctx.send_event(HumanResponseEvent())
     assert [type(item.event) async for item in reader] == [Piece, StreamResetEvent, StopEvent]
+
+
+class ShowsState(Workflow):
+    @step
+    async def show(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        return StopEvent(result=(await ctx.store.get_state()).to_dict())
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_handler_may_change_the_state_before_the_store_has_the_run(kind: str, tmp_path: Path):
+    store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "runs.db")
+    handler = ShowsState(store=store).run(run_id="early")
+    await handler.ctx.store.set("k", 1)
+    assert await handler == {"k": 1}
+    assert (await store.replay("early")).state_at(99) == {"k": 1}
+    await store.aclose()
+
+
+async def test_a_run_that_is_cancelled_before_it_begins_gives_no_turn_back(store: RunStore):
+    flow = ShowsState(store=store, num_concurrent_runs=1)
+    handler = flow.run()
+    await handler.cancel_run()
+    with pytest.raises(WorkflowCancelledByUser):
+        await handler
+    assert flow.__batonflow__.turns.active == 0
+    assert await flow.run() == {}
+
+
+def test_an_error_with_attributes_can_be_pickled():
+    error = pickle.loads(pickle.dumps(RunInUseError("tides-1", "process 7", 12.5)))
+    assert (type(error), str(error)) == (RunInUseError, str(RunInUseError("tides-1", "process 7", 12.5)))
+    assert (error.owner, error.since) == ("process 7", 12.5)

@@ -489,6 +489,22 @@ def test_exponential_backoff_is_deprecated_and_works() -> None:
     assert waits != [wait or 0.0 for wait in delays(jittered, 4, seed=4)]
 
 
+# --- wrong arguments ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"wait": 5}, "retry_policy() expects a strategy as wait; got 5"),
+        ({"stop": 3}, "retry_policy() expects a strategy as stop; got 3"),
+        ({"retry": ValueError}, "Is retry_if_exception_type(ValueError) meant?"),
+    ],
+)
+def test_what_is_not_a_strategy_is_refused_at_once(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(text)):
+        retry_policy(**arguments)
+
+
 # --- repetition and pickling ---
 
 

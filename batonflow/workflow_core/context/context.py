@@ -199,7 +199,8 @@ class Context(EarlierContext, Generic[StateT]):
         """The run's key-value state; see ``InMemoryStateStore``."""
         if self._store is None:
             if self._item is None:
-                self._store = InMemoryStateStore.on(self._cell, None, self._run_of_handler)
+                # Looked up at each use: the context may be bound to a run later.
+                self._store = InMemoryStateStore.on(self._cell, None, lambda: self.run)
             else:
                 self._store = InMemoryStateStore.on(self._cell, self._item, is_detached=self._run_ref is _no_run)
         return self._store
