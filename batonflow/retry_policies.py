@@ -519,14 +519,14 @@ def retry_policy(
     """
     strategies: dict[str, object] = {"retry": retry, "wait": wait, "stop": stop}
     for name, given in strategies.items():
+        if given is not None and not callable(given):
+            raise TypeError(
+                f"retry_policy() expects a strategy as {name}; got {given!r}. See batonflow.workflow_core.retry_policy"
+            )
         if isinstance(given, type) and issubclass(given, BaseException):
             raise TypeError(
                 f"retry_policy() expects a strategy as {name}; got {given.__name__}. Is "
                 f"retry_if_exception_type({given.__name__}) meant?"
-            )
-        if given is not None and not callable(given):
-            raise TypeError(
-                f"retry_policy() expects a strategy as {name}; got {given!r}. See batonflow.workflow_core.retry_policy"
             )
     return _ComposedPolicy(None if retry is None else _condition(retry), _wait(wait), _stop(stop))
 
