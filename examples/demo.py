@@ -86,6 +86,7 @@ async def decide(handler: AgentHandler, request: ApprovalRequired) -> None:
         print("There is no terminal to ask at: approved.")
         handler.approve(request.id)
         return
+    await asyncio.sleep(0)  # a Ctrl-C from before the question ends the program here
     try:
         while (answer := ask("Approve, deny or edit? [y/n/e] ").lower()) not in ("y", "n", "e"):
             pass
