@@ -558,7 +558,7 @@ class Recorder:
     def _settle(self, segment: AttemptRecord) -> None:
         if not (segment.after or segment.held_up):  # the common case
             segment.committed, segment.causes = True, ()
-            self._sink.commit([segment])
+            self._commit([segment])
             return
         group = segment.group()
         if isinstance(group, AttemptRecord):
@@ -580,4 +580,10 @@ class Recorder:
                     one.committed = True
             # Without this the chain of records would reach back to the first one, and keep all in memory.
             member.after, member.held_up, member.causes, member.waits_for = [], [], (), None
-        self._sink.commit(group if len(group) == 1 else [*group, *amends(group, self._shared.numbers)])
+        self._commit(group if len(group) == 1 else [*group, *amends(group, self._shared.numbers)])
+
+    def _commit(self, group: list[AttemptRecord]) -> None:
+        """Commit records, and drop the ones that later records need not wait for any more."""
+        self._sink.commit(group)
+        if self._writers:
+            self._writers = {key: one for key, one in self._writers.items() if not one.committed}

@@ -94,7 +94,7 @@ class RunInfo:
         unread: The number of unused inbox items.
         created_at: The time of creation.
         updated_at: The time of the last change.
-        result: The result of the last commit, None before.
+        result: The result of a finished run; None before.
         forked_from: The run and the commit from which it was forked.
     """
 
@@ -199,7 +199,7 @@ class RunCommit:
         wake_at: The time of the earliest timer, in wall-clock seconds; None without a timer.
         stream_seq: The end of the reserved numbers of streamed events.
         snapshot: The state after the last of these commits, from which later loading starts.
-        ttl: The seconds by which the lease is extended.
+        ttl: The seconds from now to the end of the extended lease.
     """
 
     run_id: str

@@ -307,7 +307,7 @@ class BaseToolAsyncAdapter(AsyncBaseTool):
 
     @property
     def policy(self) -> Any:
-        """Return the function of the tool, or None."""
+        """Return the policy of the tool, or None."""
         return getattr(self.base_tool, "policy", None)
 
     def call(self, input: Any = ..., **kwargs: Any) -> ToolOutput:  # noqa: A002 - the contract's name

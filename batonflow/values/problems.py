@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import UnionType
-from typing import Any, Union, cast, get_origin
+from typing import Any, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -61,9 +61,10 @@ def _by_field(error: ValidationError, cls: type[BaseModel]) -> str:
     for one in problems_of(error):
         loc = one["loc"]
         field = cls.model_fields.get(str(loc[0])) if loc else None
-        is_union = field is not None and get_origin(field.annotation) in (Union, UnionType)
-        place = loc[:1] if is_union else loc
-        said.setdefault(".".join(map(str, place)) or "all", []).append(one["msg"])
+        annotation: Any = None if field is None else field.annotation
+        if get_origin(annotation) in (Union, UnionType) and len({*get_args(annotation)} - {type(None)}) > 1:
+            loc = [*loc[:1], *loc[2:]]  # without the name of the type
+        said.setdefault(".".join(map(str, loc)) or "all", []).append(one["msg"])
     return "; ".join(f"{place}: {_or(texts)}" for place, texts in said.items())
 
 

@@ -239,9 +239,8 @@ async def say_when_asked(handler: Any) -> None:
 
 
 def open_requests(run: Run) -> list[InputRequest]:
-    """Return the open questions of a run and of the runs inside it, from any thread."""
-    found = run.on_loop(lambda: run.root.questions.open_within(run))
-    return [InputRequest(asks, question) for asks, question in found]
+    """Return the open questions of a run and of its child runs."""
+    return [InputRequest(asks, question) for asks, question in run.root.questions.open_within(run)]
 
 
 def is_answer(key: str) -> bool:

@@ -170,11 +170,7 @@ def checked(name: str, value: T) -> T:
 
 @dataclass(slots=True, eq=False)
 class Options:
-    """The options of a workflow: the steps of its class, then the arguments of ``Workflow`` except the store.
-
-    Raises:
-        WorkflowValidationError: The value of an option is not allowed.
-    """
+    """The options of a workflow: the steps of its class, then options that ``Workflow`` has checked."""
 
     steps: ClassSteps
     timeout: float | None

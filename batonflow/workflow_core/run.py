@@ -117,7 +117,7 @@ class Run(Runner):
         return min((waiter.due for _, waiter in self.waits() if waiter.due is not None), default=None)
 
     def awaits_people(self) -> bool:
-        """Tell whether the run, and all child runs that its steps await, only wait for events from outside."""
+        """Tell whether the run, or a child run that its steps await, only waits for events from outside."""
         children = self.family.children if self.family is not None else ()
         if self.idle:
             waits = bool(self.state.waiters) or self.state.table.accepts_human

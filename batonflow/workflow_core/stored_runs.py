@@ -33,7 +33,7 @@ def check_context(ctx: Any) -> None:
 
 
 def check_run_id(run_id: Any) -> None:
-    """Refuse a value that cannot be the id of a new run. None is allowed and generates an id.
+    """Refuse a value that cannot be the id of a new run; None is allowed.
 
     Raises:
         TypeError: The value is not a text.

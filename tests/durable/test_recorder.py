@@ -1,6 +1,7 @@
 """What a run writes down, in which order, and what is committed together."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batonflow.durable import lease as lease
+from batonflow.durable.attempt_record import AttemptRecord
 from batonflow.durable.connection import connection_of
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.workflow_core import (
@@ -568,3 +570,27 @@ async def test_a_serializer_that_breaks_down_ends_the_run_and_leaves_nobody_wait
     assert [info.status for info in await flow.run_store.list_runs()] == [status]
     if status == "running":
         assert await BreaksDown(store=flow.run_store).resume("r") == "ended", "it goes on from what was written"
+
+
+async def test_committed_records_are_not_kept_for_the_keys_they_wrote():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> A:
+            return A(n=30)
+
+        @step
+        async def count(self, ctx: Context, ev: A) -> A | B:
+            await ctx.store.set(f"key{ev.n}", ev.n)
+            return A(n=ev.n - 1) if ev.n else B()
+
+        @step
+        async def wait(self, ctx: Context, ev: B) -> StopEvent:
+            await ctx.wait_for_event(HumanResponseEvent)
+            return StopEvent()
+
+    handler = Flow(store=MemoryStore(), timeout=None, disable_validation=True).run()
+    await until(lambda: handler.is_waiting)
+    await turns()
+    gc.collect()
+    assert sum(isinstance(one, AttemptRecord) for one in gc.get_objects()) < 10
+    await handler.cancel_run()

@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import threading
 import warnings
 from datetime import date
 from pathlib import Path
@@ -927,3 +928,42 @@ def test_an_error_with_attributes_can_be_pickled():
     error = pickle.loads(pickle.dumps(RunInUseError("tides-1", "process 7", 12.5)))
     assert (type(error), str(error)) == (RunInUseError, str(RunInUseError("tides-1", "process 7", 12.5)))
     assert (error.owner, error.since) == ("process 7", 12.5)
+
+
+class Waits(Workflow):
+    @step
+    async def wait(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        await ctx.wait_for_event(EventForReader, waiter_event=Ask(what="go on?"))
+        return StopEvent(result=(await ctx.store.get_state()).to_dict())
+
+
+async def test_an_edit_that_cannot_be_recorded_changes_nothing(store: MemoryStore):
+    handler = Waits(store=store).run(run_id="r")
+    await until(lambda: bool(handler.open_inputs()))
+    await handler.ctx.store.set("x", 1)
+    with pytest.raises(StoreError, match="bad"):
+        async with handler.ctx.store.edit_state() as state:
+            state["bad"] = lambda: 1
+    assert (await handler.ctx.store.get_state()).to_dict() == {"x": 1}
+    await handler.cancel_run()
+
+
+async def test_questions_of_a_run_on_a_busy_loop_are_listed_at_once(store: MemoryStore):
+    flow, busy, release = Waits(store=store, timeout=None), threading.Event(), threading.Event()
+
+    async def elsewhere() -> None:
+        handler = flow.run(run_id="r")
+        await until(lambda: bool(handler.open_inputs()))
+        busy.set()
+        release.wait()  # blocks the loop of the run
+        await handler.cancel_run()
+
+    thread = threading.Thread(target=asyncio.run, args=(elsewhere(),))
+    thread.start()
+    try:
+        await asyncio.to_thread(busy.wait)
+        async with asyncio.timeout(10):
+            assert [one.event.get("prefix", one.event.what) for one in await flow.open_inputs("r")] == ["go on?"]
+    finally:
+        release.set()
+        await asyncio.to_thread(thread.join)

@@ -51,3 +51,27 @@ def test_a_field_of_several_types_is_named_once():
     words = in_words_with_hints(caught.value, Parcel, {"weight": "heavy"})
     first = "weight: Input should be a valid integer, unable to parse string as an integer, or a valid list"
     assert words == f"{first}; to: Field required"
+
+
+class Inner(BaseModel):
+    name: str
+    size: int
+
+
+class Box(BaseModel):
+    item: Inner | None = None
+    many: list[Inner] | None = None
+
+
+@pytest.mark.parametrize(
+    ("given", "places"),
+    [
+        ({"item": {"size": "x"}}, ["item.name: Field required", "item.size: Input should be a valid integer"]),
+        ({"many": [{"name": "a", "size": 1}, {"name": "b", "size": "x"}]}, ["many.1.size: Input should be a valid"]),
+    ],
+)
+def test_an_error_inside_an_optional_field_keeps_its_place(given: dict[str, object], places: list[str]):
+    with pytest.raises(ValidationError) as caught:
+        Box.model_validate(given)
+    words = in_words_with_hints(caught.value, Box, given).split("; ")
+    assert [word.startswith(place) for word, place in zip(words, places, strict=True)] == [True] * len(places)

@@ -458,11 +458,12 @@ class InMemoryStateStore(Generic[StateT]):
     def _commit(self, draft: BaseModel) -> None:
         self._begin_write(_names(draft))
         if self._counts():
-            before, self._cell.state = self._cell.state, draft
+            before = self._cell.state
             if self._cell.recorder is not None:
                 values = [(name, read_part(draft, name)) for name in dict.fromkeys([*_names(draft), *_names(before)])]
                 changed = [(name, value) for name, value in values if not _equal(read_part(before, name), value)]
-                self._note_all([(name, value) for name, value in changed if value is not MISSING], before)
+                self._note_all([(name, value) for name, value in changed if value is not MISSING], before, draft)
+            self._cell.state = draft
 
     # --- threads and event loops --------------------------------------------------------------------------------------
 
@@ -546,9 +547,9 @@ class InMemoryStateStore(Generic[StateT]):
             for path, value in changes:
                 item.run.recorder.wrote(item, path, value)
 
-    def _note_all(self, changes: list[tuple[str, Any]], before: BaseModel) -> None:
+    def _note_all(self, changes: list[tuple[str, Any]], before: BaseModel, after: BaseModel | None = None) -> None:
         """Record changes, and the names that were in the state before and are gone."""
-        kept = set(_names(self._cell.state))
+        kept = set(_names(after or self._cell.state))
         self._note([*changes, *((name, DELETED) for name in _names(before) if name not in kept)])
 
     # --- as data ------------------------------------------------------------------------------------------------------

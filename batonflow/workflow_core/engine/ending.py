@@ -95,7 +95,7 @@ class Ending:
     def idle(self) -> None:
         """Pause the timeout while the run only waits for people, if the options say so.
 
-        The options of the root run apply to the whole tree, because the root receives the answers.
+        The option of the root also applies to its child runs, because the root receives the answers.
         """
         run = self._run
         leaves_out = run.workflow.__batonflow__.timeout_excludes_waiting

@@ -81,7 +81,7 @@ class Ownership(Protocol):
 
 
 class Observer(Protocol):
-    """Receives the progress of a run. Without an observer a run pays one truth test per step."""
+    """Receives the progress of a run. Without an observer each attempt pays two truth tests."""
 
     def run_started(self, run: Any, event: Event | None) -> None:
         """Receive the start of a run with an event, or from a snapshot."""

@@ -7,7 +7,7 @@ commands, and goes on with one of the steps that it started. Three rules keep th
   task.
 - Sent events are delivered from an inbox, one started step per turn of the event loop, so that a started step reaches
   its first pause before the next event arrives. A step's result waits for the events that the step has sent.
-- after some steps in a row, or a millisecond, the task yields to the loop.
+- After some steps in a row, or a millisecond, the task yields to the event loop.
 """
 
 import asyncio
