@@ -200,7 +200,7 @@ class WorkflowHandler(EarlierHandler):
 
     def open_inputs(self) -> "list[InputRequest]":
         """Return the open questions to people."""
-        return self._run.on_loop(lambda: parts.inputs.open_requests(self._run))
+        return parts.inputs.requests_from_any_thread(self._run)
 
     async def cancel_run(self, *, timeout: float = 5.0) -> None:
         """Cancel the run, and wait until its steps have ended. The run can be resumed from ``ctx.to_dict()``.

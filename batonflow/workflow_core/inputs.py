@@ -22,6 +22,7 @@ __all__ = [
     "answer_key",
     "close_answered",
     "open_requests",
+    "requests_from_any_thread",
     "say_when_asked",
 ]
 
@@ -241,6 +242,11 @@ async def say_when_asked(handler: Any) -> None:
 def open_requests(run: Run) -> list[InputRequest]:
     """Return the open questions of a run and of its child runs."""
     return [InputRequest(asks, question) for asks, question in run.root.questions.open_within(run)]
+
+
+def requests_from_any_thread(run: Run) -> list[InputRequest]:
+    """Return the open questions of a run, asked on the loop of the run."""
+    return run.on_loop(lambda: open_requests(run))
 
 
 def is_answer(key: str) -> bool:
