@@ -157,6 +157,12 @@ class StoreConnection:
         if len(self._left) > _MOST_LEFT:  # otherwise a gap in the stream would be reported for these runs
             del self._left[next(iter(self._left))]
 
+    def claimed_here(self, claimed: Claimed, run: "Run") -> None:
+        """Restore a released run that was claimed in this process beside its handler; its stream stays complete."""
+        if self._left.get(claimed.run_id) == claimed.epoch - 1:
+            self._left[claimed.run_id] = claimed.epoch
+        self.wake(run)
+
     def has_left(self, claimed: Claimed) -> bool:
         """Tell whether no other process has claimed a run since its release here, so that its stream is complete."""
         return self._left.pop(claimed.run_id, None) == claimed.epoch - 1

@@ -107,7 +107,9 @@ class StoreKeeper:
             for one in claimed:
                 if one.run_id in skip or one.run_id in seen:  # the store offers a failed run again at once
                     passed_over.append(one)
-                elif self.live_run(workflow, one.run_id) is None:
+                elif (live := self.live_run(workflow, one.run_id)) is not None:
+                    connection_of(store).claimed_here(one, live)
+                else:
                     run = new_run(workflow, None, one.run_id)
                     opening = Opening(workflow, store, run)
                     opening.start(opening.take_up(one))

@@ -94,6 +94,19 @@ async def test_one_that_is_interrupted_stays_in_the_store_and_does_not_come_back
     assert await recovered == "yes"
 
 
+async def test_recover_leaves_it_to_its_handler_and_its_stream_has_no_gap(store: RunStore):
+    flow = waits(store)
+    handler = await asleep(flow, store)
+    events = asyncio.create_task(_types(handler))
+    await asyncio.gather(flow.send_to_run("r", HumanResponseEvent(response="yes")), *(flow.recover() for _ in range(3)))
+    assert await asyncio.wait_for(handler, 10) == "yes"
+    assert await events == ["Ask", "StopEvent"]
+
+
+async def _types(handler: WorkflowHandler) -> list[str]:
+    return [type(event).__name__ async for event in handler.stream_events()]
+
+
 @pytest.mark.parametrize("before", [False, True])
 async def test_one_that_is_interrupted_while_it_leaves_does_not_come_back_here(
     store: RunStore, monkeypatch: pytest.MonkeyPatch, *, before: bool
