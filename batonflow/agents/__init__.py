@@ -28,6 +28,7 @@ from batonflow.agents.hooks import Block, Deny, Replace
 if TYPE_CHECKING:
     from batonflow.agents.codeact import CodeActAgent
     from batonflow.agents.members import AgentContext, SimpleAgentContext
+    from batonflow.agents.middleware import Middleware, ModelRequest, ToolRequest
     from batonflow.agents.react import ReActAgent
     from batonflow.agents.team import AgentWorkflow
     from batonflow.llms.predict_and_call import AgentChatResponse
@@ -55,6 +56,8 @@ __all__ = [
     "CodeActAgent",
     "Deny",
     "FunctionAgent",
+    "Middleware",
+    "ModelRequest",
     "ReActAgent",
     "ReActChatFormatter",
     "ReActOutputParser",
@@ -63,6 +66,7 @@ __all__ = [
     "ToolCall",
     "ToolCallResult",
     "ToolProgress",
+    "ToolRequest",
 ]
 
 _LAZY = {
@@ -70,10 +74,13 @@ _LAZY = {
     "AgentContext": "agents.members",
     "AgentWorkflow": "agents.team",
     "CodeActAgent": "agents.codeact",
+    "Middleware": "agents.middleware",
+    "ModelRequest": "agents.middleware",
     "ReActAgent": "agents.react",
     "ReActChatFormatter": "llms.react_text",
     "ReActOutputParser": "llms.react_text",
     "SimpleAgentContext": "agents.members",
+    "ToolRequest": "agents.middleware",
 }
 
 

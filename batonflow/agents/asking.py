@@ -1,7 +1,8 @@
 """Reading of models' answers for agents: each piece is streamed, and the whole answer is returned."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 from batonflow.agents.events import AgentOutput, AgentStream, TextSoFar
 from batonflow.agents.prompts import CALL_DECLINED, CALL_NOT_WHOLE, PAUSED_TOO_OFTEN
@@ -13,7 +14,20 @@ from batonflow.llms.stream import Finish, StreamEvent, TextDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.workflow_core import Context, WorkflowRuntimeError
 
-__all__ = ["NOT_WHOLE", "PAUSED", "streamed", "streamed_events", "unpaused", "whole", "whole_answer", "with_reason"]
+if TYPE_CHECKING:
+    from batonflow.agents.middleware import ModelRequest
+
+__all__ = [
+    "NOT_WHOLE",
+    "PAUSED",
+    "request_here",
+    "streamed",
+    "streamed_events",
+    "unpaused",
+    "whole",
+    "whole_answer",
+    "with_reason",
+]
 
 PAUSED = "pause"
 """The reason of an answer that wants to be asked for further."""
@@ -24,6 +38,9 @@ NOT_WHOLE = ("length", "refusal", "content_filter")
 """The reasons of answers that are not whole."""
 
 logger = logger_named("batonflow.agents.outcomes")
+
+request_here: "ContextVar[ModelRequest | None]" = ContextVar("batonflow_request", default=None)
+"""The request of a middleware around this code, where ``the_llm()`` and ``request_options()`` look."""
 
 
 async def streamed(

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
 
-from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer
+from batonflow.agents import layers
+from batonflow.agents.asking import PAUSED, request_here, streamed, unpaused, whole_answer
 from batonflow.agents.budget import Budget
 from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
@@ -145,6 +146,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         after_tool: Hooks ``(ctx, result)`` after each tool call, which return None or another ToolOutput.
         input_guards: Guards ``(ctx, message)`` of the user's message, which return None or ``Block(reason)``.
         output_guards: The same for the answer, before it is kept; its text may have been streamed before.
+        middleware: Objects around the model, the tools and the ends of a turn; see ``Middleware``.
         max_result_chars: Characters of a tool's result that the model gets at once; None for all. The model reads the
             rest with a tool.
         **options: Options of ``Workflow``: ``timeout`` (in seconds; None by default), ``verbose``, ``store`` and so on.
@@ -189,6 +191,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     input_guards: Sequence[Guard] = ()
     output_guards: Sequence[Guard] = ()
     max_result_chars: int | None = Field(default=100_000, ge=1)
+    middleware: Sequence[Any] = Field(default=(), exclude=True)
 
     __hash__: ClassVar[Any] = object.__hash__  # agents are compared by identity
 
@@ -262,6 +265,11 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         if value is not None and not callable(getattr(value, "aretrieve", None)):
             raise ValueError(f"tool_retriever has a coroutine aretrieve(text) that returns tools; {value!r} lacks it")
         return value
+
+    @field_validator("middleware", mode="before")
+    @classmethod
+    def _bf_acts_around(cls, value: Any) -> Any:
+        return layers.checked_middleware(value) if value else ()
 
     @field_validator("output_cls")
     @classmethod
@@ -380,6 +388,9 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     async def take_back(self, ctx: Context[Any]) -> None:
         """Forget the last answer, which a guard has blocked."""
 
+    async def reword(self, ctx: Context[Any], said: ChatMessage) -> None:
+        """Put the answer of a middleware in the place of the last answer, for the memory."""
+
     async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - for subclasses
         """Add ``words`` after the model's last answer, for the next step."""
         await memory.aput(observation(words))
@@ -433,9 +444,10 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     ) -> ChatResponse:
         """Return an answer without tools, streamed if the agent streams its answers."""
         model = llm or self.the_llm()
-        if self.streaming:
-            return await streamed(ctx, await model.astream_chat(llm_input), self.name)
-        return await model.achat(llm_input, **whole_answer(model))
+        options = {name: value for name, value in self.request_options().items() if name != "tool_choice"}
+        if self.streams_answer():
+            return await streamed(ctx, await model.astream_chat(llm_input, **options), self.name)
+        return await model.achat(llm_input, **whole_answer(model), **options)
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
         """Return the model's answer to a conversation without tools."""
@@ -443,6 +455,19 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         if response.stop_reason == PAUSED:
             response = await unpaused(response, lambda said: self._get_llm_response(ctx, [*messages, said]), self.name)
         return response
+
+    def request_options(self) -> dict[str, Any]:
+        """Return further options for the request to the model, which a middleware has set."""
+        request = request_here.get()
+        if request is None or request.agent != self.name:
+            return {}
+        choice = {} if request.tool_choice is None else {"tool_choice": request.tool_choice}
+        return {**choice, **request.options}
+
+    def streams_answer(self) -> bool:
+        """Tell whether the next answer is streamed."""
+        request = request_here.get()
+        return self.streaming if request is None or request.agent != self.name else request.stream
 
     def llm_or_none(self) -> LLM | None:
         """Return the model, or None for an agent without one."""
@@ -454,7 +479,8 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         Raises:
             WorkflowRuntimeError: The agent has no model.
         """
-        llm = self.llm
+        request = request_here.get()
+        llm = self.llm if request is None or request.agent != self.name else request.llm
         if llm is None or isinstance(llm, str):
             raise WorkflowRuntimeError(
                 f'Agent {self.name} has no model: pass llm=, for example llm="openai:gpt-5.6" or an LLM object'

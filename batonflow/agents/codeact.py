@@ -172,7 +172,7 @@ class CodeActAgent(ScratchpadAgent):
             values["hints"] = self._bf_executor.hints
         shown = _with_prompt(self, [*llm_input, *as_shown(scratchpad)], values)
         ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
-        ask = self._get_streaming_response if self.streaming else self._get_response
+        ask = self._get_streaming_response if self.streams_answer() else self._get_response
         response = await ask(ctx, shown, tools)
         if response.stop_reason == PAUSED:
             response = await unpaused(response, lambda said: ask(ctx, [*shown, said], tools), self.name)

@@ -73,6 +73,10 @@ class ScratchpadAgent(BaseWorkflowAgent):
         """Forget the last answer."""
         await ctx.store.set(self.scratchpad_key, (await messages_of_turn(self, ctx))[:-1])
 
+    async def reword(self, ctx: Context[Any], said: ChatMessage) -> None:
+        """Put another answer in the place of the last one."""
+        await ctx.store.set(self.scratchpad_key, [*(await messages_of_turn(self, ctx))[:-1], said])
+
     async def unfinished(self, ctx: Context[Any]) -> list[Any]:
         """Return the messages of this turn."""
         return await messages_of_turn(self, ctx)
@@ -118,17 +122,18 @@ class FunctionAgent(ScratchpadAgent):
             ValueError: The model cannot call tools.
             WorkflowRuntimeError: The answer pauses too often.
         """
-        llm, way = self.the_llm(), "astream_chat_with_tools" if self.streaming else "achat_with_tools"
+        llm, streams = self.the_llm(), self.streams_answer()
+        way = "astream_chat_with_tools" if streams else "achat_with_tools"
         if not (llm.metadata.is_function_calling_model and hasattr(llm, way)):
             raise ValueError("LLM must be a FunctionCallingLLM: use a ReActAgent with models that cannot call tools")
         scratchpad = await messages_of_turn(self, ctx)
         shown = [*llm_input, *scratchpad]
         ctx.write_event_to_stream(AgentInput.made(input=shown, current_agent_name=self.name))
-        ask = self._get_streaming_response if self.streaming else self._get_response
+        ask = self._get_streaming_response if streams else self._get_response
         response = await ask(ctx, shown, tools)
         if response.stop_reason == PAUSED:
             response = await unpaused(response, lambda said: ask(ctx, [*shown, said], tools), self.name)
-        own = _own_search(self.llm)
+        own = _own_search(llm)
         calls = tool_selections(response.message) if own is None else own(response, error_on_no_tool_call=False)
         await ctx.store.set(self.scratchpad_key, [*scratchpad, response.message])
         output = AgentOutput.of(response.message, calls, self.name, raw_of(response))
@@ -140,14 +145,14 @@ class FunctionAgent(ScratchpadAgent):
         current_llm_input: list[ChatMessage],
         tools: Sequence[AsyncBaseTool],
     ) -> ChatResponse:
-        llm: Any = self.llm
+        llm: Any = self.the_llm()
         request = _request(self, current_llm_input, tools)
         return await llm.achat_with_tools(**request, **whole_answer(llm, with_tools=True))
 
     async def _get_streaming_response(
         self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]
     ) -> ChatResponse:
-        llm: Any = self.llm
+        llm: Any = self.the_llm()
         request = _request(self, current_llm_input, tools)
         own = _own_search(llm)
         if own is None and issubclass(type(llm), FunctionCallingLLM):
@@ -186,7 +191,7 @@ def _request(agent: FunctionAgent, shown: list[ChatMessage], tools: Sequence[Asy
         form = layers.native_form(agent.output_cls)
         if form is not None:
             request["output_schema"] = form
-    return request
+    return {**request, **options} if (options := agent.request_options()) else request
 
 
 def _own_search(llm: Any) -> Callable[..., list[ToolSelection]] | None:

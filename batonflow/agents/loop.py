@@ -26,7 +26,7 @@ from batonflow.agents.events import (
 )
 from batonflow.agents.layers.limits import ARRIVED, limits_for
 from batonflow.agents.layers.model import OVER_BUDGET, ask_model
-from batonflow.agents.layers.tool import answer_call, requests_of, with_read_result
+from batonflow.agents.layers.tool import answer_call, requests_of, tools_of, with_read_result
 from batonflow.agents.members import CALLED, HANDOFF_TOOL, empty_output
 from batonflow.agents.memory.turns import is_question, text_of
 from batonflow.agents.prompts import BUDGET_EXCEEDED, EARLY_STOPPING, MAX_ITERATIONS_REACHED
@@ -38,6 +38,7 @@ from batonflow.agents.turn import (
     begin_run,
     close_failed_turn,
     refuse_calls,
+    with_question,
 )
 from batonflow.llms import ChatMessage, MessageRole
 from batonflow.workflow_core import Context, StopEvent, WorkflowRuntimeError, step
@@ -71,6 +72,11 @@ class AgentLoop(AgentRuns):
             blocked = await layers.block_input(ctx, agent, asked[-1])
             if blocked is not None:
                 return await Turn(ctx, team, agent, await store.get("memory")).end(blocked)
+        if asked and (agent.middleware or team.middleware):
+            said = await layers.before_run(ctx, team, agent, asked[-1])
+            if isinstance(said, AgentOutput):
+                return await Turn(ctx, team, agent, await store.get("memory")).end(said)
+            user_msg, history, asked = with_question(said, user_msg, history or (), asked)
         memory, shared = await team.memory(ctx, agent), await store.get("memory")
         for one in (memory,) if memory is shared else (memory, shared):
             if history:
@@ -101,7 +107,7 @@ class AgentLoop(AgentRuns):
         team, store = self.__batonflow_team__, ctx.store
         agent = team.member(ev.current_agent_name)
         memory = await team.memory(ctx, agent)
-        tools = await team.tools_for(agent, await store.get("user_msg_str", default=""))
+        tools = await tools_of(team, agent, await store.get("user_msg_str", default=""))
         tools = await with_read_result(store, agent, tools)
         output = await ask_model(ctx, team, agent, ev.input, tools, memory)
         ctx.write_event_to_stream(output)

@@ -81,6 +81,8 @@ class Member(Protocol):
     before_tool: Sequence[BeforeTool]
     after_tool: Sequence[AfterTool]
     max_result_chars: int | None
+    middleware: Sequence[Any]
+    streaming: bool
 
     @property
     def reads_on(self) -> bool: ...
@@ -99,6 +101,7 @@ class Member(Protocol):
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse: ...
     def as_shown_to_users(self, said: ChatMessage) -> ChatMessage: ...
     async def take_back(self, ctx: Context[Any]) -> None: ...
+    async def reword(self, ctx: Context[Any], said: ChatMessage) -> None: ...
     async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None: ...
     async def unfinished(self, ctx: Context[Any]) -> Sequence[Any]: ...
 
@@ -141,10 +144,11 @@ class Team:
 
     budget: Budget | None = None  # for each run of the whole team
     remembers_apart: bool = False  # whether each agent has a conversation of its own
-    middleware: Sequence[Any] = ()  # layers around each tool, the outermost first; internal
+    middleware: Sequence[Any] = ()  # of the whole team; that of an agent is inside
 
     def __init__(self, loop: Any) -> None:
         self.loop = loop
+        self.points: dict[str, Any] = {}  # by agent; see layers/middleware.py
 
     def settings(self) -> LoopSettings:
         """Return the settings of the loop."""

@@ -130,7 +130,7 @@ class ReActAgent(BaseWorkflowAgent):
         shown = self.formatter.format(tools, chat_history=before, current_reasoning=reasoning)
         shown = [*shown, *correction]
         ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
-        ask = self._get_streaming_response if self.streaming else self._get_response
+        ask = self._get_streaming_response if self.streams_answer() else self._get_response
         response = await _ask(partial(ask, ctx), shown, self.name)
         text = _behind_thoughts(response.message.content or "")
         try:
@@ -157,10 +157,10 @@ class ReActAgent(BaseWorkflowAgent):
         current_llm_input: list[ChatMessage],
     ) -> ChatResponse:
         llm = self.the_llm()
-        return await llm.achat(current_llm_input, **whole_answer(llm))
+        return await llm.achat(current_llm_input, **whole_answer(llm), **self.request_options())
 
     async def _get_streaming_response(self, ctx: Context[Any], current_llm_input: list[ChatMessage]) -> ChatResponse:
-        chunks = await self.the_llm().astream_chat(current_llm_input)
+        chunks = await self.the_llm().astream_chat(current_llm_input, **self.request_options())
         last: ChatResponse | None = None
         splitter, so_far = _Splitter(), TextSoFar()
         pieces: list[str] = []
@@ -181,7 +181,7 @@ class ReActAgent(BaseWorkflowAgent):
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
         """Return the model's last answer; of one in the form, the message has only the text after its thought."""
-        ask = self._get_streaming_response if self.streaming else self._get_response
+        ask = self._get_streaming_response if self.streams_answer() else self._get_response
         response = await _ask(partial(ask, ctx), messages, self.name)
         response.message = self.as_shown_to_users(response.message)
         return response
@@ -246,6 +246,13 @@ class ReActAgent(BaseWorkflowAgent):
         """Forget the last step."""
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
         await ctx.store.set(self.reasoning_key, reasoning[:-1])
+
+    async def reword(self, ctx: Context[Any], said: ChatMessage) -> None:
+        """Put another answer in the place of the last one, behind the same thought."""
+        reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
+        thought = last.thought if reasoning and isinstance(last := reasoning[-1], ResponseReasoningStep) else ""
+        answer = ResponseReasoningStep(thought=thought, response=said.content or "")
+        await ctx.store.set(self.reasoning_key, [*reasoning[:-1], answer])
 
     async def unfinished(self, ctx: Context[Any]) -> list[Any]:
         """Return the steps of this turn; an action without an observation is a call without a result."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, cast, get_args
 from pydantic import BaseModel
 
 from batonflow import agents as kinds
+from batonflow.agents import layers
 from batonflow.agents.base import WORKFLOW_OPTIONS, BaseWorkflowAgent
 from batonflow.agents.budget import Budget, BudgetExceededError
 from batonflow.agents.events import AgentOutput, AgentWorkflowStartEvent, ToolCallResult
@@ -49,6 +50,9 @@ from batonflow.user_warnings import warn_user
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.options import NotInitialized
 
+if TYPE_CHECKING:
+    from batonflow.agents.middleware import Middleware
+
 __all__ = ["AgentWorkflow"]
 
 _TEAM_NAME = "Team"
@@ -58,8 +62,8 @@ _DEFAULTS = BaseWorkflowAgent.model_fields
 _description = attrgetter("description")
 _OPTIONS = (
     "agents", "initial_state", "root_agent", "handoff_prompt", "handoff_output_prompt", "state_prompt", "output_cls",
-    "structured_output_fn", "early_stopping_method", "max_handoffs", "budget", "handoff_carries", "name", "description",
-    *WORKFLOW_OPTIONS,
+    "structured_output_fn", "early_stopping_method", "max_handoffs", "budget", "handoff_carries", "middleware", "name",
+    "description", *WORKFLOW_OPTIONS,
 )  # fmt: skip
 
 
@@ -143,6 +147,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         handoff_carries: The knowledge of the next agent: the ``"full"`` conversation; or the task, the reason and its
             own messages (``"own"``), with a ``"summary"`` that the agent before makes with its model.
         budget: The limits of a run, whichever agent acts.
+        middleware: Objects around the work of all members, outside their own middleware; see ``Middleware``.
         name: Names the team where it is a tool or a member of another team.
         description: The purpose of the team there.
         timeout: Seconds for a run; None for as long as it takes.
@@ -175,6 +180,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         max_handoffs: int | None = None,
         budget: Budget | None = None,
         handoff_carries: Carried = "full",
+        middleware: "Sequence[Middleware]" = (),
         name: str = _TEAM_NAME,
         description: str = _TEAM_DESCRIPTION,
         **options: Any,
@@ -212,6 +218,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         self.early_stopping_method: EarlyStopping = early_stopping_method
         self.max_handoffs = max_handoffs
         self.budget = budget
+        self.middleware = layers.checked_middleware(middleware) if middleware else ()
         self.__batonflow_team__ = TeamOfMembers(self)
 
     @classmethod
@@ -337,6 +344,11 @@ class TeamOfMembers(Team):
     def budget(self) -> Budget | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The budget of each run, whichever agent acts."""
         return self.loop.budget
+
+    @property
+    def middleware(self) -> "Sequence[Middleware]":  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The middleware of the whole team."""
+        return self.loop.middleware
 
     def settings(self) -> LoopSettings:
         """Return the settings of the loop."""

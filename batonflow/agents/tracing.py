@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from batonflow.agents.events import AgentOutput
-    from batonflow.agents.members import Member
+    from batonflow.agents.members import Member, Team
+    from batonflow.workflow_core import Context
 
 __all__ = ["dispatcher", "speaking", "spoken", "traced"]
 
@@ -40,21 +41,22 @@ async def spoken(name: str, running: Awaitable[T]) -> T:
 
 
 async def traced(
-    agent: "Member", given: tuple[Any, ...], turn: int, asked: str, alone: bool, running: "Awaitable[AgentOutput]"
+    team: "Team", agent: "Member", given: tuple[Any, ...], running: "Awaitable[AgentOutput]"
 ) -> "AgentOutput":
     """Wait for an agent's answer, inside a span, with an event before and one after.
 
     Args:
+        team: The agents of the loop.
         agent: The agent.
         given: The arguments of its ``take_step``; first the run's context.
-        turn: Which answer of the run it is, from 1 on.
-        asked: The user's message as text.
-        alone: Whether the run is one of this agent, and not of a team.
         running: The answer.
     """
-    run_id: str = given[0].run_id
+    ctx: Context[Any] = given[0]
+    run_id = ctx.run_id
+    turn: int = await ctx.store.get("num_iterations", default=0) + 1
+    asked: str = await ctx.store.get("user_msg_str", default="")
     tags: dict[str, Any] = {genai.AGENT_NAME: agent.name, genai.CONVERSATION_ID: run_id, genai.TURN: turn}
-    if not alone:  # else the span of the run is that of the agent
+    if team.loop is not agent:  # else the span of the run is that of the agent
         tags |= {genai.OPERATION: "invoke_agent", genai.AGENT_DESCRIPTION: agent.description}
     arguments = bound(agent.take_step, *given) if dispatcher.tells_arguments else None
     name = f"{type(agent).__name__}.take_step"

@@ -74,6 +74,15 @@ async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) 
     await team.begin(ctx, ev)
 
 
+def with_question(
+    said: ChatMessage, user_msg: ChatMessage | None, history: Sequence[ChatMessage], asked: Sequence[ChatMessage]
+) -> tuple[ChatMessage | None, list[ChatMessage], list[ChatMessage]]:
+    """Return the message of a user, the history and the questions with another last question."""
+    if said is asked[-1] or user_msg is not None:
+        return user_msg and said, [*history], [*asked[:-1], said]
+    return None, [said if one is asked[-1] else one for one in history], [*asked[:-1], said]
+
+
 class Turn:
     """The turn of an agent.
 
@@ -150,15 +159,30 @@ class Turn:
         return Turn(ctx, team, agent, await team.memory(ctx, agent))
 
     async def _finalized(self, output: AgentOutput) -> AgentOutput:
-        """Finish with an answer, unless a guard blocks it."""
+        """Finish with an answer, unless a guard or a middleware blocks it."""
         ctx, agent = self.ctx, self.agent
-        if agent.output_guards:
+        if agent.middleware or self.team.middleware:
+            output = await self._after_middleware(output)
+        if agent.output_guards and "blocked" not in output:
             shown = agent.as_shown_to_users(output.response)
             blocked = await layers.block_output(ctx, agent, shown, output.tool_calls)
             if blocked is not None:
                 await agent.take_back(ctx)
                 output = blocked
         return await output_of(agent.finalize(ctx, output, self.memory), agent, "finalize")
+
+    async def _after_middleware(self, output: AgentOutput) -> AgentOutput:
+        """Return the answer after the middleware; the memory will have its message."""
+        ctx, agent = self.ctx, self.agent
+        shown = agent.as_shown_to_users(output.response)
+        ended = await layers.after_run(ctx, self.team, agent, output.model_copy(update={"response": shown}))
+        if ended.response is shown and "blocked" not in ended:
+            ended.response = output.response  # the agent cuts its answer out of the text
+        elif "blocked" in ended:
+            await agent.take_back(ctx)
+        else:
+            await agent.reword(ctx, ended.response)
+        return ended
 
     async def add_form(self, output: AgentOutput, shown: str = "") -> None:
         """Put the structured form of the answer into the output and stream it, where the agent or team wants one.
@@ -285,9 +309,12 @@ async def _last_answer(turn: Turn, shown: list[ChatMessage], *, over_budget: boo
     if response is None:
         async with count_usage(ctx, agent.name, limits, only_around=True):
             response = await agent.answer_now(ctx, shown)
-    if agent.output_guards:
-        blocked = await layers.block_output(ctx, agent, response.message)
+    output = AgentOutput(response=response.message, raw=response.raw, current_agent_name=agent.name)
+    output = with_reason(output, response.stop_reason)
+    if agent.middleware or turn.team.middleware:
+        output = await layers.after_run(ctx, turn.team, agent, output)
+    if agent.output_guards and "blocked" not in output:
+        blocked = await layers.block_output(ctx, agent, output.response)
         if blocked is not None:
             return blocked
-    output = AgentOutput(response=response.message, raw=response.raw, current_agent_name=agent.name)
-    return with_reason(output, response.stop_reason)
+    return output

@@ -15,20 +15,28 @@ if TYPE_CHECKING:
     from batonflow.agents.layers.guards import block_input, block_output, blocked
     from batonflow.agents.layers.hooks import call_hooks
     from batonflow.agents.layers.long_results import cut_result, cut_text, read_result, whole_text
+    from batonflow.agents.layers.middleware import checked_middleware, with_added
+    from batonflow.agents.layers.model_middleware import around_model
     from batonflow.agents.layers.record import make_writable, record_outcome
     from batonflow.agents.layers.shown_state import with_shown_state
     from batonflow.agents.layers.structured_output import native_form, structured_response
     from batonflow.agents.layers.tool_budget import answer_over_budget, charge_call, keep_ledger
+    from batonflow.agents.layers.tool_middleware import middleware_around_tool
+    from batonflow.agents.layers.turn_middleware import after_run, before_run
     from batonflow.agents.layers.unfinished import close_turn
 
 __all__ = [
+    "after_run",
     "answer_over_budget",
+    "around_model",
     "ask_person",
+    "before_run",
     "block_input",
     "block_output",
     "blocked",
     "call_hooks",
     "charge_call",
+    "checked_middleware",
     "close_turn",
     "count_call",
     "cut_result",
@@ -36,22 +44,28 @@ __all__ = [
     "guard_form",
     "keep_ledger",
     "make_writable",
+    "middleware_around_tool",
     "native_form",
     "read_result",
     "record_outcome",
     "refuse_used_up",
     "structured_response",
     "whole_text",
+    "with_added",
     "with_shown_state",
 ]
 
 _LAZY = {
+    "after_run": "turn_middleware",
     "answer_over_budget": "tool_budget",
+    "around_model": "model_middleware",
     "ask_person": "approval",
+    "before_run": "turn_middleware",
     "block_input": "guards",
     "block_output": "guards",
     "blocked": "guards",
     "call_hooks": "hooks",
+    "checked_middleware": "middleware",
     "charge_call": "tool_budget",
     "close_turn": "unfinished",
     "count_call": "calls_allowed",
@@ -61,11 +75,13 @@ _LAZY = {
     "keep_ledger": "tool_budget",
     "make_writable": "record",
     "native_form": "structured_output",
+    "middleware_around_tool": "tool_middleware",
     "read_result": "long_results",
     "record_outcome": "record",
     "refuse_used_up": "calls_allowed",
     "structured_response": "structured_output",
     "whole_text": "long_results",
+    "with_added": "middleware",
     "with_shown_state": "shown_state",
 }
 

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from batonflow.agents.approvals import approved_arguments
 from batonflow.agents.arguments import as_sent
 from batonflow.agents.layers.record import is_begun
-from batonflow.agents.layers.tool import CallNext, ToolInvocation
+from batonflow.agents.layers.tool import Approval, CallNext, ToolInvocation
 from batonflow.tools import ToolOutput
 from batonflow.tools.call import checked_arguments, error_output, needs_approval
 from batonflow.tools.call import own as copy_containers
@@ -17,7 +17,7 @@ async def ask_person(invocation: ToolInvocation, call_next: CallNext) -> ToolOut
     """Validate the arguments, ask a person if the policy requires it, and continue with the approved arguments."""
     call = invocation.call
     try:
-        refusal = await _refusal(invocation)
+        refusal = None if _is_approved(invocation) else await _refusal(invocation)
     except Exception as err:  # noqa: BLE001 - a predicate or validator of the program may raise anything
         invocation.refused, invocation.reported = True, call.tool_kwargs
         return error_output(call.tool_name, call.tool_kwargs, err)
@@ -25,6 +25,16 @@ async def ask_person(invocation: ToolInvocation, call_next: CallNext) -> ToolOut
         return invocation.refuse(refusal)
     invocation.approved = True
     return await call_next(invocation)
+
+
+def _is_approved(invocation: ToolInvocation) -> bool:
+    """Use the approval of an earlier run of the tool with the same arguments; return whether there is one."""
+    approval = invocation.approval
+    if approval is None or approval.asked is not invocation.arguments:
+        return False
+    invocation.arguments, invocation.checked = approval.arguments, copy_containers(approval.arguments)
+    invocation.reported = approval.reported
+    return True
 
 
 async def _refusal(invocation: ToolInvocation) -> str | None:
@@ -46,8 +56,10 @@ async def _refusal(invocation: ToolInvocation) -> str | None:
         )
     if isinstance(answer, str):
         return answer
+    asked = invocation.arguments
     # An overridden method may change its arguments; changed ones are validated again.
     invocation.arguments, invocation.checked = answer.arguments, copy_containers(answer.arguments)
     if answer.edited:
         invocation.reported = as_sent(answer.arguments)
+    invocation.approval = Approval(asked, invocation.arguments, invocation.reported)
     return None

@@ -11,7 +11,7 @@ from batonflow.llms import ChatMessage, MessageRole
 from batonflow.tools import ToolSelection
 from batonflow.workflow_core import Context
 
-__all__ = ["block_input", "block_output", "blocked"]
+__all__ = ["block_input", "block_output", "blocked", "blocked_output"]
 
 logger = logger_named("batonflow.agents.hooks")
 
@@ -48,7 +48,7 @@ async def block_input(ctx: Context[Any], agent: Member, message: ChatMessage) ->
         message: The user's message.
     """
     reason = await blocked(agent.input_guards, ctx, message)
-    return None if reason is None else _blocked_output(agent, reason, "input")
+    return None if reason is None else blocked_output(agent, reason, "input")
 
 
 async def block_output(
@@ -66,10 +66,10 @@ async def block_output(
         calls: The calls that the output lists.
     """
     reason = await blocked(agent.output_guards, ctx, message)
-    return None if reason is None else _blocked_output(agent, reason, "output", calls)
+    return None if reason is None else blocked_output(agent, reason, "output", calls)
 
 
-def _blocked_output(
+def blocked_output(
     agent: Member, reason: str, end: str, calls: Sequence[ToolSelection | ToolCallResult] = ()
 ) -> AgentOutput:
     """Return the reason as the answer; ``output.get("blocked")`` is ``"input"`` or ``"output"``."""

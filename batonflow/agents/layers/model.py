@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from batonflow.agents import layers
 from batonflow.agents.budget import BudgetExceededError, Limits
 from batonflow.agents.events import AgentOutput
 from batonflow.agents.layers.limits import BUDGET_ANSWER, LEDGER, limits_for, within_time
@@ -42,22 +43,36 @@ async def ask_model(
     """
     limits = await limits_for(ctx, team, agent)
     async with count_usage(ctx, agent.name, limits) as spent:
-        if limits is None:
-            running = agent.take_step(ctx, shown, tools, memory)
-        else:
-            running = _within_budget(ctx, agent, limits, shown, partial(agent.take_step, ctx, shown, tools, memory))
-        if dispatcher.enabled:
-            turn = await ctx.store.get("num_iterations", default=0) + 1
-            asked: str = await ctx.store.get("user_msg_str", default="")
-            running = traced(agent, (ctx, shown, tools, memory), turn, asked, team.loop is agent, running)
+        step: Callable[..., Any] = partial(_take_step, ctx, team, agent, memory)
+        if agent.middleware or team.middleware:
+            step = partial(layers.around_model, ctx, team, agent, step)
+        running = step(shown, tools) if limits is None else _within_budget(ctx, agent, limits, step, shown, tools)
         output = await output_of(running, agent, "take_step")
     if spent.requests:
         output.usage = spent.usage
     return output
 
 
+def _take_step(
+    ctx: Context[Any],
+    team: Team,
+    agent: Member,
+    memory: BaseMemory,
+    shown: list[ChatMessage],
+    tools: Sequence[AsyncBaseTool],
+) -> Any:
+    """Let the agent ask its model, inside a span if spans are read."""
+    running = agent.take_step(ctx, shown, tools, memory)
+    return traced(team, agent, (ctx, shown, tools, memory), running) if dispatcher.enabled else running
+
+
 async def _within_budget(
-    ctx: Context[Any], agent: Member, limits: Limits, shown: list[ChatMessage], take_step: Callable[[], Any]
+    ctx: Context[Any],
+    agent: Member,
+    limits: Limits,
+    step: Callable[..., Any],
+    shown: list[ChatMessage],
+    tools: Sequence[AsyncBaseTool],
 ) -> AgentOutput:
     """Take a step within the budgets; return a special output if a budget prevents it."""
     nothing = empty_output(agent)
@@ -67,7 +82,7 @@ async def _within_budget(
         return nothing
     try:
         limits.check_unseen(shown)
-        output = await within_time(take_step(), limits)
+        output = await within_time(step(shown, tools), limits)
         limits.charge_unseen(agent.llm_or_none(), shown, output.response)
     except BudgetExceededError as err:
         if not limits.wants_answer(err):

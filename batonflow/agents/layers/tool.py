@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from batonflow.agents import layers
 from batonflow.agents.arguments import as_sent
@@ -27,6 +27,7 @@ __all__ = [
     "HANDLE",
     "LONG_RESULTS",
     "READ_RESULT",
+    "Approval",
     "CallNext",
     "ToolInvocation",
     "ToolLayer",
@@ -38,6 +39,7 @@ __all__ = [
     "requests_of",
     "result_of",
     "shorten_result",
+    "tools_of",
     "under_way",
     "with_read_result",
 ]
@@ -50,6 +52,20 @@ LONG_RESULTS = "long_results"
 
 HANDLE = "handle"
 """The field of a result with the key of its whole text."""
+
+
+class Approval(NamedTuple):
+    """The approval of a call, which also permits further runs with the same arguments.
+
+    Attributes:
+        asked: The arguments before the question.
+        arguments: The arguments to call with.
+        reported: The same as data of JSON.
+    """
+
+    asked: dict[str, Any]
+    arguments: dict[str, Any]
+    reported: dict[str, Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +87,8 @@ class ToolInvocation:
         checked: The arguments of an approval, as the tool has validated them.
         refused: Whether the call ended before the tool could run.
         handle: The key of the whole text, if the model is shown the beginning of a long result.
+        approval: The approval for an earlier run of the tool for this call.
+        first_place: The place of the first run of the tool for this call.
     """
 
     ctx: Context[Any]
@@ -87,17 +105,25 @@ class ToolInvocation:
     checked: dict[str, Any] | None = None
     refused: bool = False
     handle: str | None = None
+    approval: "Approval | None" = None
+    first_place: str = field(init=False)
 
     def __post_init__(self) -> None:
+        self.first_place = self.place
         self.policy = getattr(self.tool, "policy", None)
         self.arguments = self.reported = self.call.tool_kwargs
+
+    @property
+    def idempotency_key(self) -> str:
+        """The key of the call, the same for each run of the tool for it."""
+        return f"{self.ctx.run_id}/{self.first_place}"
 
     def options(self) -> dict[str, Any]:
         """Return the options of ``run_tool`` for this call."""
         return {
             "approved": self.approved,
             "checked": self.checked,
-            "idempotency_key": f"{self.ctx.run_id}/{self.place}",
+            "idempotency_key": self.idempotency_key,
             "report": self.report,
             "call_id": self.call.tool_id,
         }
@@ -273,7 +299,8 @@ def _layers_around(invocation: ToolInvocation, run: Any) -> tuple[ToolLayer, ...
         found.append(shorten_result)
     if agent.before_tool or agent.after_tool:
         found.append(layers.call_hooks)
-    found += invocation.team.middleware
+    if agent.middleware or invocation.team.middleware:
+        found += layers.middleware_around_tool(invocation.team, agent)
     if counted:
         found.append(layers.refuse_used_up)
     if asked:
@@ -335,7 +362,7 @@ async def _find_tool(store: Any, team: Team, agent: Member, name: str) -> AsyncB
     known: dict[str, None] = {}
     # In a restored run a retriever that found a tool for the message may find it only by the tool's name.
     for text in (await store.get("user_msg_str", default=""), name):
-        for tool in await team.tools_for(agent, text if isinstance(text, str) else name):
+        for tool in await tools_of(team, agent, text if isinstance(text, str) else name):
             found = tool.metadata.name or ""
             if found == name or wire_name(found) == name:
                 return tool
@@ -345,6 +372,18 @@ async def _find_tool(store: Any, team: Team, agent: Member, name: str) -> AsyncB
     if name == READ_RESULT and await store.get(LONG_RESULTS, default=None):
         return layers.read_result(agent.max_result_chars)
     return unknown_tool_output(name, {}, known)
+
+
+async def tools_of(team: Team, agent: Member, text: str) -> Sequence[AsyncBaseTool]:
+    """Return the tools of an agent for a conversation about a text, and those that its middleware adds.
+
+    Args:
+        team: The agents of the loop.
+        agent: The agent that acts.
+        text: The user's message.
+    """
+    tools = await team.tools_for(agent, text)
+    return layers.with_added(team, agent, tools) if agent.middleware or team.middleware else tools
 
 
 async def with_read_result(store: Any, agent: Member, tools: Sequence[AsyncBaseTool]) -> Sequence[AsyncBaseTool]:

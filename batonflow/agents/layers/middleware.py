@@ -1,0 +1,94 @@
+"""Users' middleware: which of an agent acts at which point, and the checks of its results."""
+
+import inspect
+from collections.abc import Awaitable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from batonflow.agents.members import Member, Team
+from batonflow.agents.middleware import Middleware, checked_middleware
+from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, adapt_to_async_tool
+
+__all__ = ["PassedOn", "Points", "checked_middleware", "noted", "points_of", "result_of", "with_added"]
+
+
+class Points:
+    """The middleware of an agent by the points where it acts; methods without an override are left out.
+
+    Args:
+        given: The middleware, the outermost first.
+    """
+
+    def __init__(self, given: Sequence[Middleware]) -> None:
+        self.given = given
+        self.before_run = _with_own(given, "before_run")
+        self.around_model = _with_own(given, "around_model")
+        self.around_tool = _with_own(given, "around_tool")
+        self.tool_layers: Any = None  # made by tool_middleware.py at the first call
+        self.after_run = _with_own(given, "after_run")[::-1]
+        self.tools: list[AsyncBaseTool] = [_adapted(tool) for one in given for tool in one.tools()]
+
+
+def _with_own(given: Sequence[Middleware], method: str) -> tuple[Middleware, ...]:
+    return tuple(one for one in given if getattr(type(one), method) is not getattr(Middleware, method))
+
+
+def _adapted(tool: Any) -> AsyncBaseTool:
+    return adapt_to_async_tool(tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool))
+
+
+def points_of(team: Team, agent: Member) -> Points:
+    """Return the middleware of a team and of an agent in it; it is kept until one of both lists changes."""
+    given, kept = (*team.middleware, *agent.middleware), team.points.get(agent.name)
+    if kept is None or len(kept.given) != len(given) or any(a is not b for a, b in zip(kept.given, given, strict=True)):
+        kept = team.points[agent.name] = Points(given)
+    return kept
+
+
+def with_added(team: Team, agent: Member, tools: Sequence[AsyncBaseTool]) -> Sequence[AsyncBaseTool]:
+    """Return tools of an agent with those that its middleware adds.
+
+    Raises:
+        ValueError: Two tools have one name.
+    """
+    added = points_of(team, agent).tools
+    names = {tool.metadata.get_name() for tool in tools}
+    twice = next((name for tool in added if (name := tool.metadata.get_name()) in names), None)
+    if twice is not None:
+        raise ValueError(f"Agent {agent.name} and its middleware both have a tool {twice!r}: rename one")
+    return [*tools, *added]
+
+
+@contextmanager
+def noted(middleware: Middleware, method: str, passed_on: Sequence[BaseException] = ()) -> Generator[None]:
+    """Add a note to exceptions of a middleware, but not to those that it only passes on."""
+    try:
+        yield
+    except Exception as error:
+        if not any(error is one for one in passed_on):
+            error.add_note(f"in {method} of middleware {middleware.name}")
+        raise
+
+
+async def result_of(running: Any, middleware: Middleware, method: str, kinds: tuple[type[Any], ...]) -> Any:
+    """Await a method of a middleware, and check its result."""
+    named = f"{method} of middleware {middleware.name}"
+    if not inspect.isawaitable(running):
+        raise TypeError(f"{named} is not a coroutine function: write it with `async def`")
+    result: Any = await running
+    if not isinstance(result, kinds):
+        wanted = " or ".join("None" if one is type(None) else one.__name__ for one in kinds)
+        raise TypeError(f"{named} returned {type(result).__name__}, not {wanted}")
+    return result
+
+
+class PassedOn(list[BaseException]):
+    """The exceptions that came out of ``call_next`` of one middleware."""
+
+    async def of(self, running: Awaitable[Any]) -> Any:
+        """Await what ``call_next`` runs, and keep its exception."""
+        try:
+            return await running
+        except Exception as error:
+            self.append(error)
+            raise

@@ -1,0 +1,64 @@
+"""Users' middleware around an answer of the model."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+from batonflow.agents.asking import request_here
+from batonflow.agents.events import AgentOutput
+from batonflow.agents.layers.middleware import PassedOn, noted, points_of, result_of
+from batonflow.agents.members import Member, Team
+from batonflow.agents.middleware import CallModel, Middleware, ModelRequest
+from batonflow.llms import ChatMessage
+from batonflow.tools import AsyncBaseTool
+from batonflow.workflow_core import Context
+
+__all__ = ["around_model"]
+
+
+async def around_model(
+    ctx: Context[Any],
+    team: Team,
+    agent: Member,
+    take_step: Callable[[list[ChatMessage], Sequence[AsyncBaseTool]], Awaitable[AgentOutput]],
+    shown: list[ChatMessage],
+    tools: Sequence[AsyncBaseTool],
+) -> AgentOutput:
+    """Pass a request for an answer through the middleware, the outermost first.
+
+    Args:
+        ctx: The run's context, inside a step.
+        team: The agents of the loop.
+        agent: The agent that acts.
+        take_step: Asks the model with messages and tools.
+        shown: The messages for the model.
+        tools: The tools for the model.
+    """
+    names = [tool.metadata.get_name() for tool in tools]
+
+    async def ask(request: ModelRequest) -> AgentOutput:
+        added = next((one for tool in request.tools if (one := tool.metadata.get_name()) not in names), None)
+        if added is not None:
+            raise ValueError(
+                f"Agent {agent.name} has no tool {added!r}: around_model may leave out tools; "
+                "a middleware adds tools with its method tools()"
+            )
+        token = request_here.set(request)
+        try:
+            return await take_step(request.messages, request.tools)
+        finally:
+            request_here.reset(token)
+
+    call: CallModel = ask
+    for middleware in reversed(points_of(team, agent).around_model):
+        call = partial(_through, middleware, ctx, call)
+    return await call(ModelRequest(agent.name, list(shown), list(tools), agent.llm_or_none(), agent.streaming))
+
+
+async def _through(
+    middleware: Middleware, ctx: Context[Any], call_next: CallModel, request: ModelRequest
+) -> AgentOutput:
+    passed_on = PassedOn()
+    with noted(middleware, "around_model", passed_on):
+        running = middleware.around_model(ctx, request, lambda changed: passed_on.of(call_next(changed)))
+        return await result_of(running, middleware, "around_model", (AgentOutput,))
