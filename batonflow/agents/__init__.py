@@ -27,6 +27,7 @@ from batonflow.agents.hooks import Block, Deny, Replace
 
 if TYPE_CHECKING:
     from batonflow.agents.codeact import CodeActAgent
+    from batonflow.agents.instructions import each_step
     from batonflow.agents.members import AgentContext, SimpleAgentContext
     from batonflow.agents.middleware import Middleware, ModelRequest, ToolRequest
     from batonflow.agents.react import ReActAgent
@@ -67,6 +68,7 @@ __all__ = [
     "ToolCallResult",
     "ToolProgress",
     "ToolRequest",
+    "each_step",
 ]
 
 _LAZY = {
@@ -81,6 +83,7 @@ _LAZY = {
     "ReActOutputParser": "llms.react_text",
     "SimpleAgentContext": "agents.members",
     "ToolRequest": "agents.middleware",
+    "each_step": "agents.instructions",
 }
 
 

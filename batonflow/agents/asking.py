@@ -27,6 +27,7 @@ __all__ = [
     "whole",
     "whole_answer",
     "with_reason",
+    "without_prompt",
 ]
 
 PAUSED = "pause"
@@ -41,6 +42,21 @@ logger = logger_named("batonflow.agents.outcomes")
 
 request_here: "ContextVar[ModelRequest | None]" = ContextVar("batonflow_request", default=None)
 """The request of a middleware around this code, where ``the_llm()`` and ``request_options()`` look."""
+
+
+def without_prompt(messages: list[ChatMessage], prompt: str | None) -> list[ChatMessage]:
+    """Return the messages without the system prompt, for agents that have it in a prompt of their own.
+
+    Args:
+        messages: The messages; instructions after the prompt stay.
+        prompt: The system prompt of the agent.
+    """
+    if not prompt or not messages or messages[0].role != MessageRole.SYSTEM:
+        return messages
+    first, *rest = messages[0].blocks or [None]
+    if first != TextBlock(text=prompt):
+        return messages
+    return [ChatMessage(rest, role=MessageRole.SYSTEM), *messages[1:]] if rest else messages[1:]
 
 
 async def streamed(

@@ -130,6 +130,8 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         name: The name of the agent in events and in a team.
         description: The purpose of the agent.
         system_prompt: The system message before each conversation.
+        instructions: Texts, and functions of ``(ctx)``, that follow the system prompt. A function is asked once in a
+            turn, or before each request with ``each_step(function)``; None leaves it out.
         tools: Tools or plain functions.
         tool_retriever: Finds more tools for a message with ``aretrieve(text)``.
         can_handoff_to: The names of the agents in a team to which it may hand over; None for all.
@@ -191,6 +193,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     input_guards: Sequence[Guard] = ()
     output_guards: Sequence[Guard] = ()
     max_result_chars: int | None = Field(default=100_000, ge=1)
+    instructions: Any = Field(default=(), exclude=True)
     middleware: Sequence[Any] = Field(default=(), exclude=True)
 
     __hash__: ClassVar[Any] = object.__hash__  # agents are compared by identity
@@ -265,6 +268,11 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         if value is not None and not callable(getattr(value, "aretrieve", None)):
             raise ValueError(f"tool_retriever has a coroutine aretrieve(text) that returns tools; {value!r} lacks it")
         return value
+
+    @field_validator("instructions", mode="before")
+    @classmethod
+    def _bf_instructs(cls, value: Any) -> Any:
+        return layers.checked_instructions(value) if value else ()
 
     @field_validator("middleware", mode="before")
     @classmethod

@@ -12,10 +12,10 @@ from typing import Any
 from pydantic import Field, PrivateAttr, SerializeAsAny, field_validator
 
 from batonflow.agents import layers
-from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer, with_reason
+from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer, with_reason, without_prompt
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
 from batonflow.agents.function import ScratchpadAgent, messages_of_turn, tool_message
-from batonflow.agents.layers.tool import READ_RESULT, ToolInvocation, call_options, perform
+from batonflow.agents.layers.tool import READ_RESULT, ToolInvocation, call_options, perform, tools_of
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
@@ -342,8 +342,7 @@ def _with_prompt(agent: CodeActAgent, messages: list[ChatMessage], values: dict[
         text = f"{text}\n{agent.system_prompt}"
     prompt = ChatMessage(text, role=MessageRole.SYSTEM)
     # Another system message comes from the memory or the caller and has to reach the model.
-    is_first = agent.system_prompt and messages[:1] == [ChatMessage(agent.system_prompt, role=MessageRole.SYSTEM)]
-    return [prompt, *(messages[1:] if is_first else messages)]
+    return [prompt, *without_prompt(messages, agent.system_prompt)]
 
 
 def _handoff_in(agent: CodeActAgent, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
@@ -361,7 +360,7 @@ async def _execute(agent: CodeActAgent, executor: Executor, ctx: Context[Any], c
     # A team may allow fewer tools than the agent has.
     team = around.__batonflow_team__ if isinstance(around, AgentLoop) else agent.__batonflow_team__
     of_team = team.member(agent.name) is agent
-    known = await (team.tools_for(agent, asked) if of_team else agent.get_tools(asked))
+    known = await (tools_of(team, agent, asked) if of_team else agent.get_tools(asked))
     tools = [tool for tool in known if tool.metadata.get_name() not in (EXECUTE, HANDOFF_TOOL)]
     # The model is told of it when there is something to read. A session keeps the tools it was opened with, and
     # one with other tools would be another session: so it is there from the beginning.

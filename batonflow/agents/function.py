@@ -1,9 +1,12 @@
 """FunctionAgent: an agent with native tool calls, and a scratchpad for the messages of a turn."""
 
 import asyncio
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
+
+from pydantic import Field, model_validator
 
 from batonflow.agents import layers
 from batonflow.agents.asking import NOT_WHOLE, PAUSED, streamed, streamed_events, unpaused, whole_answer, with_reason
@@ -97,6 +100,8 @@ class FunctionAgent(ScratchpadAgent):
     Args:
         scratchpad_key: The key of the state store for the messages of the current turn.
         initial_tool_choice: The tool that the first answer must call.
+        tool_choice: ``"auto"``, ``"required"``, ``"none"`` or the name of a tool, for the first answer of a turn; or a
+            function of ``(ctx)`` that returns one of these or None, asked before each answer.
         allow_parallel_tool_calls: Whether one answer may call several tools.
 
     Example:
@@ -105,7 +110,18 @@ class FunctionAgent(ScratchpadAgent):
     """
 
     initial_tool_choice: str | None = None
+    tool_choice: Any = Field(default=None, exclude=True)
     allow_parallel_tool_calls: bool = True
+
+    @model_validator(mode="after")
+    def _bf_chooses_once(self) -> Self:
+        if self.tool_choice is not None and self.initial_tool_choice is not None:
+            raise ValueError("tool_choice and initial_tool_choice say the same: give one of them")
+        if self.tool_choice is not None and not isinstance(self.tool_choice, str) and not callable(self.tool_choice):
+            raise ValueError(
+                f"tool_choice is 'auto', 'required', 'none', the name of a tool or a function, not {self.tool_choice!r}"
+            )
+        return self
 
     async def take_step(
         self,
@@ -141,19 +157,19 @@ class FunctionAgent(ScratchpadAgent):
 
     async def _get_response(
         self,
-        ctx: Context[Any],  # noqa: ARG002 - the same signature as the streaming form
+        ctx: Context[Any],
         current_llm_input: list[ChatMessage],
         tools: Sequence[AsyncBaseTool],
     ) -> ChatResponse:
         llm: Any = self.the_llm()
-        request = _request(self, current_llm_input, tools)
+        request = await _request(self, ctx, current_llm_input, tools)
         return await llm.achat_with_tools(**request, **whole_answer(llm, with_tools=True))
 
     async def _get_streaming_response(
         self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]
     ) -> ChatResponse:
         llm: Any = self.the_llm()
-        request = _request(self, current_llm_input, tools)
+        request = await _request(self, ctx, current_llm_input, tools)
         own = _own_search(llm)
         if own is None and issubclass(type(llm), FunctionCallingLLM):
             events = llm.events_with_tools(**request)
@@ -177,21 +193,42 @@ class FunctionAgent(ScratchpadAgent):
         await ctx.store.set(self.scratchpad_key, scratchpad)
 
 
-def _request(agent: FunctionAgent, shown: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> dict[str, Any]:
+async def _request(
+    agent: FunctionAgent, ctx: Context[Any], shown: list[ChatMessage], tools: Sequence[AsyncBaseTool]
+) -> dict[str, Any]:
     """Return the options of a request to the model."""
     request: dict[str, Any] = {
         "chat_history": shown,
         "tools": tools,
         "allow_parallel_tool_calls": agent.allow_parallel_tool_calls,
     }
-    if agent.initial_tool_choice is not None and shown and is_question(shown[-1]):
-        request["tool_choice"] = agent.initial_tool_choice
+    choice = agent.initial_tool_choice if agent.tool_choice is None else agent.tool_choice
+    if callable(choice):
+        choice = await _chosen(choice, ctx)
+    elif choice is not None and not (shown and is_question(shown[-1])):
+        choice = None
+    if choice is not None:
+        request["tool_choice"] = choice
     # A model with structured answers uses the form at once, without a second request.
     if agent.output_cls is not None and getattr(agent.the_llm(), "native_output_schema", False) is True:
         form = layers.native_form(agent.output_cls)
         if form is not None:
             request["output_schema"] = form
     return {**request, **options} if (options := agent.request_options()) else request
+
+
+async def _chosen(function: Callable[[Context[Any]], Any], ctx: Context[Any]) -> str | None:
+    """Ask a function of the user for the choice of tools."""
+    try:
+        choice = function(ctx)
+        if inspect.isawaitable(choice):
+            choice = await choice
+        if choice is not None and not isinstance(choice, str):
+            raise TypeError(f"tool_choice returns a text or None, not {type(choice).__name__}")
+    except Exception as error:
+        error.add_note(f"in tool_choice {getattr(function, '__qualname__', function)}")
+        raise
+    return choice
 
 
 def _own_search(llm: Any) -> Callable[..., list[ToolSelection]] | None:

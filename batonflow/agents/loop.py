@@ -93,9 +93,12 @@ class AgentLoop(AgentRuns):
     async def setup_agent(self, ctx: Context, ev: AgentInput) -> AgentSetup:
         """Add the system prompt and the state to the messages for the model; the memory stays as it is."""
         shown, team = ev.input, self.__batonflow_team__
-        prompt = team.member(ev.current_agent_name).system_prompt
-        if prompt:
-            shown = [ChatMessage(prompt, role=MessageRole.SYSTEM), *shown]
+        agent = team.member(ev.current_agent_name)
+        if agent.instructions or agent.middleware or team.middleware:
+            prompt = await layers.system_message(ctx, team, agent)
+            shown = shown if prompt is None else [prompt, *shown]
+        elif agent.system_prompt:
+            shown = [ChatMessage(agent.system_prompt, role=MessageRole.SYSTEM), *shown]
         state = await ctx.store.get("state", default=None)
         if state and shown:
             shown = await layers.with_shown_state(ctx, shown, state, ev.current_agent_name, team.state_template())

@@ -81,6 +81,7 @@ class Member(Protocol):
     before_tool: Sequence[BeforeTool]
     after_tool: Sequence[AfterTool]
     max_result_chars: int | None
+    instructions: Sequence[Any]
     middleware: Sequence[Any]
     streaming: bool
 

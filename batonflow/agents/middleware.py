@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 
 from batonflow.agents.events import AgentOutput, ToolCall
 from batonflow.agents.hooks import Block
+from batonflow.agents.instructions import Instructions
 from batonflow.llms import LLM, ChatMessage
 from batonflow.tools import AsyncBaseTool, BaseTool, ToolOutput
 from batonflow.workflow_core import Context
@@ -214,6 +215,15 @@ class Middleware:
         Example:
             >>> def tools(self):
             ...     return [read_note, write_note]
+        """
+        return ()
+
+    def instructions(self) -> Instructions:
+        """Return texts, and functions of ``(ctx)``, for the system message; called once for each agent.
+
+        Example:
+            >>> def instructions(self):
+            ...     return "Read the note before you answer."
         """
         return ()
 

@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 
 from pydantic import Field, model_validator
 
-from batonflow.agents.asking import PAUSED, unpaused, whole, whole_answer, with_reason
+from batonflow.agents.asking import PAUSED, unpaused, whole, whole_answer, with_reason, without_prompt
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, TextSoFar, ToolCallResult
 from batonflow.agents.function import move_into
@@ -119,10 +119,8 @@ class ReActAgent(BaseWorkflowAgent):
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> AgentOutput:
         """Ask the model for one message: a step of its reasoning, or an unreadable text that it is told about."""
-        conversation = list(llm_input)
         # The header has it. Another system message is that of the memory or the caller, and has no other way there.
-        if self.system_prompt and conversation[:1] == [ChatMessage(self.system_prompt, role=MessageRole.SYSTEM)]:
-            del conversation[0]
+        conversation = without_prompt(list(llm_input), self.system_prompt)
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
         # The correction of an unreadable answer comes last, as it came after these steps.
         failed = bool(reasoning) and await _failures(self, ctx) > 0 and _ends_with_a_correction(conversation)

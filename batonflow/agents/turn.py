@@ -14,7 +14,16 @@ from batonflow.agents.events import (
     AgentWorkflowStartEvent,
     ToolCallResult,
 )
-from batonflow.agents.layers.limits import ARRIVED, BUDGET_ANSWER, LEDGER, REFUSED, TOOLS_RUN, limits_for, within_time
+from batonflow.agents.layers.limits import (
+    ARRIVED,
+    BUDGET_ANSWER,
+    INSTRUCTIONS,
+    LEDGER,
+    REFUSED,
+    TOOLS_RUN,
+    limits_for,
+    within_time,
+)
 from batonflow.agents.layers.model import output_of
 from batonflow.agents.layers.tool import refusal_output, requests_of, result_of
 from batonflow.agents.layers.usage import count_usage
@@ -67,7 +76,7 @@ async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) 
         "usage": {},
     }
     # Values from an earlier run on the same context do not apply to this run.
-    kept = dict.fromkeys((LEDGER, BUDGET_ANSWER, TOOLS_RUN, REFUSED, ARRIVED))
+    kept = dict.fromkeys((LEDGER, BUDGET_ANSWER, TOOLS_RUN, REFUSED, ARRIVED, INSTRUCTIONS))
     for name, value in (*values.items(), ("budget", ev.get("budget")), *kept.items()):
         if name in values or value is not None or await store.get(name, default=None) is not None:
             await store.set(name, value)

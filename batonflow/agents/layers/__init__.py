@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from batonflow.agents.layers.form_guard import guard_form
     from batonflow.agents.layers.guards import block_input, block_output, blocked
     from batonflow.agents.layers.hooks import call_hooks
+    from batonflow.agents.layers.instructions import system_message
     from batonflow.agents.layers.long_results import cut_result, cut_text, read_result, whole_text
-    from batonflow.agents.layers.middleware import checked_middleware, with_added
+    from batonflow.agents.layers.middleware import checked_instructions, checked_middleware, with_added
     from batonflow.agents.layers.model_middleware import around_model
     from batonflow.agents.layers.record import make_writable, record_outcome
     from batonflow.agents.layers.shown_state import with_shown_state
@@ -36,6 +37,7 @@ __all__ = [
     "blocked",
     "call_hooks",
     "charge_call",
+    "checked_instructions",
     "checked_middleware",
     "close_turn",
     "count_call",
@@ -50,6 +52,7 @@ __all__ = [
     "record_outcome",
     "refuse_used_up",
     "structured_response",
+    "system_message",
     "whole_text",
     "with_added",
     "with_shown_state",
@@ -65,6 +68,7 @@ _LAZY = {
     "block_output": "guards",
     "blocked": "guards",
     "call_hooks": "hooks",
+    "checked_instructions": "middleware",
     "checked_middleware": "middleware",
     "charge_call": "tool_budget",
     "close_turn": "unfinished",
@@ -80,6 +84,7 @@ _LAZY = {
     "record_outcome": "record",
     "refuse_used_up": "calls_allowed",
     "structured_response": "structured_output",
+    "system_message": "instructions",
     "whole_text": "long_results",
     "with_added": "middleware",
     "with_shown_state": "shown_state",

@@ -9,7 +9,7 @@ from batonflow.agents.budget import Budget, Limits, ledger_of, payers
 from batonflow.agents.members import Member, Team
 from batonflow.workflow_core import Context
 
-__all__ = ["ARRIVED", "BUDGET_ANSWER", "LEDGER", "REFUSED", "TOOLS_RUN", "limits_for", "within_time"]
+__all__ = ["ARRIVED", "BUDGET_ANSWER", "INSTRUCTIONS", "LEDGER", "REFUSED", "TOOLS_RUN", "limits_for", "within_time"]
 
 T = TypeVar("T")
 
@@ -24,6 +24,9 @@ REFUSED = "refused_calls"
 
 ARRIVED = "arrived_results"
 """The key of results that arrived before the last one of their answer, by place in the answer."""
+
+INSTRUCTIONS = "instructions"
+"""The key of the texts of functions in the system messages of a turn, by agent."""
 
 TOOLS_RUN = "tools_run"
 """The key of the calls that limited tools have made: places by tool."""

@@ -5,11 +5,21 @@ from collections.abc import Awaitable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from batonflow.agents.instructions import checked_instructions
 from batonflow.agents.members import Member, Team
 from batonflow.agents.middleware import Middleware, checked_middleware
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, adapt_to_async_tool
 
-__all__ = ["PassedOn", "Points", "checked_middleware", "noted", "points_of", "result_of", "with_added"]
+__all__ = [
+    "PassedOn",
+    "Points",
+    "checked_instructions",
+    "checked_middleware",
+    "noted",
+    "points_of",
+    "result_of",
+    "with_added",
+]
 
 
 class Points:
@@ -26,6 +36,7 @@ class Points:
         self.around_tool = _with_own(given, "around_tool")
         self.tool_layers: Any = None  # made by tool_middleware.py at the first call
         self.after_run = _with_own(given, "after_run")[::-1]
+        self.instructions = [text for one in given for text in checked_instructions(one.instructions())]
         self.tools: list[AsyncBaseTool] = [_adapted(tool) for one in given for tool in one.tools()]
 
 

@@ -1,0 +1,65 @@
+"""Instructions: texts of functions in the system message, asked for once in a turn and kept in the run's state."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from batonflow.agents.hooks import name_of
+from batonflow.agents.instructions import EachStep, Instruction
+from batonflow.agents.layers.limits import INSTRUCTIONS
+from batonflow.agents.layers.middleware import points_of
+from batonflow.agents.members import Member, Team
+from batonflow.llms import ChatMessage, MessageRole, TextBlock
+from batonflow.workflow_core import Context
+
+__all__ = ["system_message"]
+
+
+async def system_message(ctx: Context[Any], team: Team, agent: Member) -> ChatMessage | None:
+    """Return the system message of an agent: its prompt and fixed texts first, then the texts of functions.
+
+    Args:
+        ctx: The run's context, inside a step.
+        team: The agents of the loop.
+        agent: The agent that acts.
+    """
+    given: list[Instruction] = [*points_of(team, agent).instructions, *agent.instructions]
+    fixed = [agent.system_prompt, *(one for one in given if isinstance(one, str))]
+    texts = [*fixed, *await _texts_of_functions(ctx, agent.name, [one for one in given if not isinstance(one, str)])]
+    blocks = [TextBlock(text=text) for text in texts if text]
+    return ChatMessage(blocks, role=MessageRole.SYSTEM) if blocks else None
+
+
+async def _texts_of_functions(ctx: Context[Any], agent: str, functions: Sequence[Any]) -> list[str | None]:
+    """Return the texts of functions; those from earlier in the turn are the same as before."""
+    if not functions:
+        return []
+    kept: dict[str, list[str | None]] = await ctx.store.get(INSTRUCTIONS, default=None) or {}
+    known = kept.get(agent)
+    texts = [
+        await _text_of(one, ctx) if known is None or isinstance(one, EachStep) else known[place]
+        for place, one in enumerate(functions)
+    ]
+    if known is None:
+        await ctx.store.set(INSTRUCTIONS, {**kept, agent: texts})
+    return texts
+
+
+async def _text_of(function: Any, ctx: Context[Any]) -> str | None:
+    """Ask an instruction for its text.
+
+    Raises:
+        TypeError: It returned neither a text nor None.
+    """
+    if isinstance(function, EachStep):
+        function = function.function
+    try:
+        text = function(ctx) if inspect.signature(function).parameters else function()
+        if inspect.isawaitable(text):
+            text = await text
+        if text is not None and not isinstance(text, str):
+            raise TypeError(f"an instruction returns a text or None, not {type(text).__name__}")
+    except Exception as error:
+        error.add_note(f"in instruction {name_of(function)}")
+        raise
+    return text
