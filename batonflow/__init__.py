@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from batonflow.draw import draw_all_possible_flows, draw_most_recent_execution
     from batonflow.durable.stores.sqlite import SQLiteStore
-    from batonflow.llms import LLM, Anthropic, ChatMessage, MessageRole, OpenAI, ScriptedLLM, llm_from
+    from batonflow.llms import LLM, Anthropic, ChatMessage, MessageRole, OpenAI, Price, ScriptedLLM, llm_from
     from batonflow.resources import Resource, ResourceConfig
     from batonflow.retry_policies import retry_policy
     from batonflow.tools import BaseTool, FunctionTool, ToolOutput, tool
@@ -85,6 +85,7 @@ __all__ = [
     "JsonSerializer",
     "MessageRole",
     "OpenAI",
+    "Price",
     "ReActAgent",
     "Resource",
     "ResourceConfig",
@@ -119,7 +120,7 @@ _HOMES = {
         "AgentInput AgentOutput AgentSetup AgentStream AgentWorkflow BaseWorkflowAgent Budget CodeActAgent "
         "FunctionAgent ReActAgent ToolCall ToolCallResult"
     ),
-    "llms": "LLM Anthropic ChatMessage MessageRole OpenAI ScriptedLLM llm_from",
+    "llms": "LLM Anthropic ChatMessage MessageRole OpenAI Price ScriptedLLM llm_from",
     "tools": "BaseTool FunctionTool ToolOutput tool",
     "workflow_core.collect": "All Collect Take",
     "workflow_core.context": "Context JsonSerializer",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from batonflow.agents.events import AgentOutput, AgentStream, TextSoFar
 from batonflow.agents.prompts import CALL_DECLINED, CALL_NOT_WHOLE, PAUSED_TOO_OFTEN
 from batonflow.instrumentation.logs import logger_named
-from batonflow.llms import ChatMessage, ChatResponse, MessageRole, TextBlock, ToolCallBlock
+from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, TextBlock, ToolCallBlock
 from batonflow.llms.answer import Answer, incomplete
 from batonflow.llms.blocks import ContentBlock
 from batonflow.llms.stream import Finish, StreamEvent, TextDelta, ToolCallDelta
@@ -94,7 +94,7 @@ async def streamed(
 
 
 async def streamed_events(
-    ctx: Context[Any], events: AsyncGenerator[StreamEvent, None], agent: str, vendor: str, model: str
+    ctx: Context[Any], events: AsyncGenerator[StreamEvent, None], agent: str, llm: LLM
 ) -> ChatResponse:
     """Stream the events of a model's answer, at two thirds of the cost of a piece; return the whole answer.
 
@@ -102,20 +102,20 @@ async def streamed_events(
         ctx: The run's context, inside a step.
         events: The events of the model's adapter.
         agent: The name of the agent.
-        vendor: The vendor, for errors.
-        model: The model, for errors and for answers without its name.
+        llm: The model.
 
     Raises:
         IncompleteResponseError: The events end without :class:`Finish`.
     """
     answer, show, shown = Answer(), ctx.write_event_to_stream, False
+    model = llm.metadata.model_name
     try:
         async for event in events:
             if type(event) is TextDelta and event.raw is None:
                 answer.text(event)
                 show(AgentStream.of_text(answer, event.text, agent))
             elif isinstance(event, Finish):
-                last = answer.finished(event, model)
+                last = answer.finished(event, model, llm.cost_of)
                 if not shown or answer.settled_late:
                     show(AgentStream.of(last, agent))
                 return last
@@ -130,7 +130,7 @@ async def streamed_events(
             shown = True
     finally:
         await events.aclose()
-    raise incomplete(answer.has_content(), vendor, model)
+    raise incomplete(answer.has_content(), llm.class_name(), model)
 
 
 def whole_answer(llm: Any, *, with_tools: bool = False) -> dict[str, Any]:

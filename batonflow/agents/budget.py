@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from batonflow.agents.memory.tokens import count_tokens
 from batonflow.clock import current_source
-from batonflow.llms import ChatMessage, ChatResponse, Usage, price
+from batonflow.llms import ChatMessage, ChatResponse, Usage
 from batonflow.llms.errors import LLMConfigurationError
 from batonflow.llms.stream import ChatRequest, Settle, estimated_tokens, request_gates
-from batonflow.llms.usage import prices_available
+from batonflow.llms.usage import prices_available, record_usage, with_cost
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.errors import BatonflowError
 
@@ -36,7 +36,7 @@ class Budget(BaseModel):
     Args:
         max_tokens: Tokens that models read and write. Before a request, the input is estimated and the output counts
             as ``max_tokens`` of the model, or 1,024; afterwards the vendor's count is used.
-        max_cost: US dollars for models; needs the extra ``prices``.
+        max_cost: US dollars for models, by ``LLM.cost_of``. A model whose price is unknown is not asked.
         max_tool_calls: Calls of tools, including failed ones; calls with wrong arguments are not made.
         seconds: Seconds of work, in one process or several, without the time of questions for
             approval.
@@ -424,18 +424,21 @@ class Limits:
         empty = request.model_copy(update={"messages": [], "tools": []})
         may_write = estimated_tokens(empty, given if isinstance(given, int) else None)
         read = _read(request)
-        dollars = _price(limits, llm, Usage(input_tokens=read, output_tokens=may_write))
+        dollars = _cost(limits, llm, Usage(input_tokens=read, output_tokens=may_write))
         _check(limits, read + may_write, dollars)
         for account in self._accounts:
             account.reserved_tokens += read + may_write
             account.reserved_cost += dollars or 0.0
 
         def settle(response: ChatResponse | None) -> None:
-            tokens, cost = _taken(response, read, dollars)
             for account in self._accounts:
                 account.reserved_tokens -= read + may_write
                 account.reserved_cost -= dollars or 0.0
-            self.charge(tokens, cost, 0)
+            if response is not None and response.usage is not None:
+                self.charge(response.usage.total_tokens, response.usage.cost or 0.0, 0)
+            else:
+                written = 0 if response is None else count_tokens(response.message)
+                self._charge_estimate(llm, Usage(input_tokens=read, output_tokens=written))
 
         return settle
 
@@ -443,13 +446,15 @@ class Limits:
         for one in (*self._around, self):
             one._asked = True
 
-    def check_unseen(self, shown: Sequence[ChatMessage]) -> None:
+    def check_unseen(self, llm: Any, shown: Sequence[ChatMessage]) -> None:
         """Check the budgets before a request, for models without a gate.
 
         Raises:
             BudgetExceededError: A budget is used up.
+            LLMConfigurationError: There is a limit in dollars, and the price is unknown.
         """
-        _check(self._limits, count_tokens(list(shown)), None)
+        read = count_tokens(list(shown))
+        _check(self._limits, read, None if llm is None else _cost(self._limits, llm, Usage(input_tokens=read)))
 
     def charge_unseen(self, llm: Any, shown: Sequence[ChatMessage], said: ChatMessage) -> None:
         """Charge an answer by an estimate, for models without a gate.
@@ -461,7 +466,14 @@ class Limits:
             return
         self._note_asked()
         usage = Usage(input_tokens=count_tokens(list(shown)), output_tokens=count_tokens(said))
-        self.charge(usage.total_tokens, _price(self._limits, llm, usage) or 0.0, 0)
+        _cost(self._limits, llm, usage)
+        self._charge_estimate(llm, usage)
+
+    def _charge_estimate(self, llm: Any, usage: Usage) -> None:
+        """Charge an estimate, and count it as the usage of the run, which has to agree with the ledger."""
+        usage = with_cost(usage, getattr(llm, "cost_of", None))
+        record_usage(usage, llm.metadata.model_name)
+        self.charge(usage.total_tokens, usage.cost or 0.0, 0)
 
 
 def _check(limits: Sequence[_Limit], tokens: int, dollars: float | None) -> None:
@@ -477,27 +489,21 @@ def _check(limits: Sequence[_Limit], tokens: int, dollars: float | None) -> None
                 raise limit.exceeded("max_cost", used, dollars)
 
 
-def _price(limits: Sequence[_Limit], llm: Any, usage: Usage) -> float | None:
+def _cost(limits: Sequence[_Limit], llm: Any, usage: Usage) -> float | None:
+    """Return the cost of ``usage``; None when no limit is in dollars."""
     if all(limit.budget.max_cost is None for limit in limits):
         return None
-    model = llm.metadata.model_name
-    found = price(usage, model, getattr(llm, "vendor", None)) if prices_available() else None
-    if found is None:
-        remedy = "use max_tokens instead" if prices_available() else "install batonflow[prices], or use max_tokens"
-        raise LLMConfigurationError(f"max_cost cannot be kept: there is no price for the model {model}; {remedy}")
-    return found
+    cost = with_cost(usage, getattr(llm, "cost_of", None)).cost
+    if cost is None:
+        extra = "" if prices_available() else ", install batonflow[prices] for the public prices of vendors"
+        raise LLMConfigurationError(
+            f"max_cost cannot be kept: the price of the model {llm.metadata.model_name} is unknown; give the model "
+            f"price=Price(input=..., output=...) in US dollars for a million tokens{extra}, or use max_tokens"
+        )
+    return cost
 
 
 def _read(request: ChatRequest) -> int:
     """Return the estimated input tokens of a request."""
     tools = [f"{tool.name} {tool.description} {tool.parameters}" for tool in request.tools]
     return count_tokens(list(request.messages)) + sum(map(count_tokens, tools))
-
-
-def _taken(response: ChatResponse | None, read: int, dollars: float | None) -> tuple[int, float]:
-    """Return tokens and dollars of an answer; estimated if it broke off or the vendor does not report them."""
-    usage = None if response is None else response.usage
-    if usage is not None:
-        return usage.total_tokens, usage.cost if usage.cost is not None else dollars or 0.0
-    written = 0 if response is None else count_tokens(response.message)
-    return read + written, dollars or 0.0

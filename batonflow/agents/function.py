@@ -174,7 +174,7 @@ class FunctionAgent(ScratchpadAgent):
         if own is None and issubclass(type(llm), FunctionCallingLLM):
             events = llm.events_with_tools(**request)
             if events is not None:
-                return await streamed_events(ctx, events, self.name, llm.class_name(), llm.metadata.model_name)
+                return await streamed_events(ctx, events, self.name, llm)
         chunks = await llm.astream_chat_with_tools(**request)
         return await streamed(ctx, chunks, self.name, own and partial(own, error_on_no_tool_call=False))
 

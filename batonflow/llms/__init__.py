@@ -62,7 +62,7 @@ from batonflow.llms.messages import (
     MessageRole,
 )
 from batonflow.llms.tool_protocol import ToolSelection, ToolSpec
-from batonflow.llms.usage import Usage, UsageTotals, price, track_usage
+from batonflow.llms.usage import Price, Usage, UsageTotals, price, track_usage
 
 if TYPE_CHECKING:
     from batonflow.llms import fetching as fetching
@@ -140,6 +140,7 @@ __all__ = [
     "OpenAIResponses",
     "OverloadedError",
     "PartialModel",
+    "Price",
     "PromptTemplate",
     "RateLimitError",
     "RateLimitedLLM",

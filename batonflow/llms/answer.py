@@ -16,7 +16,7 @@ from batonflow.llms.errors import IncompleteResponseError
 from batonflow.llms.lazy_fields import KwargsWithCalls, assembled
 from batonflow.llms.messages import ALL_FIELDS, ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.tool_protocol import parse_arguments
-from batonflow.llms.usage import Usage, record_usage
+from batonflow.llms.usage import CostOf, Usage, record_usage, with_cost
 
 __all__ = [
     "Answer",
@@ -380,22 +380,25 @@ class Answer:
                 )
         return ChatResponse.piece(self, delta, event.raw, additional, self.mark())
 
-    def finished(self, event: Finish, model: str | None) -> ChatResponse:
+    def finished(self, event: Finish, model: str | None, cost_of: CostOf | None = None) -> ChatResponse:
         """Return the whole response, and count its usage for :func:`batonflow.llms.track_usage`.
 
         Args:
             event: The terminal mark.
             model: The name of the model, for responses without a name.
+            cost_of: Returns the cost of usage without a cost; ``LLM.cost_of``.
         """
         self.settle()
-        if event.usage is not None:
-            record_usage(event.usage, event.model or model or "unknown")
+        usage = event.usage
+        if usage is not None:
+            usage = with_cost(usage, cost_of)
+            record_usage(usage, event.model or model or "unknown")
         values: dict[str, Any] = {
             "raw": event.raw,
             "delta": "",
             "logprobs": None,
             "additional_kwargs": dict(event.additional_kwargs),
-            "usage": event.usage,
+            "usage": usage,
             "stop_reason": event.reason,
             "model": event.model or model,
             "vendor": event.vendor,
@@ -472,7 +475,11 @@ class Answer:
 
 
 async def fold(
-    events: AsyncGenerator[StreamEvent, None], *, vendor: str | None = None, model: str | None = None
+    events: AsyncGenerator[StreamEvent, None],
+    *,
+    vendor: str | None = None,
+    model: str | None = None,
+    cost_of: CostOf | None = None,
 ) -> AsyncGenerator[ChatResponse, None]:
     """Fold events into responses: one for each visible event; the last one has usage and stop reason.
 
@@ -480,6 +487,7 @@ async def fold(
         events: The events of an adapter.
         vendor: The vendor, for errors.
         model: The model, for errors and for responses that do not name it.
+        cost_of: Returns the cost of usage without a cost; ``LLM.cost_of``.
 
     Raises:
         IncompleteResponseError: The events end without :class:`Finish`.
@@ -488,7 +496,7 @@ async def fold(
     try:
         async for event in events:
             if isinstance(event, Finish):
-                yield answer.finished(event, model)
+                yield answer.finished(event, model, cost_of)
                 return
             response = answer.add(event)
             if response is not None:

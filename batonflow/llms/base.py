@@ -7,11 +7,13 @@ implements one of the public methods instead. All other methods derive from it: 
 
 import json
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from types import MethodType
 from typing import Any, ClassVar, TypeVar, cast
+
+from pydantic import Field
 
 from batonflow.llms._bridge import closed_after, iterate_in_thread, iterate_sync, run_sync
 from batonflow.llms.answer import fold
@@ -48,6 +50,7 @@ from batonflow.llms.stream import (
     current_gates,
 )
 from batonflow.llms.tool_protocol import tool_selections, tool_specs
+from batonflow.llms.usage import Price, Usage
 from batonflow.threads import in_thread
 
 __all__ = ["LLM", "CustomLLM", "is_same_method"]
@@ -131,6 +134,7 @@ class LLM(Predicting):
     Args:
         callback_manager: Accepted and kept; use instrumentation instead.
         rate_limiter: Accepted and kept.
+        price: The price in US dollars: a :class:`~batonflow.llms.Price`, or a function of the usage of one request.
 
     Example:
         >>> class Echo(LLM):
@@ -145,6 +149,7 @@ class LLM(Predicting):
 
     callback_manager: Any = None
     rate_limiter: Any = None
+    price: Price | Callable[[Usage], float] | None = Field(default=None, repr=False, exclude_if=callable)
 
     _origins: ClassVar[dict[str, str | None]] = {}
     _completes: ClassVar[bool] = False
@@ -175,6 +180,22 @@ class LLM(Predicting):
     def to_payload(self) -> dict[str, Any]:
         """Return the description of the model in traces, without keys."""
         return {"class_name": self.class_name(), **self.metadata.model_dump(mode="json")}
+
+    def cost_of(self, usage: Usage) -> float | None:
+        """Return the cost of a request in US dollars, None when the price is unknown.
+
+        ``response.usage.cost``, budgets, spans and the page use this method.
+
+        Args:
+            usage: The tokens of one request. Prices may depend on its length, so pass single requests, not sums.
+
+        Example:
+            >>> ScriptedLLM(["Hello."], price=Price(2, 8)).cost_of(Usage(output_tokens=500_000))
+            4.0
+        """
+        if self.price is None or isinstance(self.price, Price):
+            return None if self.price is None else self.price.of(usage)
+        return self.price(usage)
 
     async def aclose(self) -> None:
         """Close the connections; the model opens new ones when it is used again."""
@@ -281,7 +302,7 @@ class LLM(Predicting):
         events = checked_stream(self._stream(request), type(self).__name__)
         if watch is not None:
             events = _watched(events, watch)
-        responses = fold(events, vendor=self.class_name(), model=name)
+        responses = fold(events, vendor=self.class_name(), model=name, cost_of=self.cost_of)
         if current_gates():
             responses = _gated(responses, [(gate, self, request) for gate in current_gates()])
         # Each generator in this chain costs as much per chunk as the rest of the work.

@@ -14,6 +14,7 @@ from batonflow.llms.errors import LLMConfigurationError, LLMError
 from batonflow.llms.function_calling import FunctionCallingLLM, label
 from batonflow.llms.messages import LLMMetadata
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
+from batonflow.llms.usage import CostOf, Usage, with_cost
 
 __all__ = ["FallbackLLM"]
 
@@ -73,6 +74,17 @@ class FallbackLLM(FunctionCallingLLM):
         """Return whether all models enforce a JSON schema."""
         return all(llm.native_output_schema for llm in self.llms)
 
+    def cost_of(self, usage: Usage) -> float | None:
+        """Return the cost of a request at the dearest model; None when the price of a model is unknown.
+
+        The cost of a response is that of the model that answered.
+        """
+        if self.price is not None:
+            return super().cost_of(usage)
+        costs = [llm.cost_of(usage) for llm in self.llms]
+        known = [cost for cost in costs if cost is not None]
+        return max(known) if len(known) == len(costs) else None
+
     async def aclose(self) -> None:
         """Close all models."""
         for llm in self.llms:
@@ -86,7 +98,7 @@ class FallbackLLM(FunctionCallingLLM):
                 async with aclosing(llm._stream(request)) as events:
                     async for event in events:
                         if isinstance(event, Finish):
-                            yield _signed(event, llm, failures)
+                            yield _signed(event, llm, failures, None if self.price else llm.cost_of)
                             return
                         shown = True
                         yield event
@@ -101,8 +113,9 @@ class FallbackLLM(FunctionCallingLLM):
                 failures.append(err)
 
 
-def _signed(finish: Finish, llm: LLM, failures: Sequence[LLMError]) -> Finish:
+def _signed(finish: Finish, llm: LLM, failures: Sequence[LLMError], cost_of: CostOf | None) -> Finish:
     extras: dict[str, Any] = {**finish.additional_kwargs, "answered_by": label(llm)}
     if failures:
         extras["switched_from"] = [str(failure) for failure in failures]
-    return replace(finish, additional_kwargs=extras, model=finish.model or llm.metadata.model_name)
+    usage = None if finish.usage is None else with_cost(finish.usage, cost_of)
+    return replace(finish, additional_kwargs=extras, usage=usage, model=finish.model or llm.metadata.model_name)

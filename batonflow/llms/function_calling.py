@@ -14,6 +14,7 @@ from batonflow.llms.errors import NoToolCallError
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, ChatResponseGen, LLMMetadata
 from batonflow.llms.stream import StreamEvent, Watch, checked_stream, current_gates
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
+from batonflow.llms.usage import Usage
 from batonflow.user_warnings import warn_user
 
 if TYPE_CHECKING:
@@ -317,6 +318,10 @@ class WrappedLLM(FunctionCallingLLM):
     def native_output_schema(self) -> bool:
         """Return whether the wrapped model enforces a JSON schema."""
         return self.llm.native_output_schema
+
+    def cost_of(self, usage: Usage) -> float | None:
+        """Return the cost of a request, by the price of this model or of the wrapped one."""
+        return self.llm.cost_of(usage) if self.price is None else super().cost_of(usage)
 
     async def aclose(self) -> None:
         """Close the wrapped model."""

@@ -42,7 +42,7 @@ from batonflow.llms.sdk_errors import (
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
 from batonflow.llms.strict_schema import strict_schema
 from batonflow.llms.tool_protocol import ToolSpec
-from batonflow.llms.usage import price, prices_available
+from batonflow.llms.usage import Usage, price, prices_available, with_cost
 from batonflow.threads import in_thread
 
 __all__ = ["SDKModel", "unsupported"]
@@ -485,10 +485,11 @@ class SDKModel(FunctionCallingLLM):
 
     async def _finished(self, event: Finish, opened: Opened) -> Finish:
         """Return the terminal mark with vendor, request id and cost added."""
-        usage, model = event.usage, event.model or self.model
-        if usage is not None and self._priced and prices_available():
-            await aload("genai_prices", "prices")
-            usage = usage.model_copy(update={"cost": price(usage, model, self.vendor)})
+        usage = event.usage
+        if usage is not None:
+            if self.price is None and prices_available():
+                await aload("genai_prices", "prices")
+            usage = with_cost(usage, self.cost_of)
         request_id = event.request_id or self._request_id(opened.headers)
         return replace(event, usage=usage, vendor=self.vendor, request_id=request_id)
 
@@ -496,10 +497,11 @@ class SDKModel(FunctionCallingLLM):
     def _owns_connections(self) -> bool:
         return self.http_client is None or callable(self.http_client)
 
-    @property
-    def _priced(self) -> bool:
-        """Return whether the public price list applies to this URL."""
-        return self.base_url is None or self.vendor in self.base_url
+    def cost_of(self, usage: Usage) -> float | None:
+        """Return the cost of a request, by ``price`` or, at a vendor's address, by the price list of ``prices``."""
+        if self.price is not None or not prices_available():
+            return super().cost_of(usage)
+        return price(usage, self.model, self.vendor, base_url=self.base_url)
 
     async def aclose(self) -> None:
         """Close the connections of this event loop; the next request opens new ones."""

@@ -17,6 +17,7 @@ from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsync
 from batonflow.llms.predicting import Predicting, after_system_prompt
 from batonflow.llms.prompts.base import ChatPromptTemplate
 from batonflow.llms.structured import Outcome
+from batonflow.llms.usage import Usage
 
 __all__ = ["StructuredLLM", "generate_structured_response", "messages_to_xml_format"]
 
@@ -53,6 +54,10 @@ class StructuredLLM(LLM):
     def metadata(self) -> LLMMetadata:
         """The metadata of the wrapped model."""
         return self.llm.metadata
+
+    def cost_of(self, usage: Usage) -> float | None:
+        """Return the cost of a request, by the price of this model or of the wrapped one."""
+        return self.llm.cost_of(usage) if self.price is None else super().cost_of(usage)
 
     async def aclose(self) -> None:
         """Close the wrapped model."""

@@ -1,7 +1,10 @@
 """Token usage and its cost."""
 
+import math
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar, Token
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from types import TracebackType
@@ -12,6 +15,8 @@ from pydantic import BaseModel, ConfigDict
 from batonflow.llms._vendor import load
 
 __all__ = [
+    "CostOf",
+    "Price",
     "Usage",
     "UsageTotals",
     "begin_counting",
@@ -21,6 +26,7 @@ __all__ = [
     "prices_available",
     "record_usage",
     "track_usage",
+    "with_cost",
 ]
 
 # The names of vendors in the price list, where they differ.
@@ -36,7 +42,7 @@ class Usage(BaseModel):
         cached_tokens: The input tokens read from the vendor's cache.
         cache_write_tokens: The input tokens written to the cache.
         reasoning_tokens: The output tokens of thinking.
-        cost: US dollars; None when unknown (the extra ``prices`` is not installed, or has no price of the model).
+        cost: US dollars by ``LLM.cost_of``; None when the price of the model is unknown.
 
     Example:
         >>> (Usage(input_tokens=10, output_tokens=5) + Usage(input_tokens=1)).total_tokens
@@ -76,19 +82,64 @@ class Usage(BaseModel):
         )
 
 
+@dataclass(frozen=True)
+class Price:
+    """The price of a model in US dollars.
+
+    Args:
+        input: Dollars for ``per`` input tokens.
+        output: Dollars for ``per`` output tokens, thinking included.
+        cached: Dollars for ``per`` input tokens read from the vendor's cache; as ``input`` when left out.
+        cache_write: Dollars for ``per`` input tokens written to the cache; as ``input`` when left out.
+        per: The number of tokens that the prices are for.
+
+    Raises:
+        ValueError: A price is negative or not finite, or ``per`` is not positive.
+
+    Example:
+        >>> llm = OpenAILike("qwen3", base_url=url, price=Price(0.40, 1.20, cached=0.10))
+        >>> llm.cost_of(Usage(input_tokens=1_000_000))
+        0.4
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+    cache_write: float | None = None
+    per: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "cached", "cache_write"):
+            dollars = getattr(self, name)
+            if dollars is not None and not (math.isfinite(dollars) and dollars >= 0):
+                raise ValueError(f"Price.{name} is {dollars}: give US dollars for {self.per} tokens, 0 or more")
+        if self.per <= 0:
+            raise ValueError(f"Price.per is {self.per}: give the number of tokens that the prices are for")
+
+    def of(self, usage: Usage) -> float:
+        """Return the cost of ``usage`` in US dollars."""
+        cached = self.input if self.cached is None else self.cached
+        cache_write = self.input if self.cache_write is None else self.cache_write
+        fresh = max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens)
+        total = fresh * self.input + usage.output_tokens * self.output
+        total += usage.cached_tokens * cached + usage.cache_write_tokens * cache_write
+        return total / self.per
+
+
 @cache
 def prices_available() -> bool:
     """Return whether the extra ``prices`` is installed."""
     return find_spec("genai_prices") is not None
 
 
-def price(usage: Usage, model: str, vendor: str | None = None) -> float | None:
+def price(usage: Usage, model: str, vendor: str | None = None, *, base_url: str | None = None) -> float | None:
     """Return the cost of ``usage`` by the price list of the package ``genai-prices``.
 
     Args:
         usage: The tokens of one request. Prices may depend on its length, so pass single requests, not sums.
         model: The vendor's name of the model.
         vendor: ``"openai"``, ``"anthropic"``, ``"deepseek"``; others are looked up by the name of the model only.
+        base_url: The address of the server, in place of ``vendor``. The list has prices for addresses of vendors only.
 
     Returns:
         US dollars, or None when the price is unknown.
@@ -106,11 +157,21 @@ def price(usage: Usage, model: str, vendor: str | None = None) -> float | None:
         cache_read_tokens=usage.cached_tokens,
         cache_write_tokens=usage.cache_write_tokens,
     )
+    provider = {"provider_api_url": base_url} if base_url else {"provider_id": _PROVIDERS.get(vendor or "")}
     try:
-        found = prices.calc_price(counted, model_ref=model, provider_id=_PROVIDERS.get(vendor or ""))
+        found = prices.calc_price(counted, model_ref=model, **provider)
     except LookupError:
         return None
     return float(found.total_price)
+
+
+CostOf = Callable[[Usage], float | None]
+
+
+def with_cost(usage: Usage, cost_of: CostOf | None) -> Usage:
+    """Return ``usage`` with a cost; unchanged if it has one, or if the price is unknown."""
+    cost = None if usage.cost is not None or cost_of is None else cost_of(usage)
+    return usage if cost is None else usage.model_copy(update={"cost": cost})
 
 
 _NOTHING = Usage()

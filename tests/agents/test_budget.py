@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -12,11 +12,11 @@ from batonflow.durable.stores.memory import MemoryStore
 from batonflow.llms import (
     ChatMessage,
     MockFunctionCallingLLM,
+    Price,
     ScriptedLLM,
     Usage,
     tool_call,
 )
-from batonflow.llms import usage as usage_module
 from batonflow.llms.errors import LLMConfigurationError, RateLimitError
 from batonflow.llms.stream import ChatRequest, Finish
 from batonflow.testing import run_virtual
@@ -259,34 +259,38 @@ class TestModelsOfOtherMake:
         made = agent(llm=Silent(["word " * 400]), tools=[], budget=Budget(max_tokens=5_000))
         ctx: Context[Any] = Context(made)
         output = await made.run("Go.", ctx=ctx)
-        assert output.usage is None
+        assert output.usage is not None
+        assert output.usage.output_tokens > 400
         assert 400 < (await ctx.store.get("ledger"))["spent"][""][0] < 700
 
 
 class Priced(ScriptedLLM):
     """Answers of 10,000 tokens in and 1,000 out."""
 
-    vendor: ClassVar[str] = "openai"
+    price: Any = Price(2, 20)
 
     def _finish(self, request: ChatRequest, events: Any) -> Finish:
         used = Usage(input_tokens=10_000, output_tokens=1_000)
-        dollars = usage_module.price(used, self.model, self.vendor)
-        return Finish(reason="stop", usage=used.model_copy(update={"cost": dollars}), model=self.model, vendor="openai")
+        return Finish(reason="stop", usage=used, model=self.model, vendor="x")
 
 
 class TestDollars:
-    async def test_are_counted_by_the_price_list(self) -> None:
-        one = usage_module.price(Usage(input_tokens=10_000, output_tokens=1_000), "gpt-4o", "openai")
-        assert one is not None
-        llm = Priced([find("a"), find("b"), find("c"), "Done."], model="gpt-4o")
+    async def test_are_counted_by_the_price_of_the_model(self) -> None:
+        llm = Priced([find("a"), find("b"), find("c"), "Done."])
         with pytest.raises(BudgetExceededError) as caught:
-            await agent(llm=llm, budget=Budget(max_cost=2.1 * one)).run("Go.")
-        assert (caught.value.limit, caught.value.spent) == ("max_cost", pytest.approx(2 * one))
+            await agent(llm=llm, budget=Budget(max_cost=0.0835)).run("Go.")
+        assert (caught.value.limit, caught.value.spent) == ("max_cost", pytest.approx(0.08))
         assert RAN == ["a", "b"]
+
+    async def test_a_free_model_costs_nothing(self) -> None:
+        llm = Priced([find("a"), "Done."], price=Price(0, 0))
+        output = await agent(llm=llm, budget=Budget(max_cost=0.01)).run("Go.")
+        assert output.usage is not None
+        assert output.usage.cost == 0
 
     async def test_a_model_whose_price_nobody_knows_is_not_asked(self) -> None:
         made = agent("Never said.", budget=Budget(max_cost=1))
-        with pytest.raises(LLMConfigurationError, match="there is no price for the model scripted; use max_tokens"):
+        with pytest.raises(LLMConfigurationError, match=r"price of the model scripted is unknown; .*price=Price\("):
             await made.run("Go.")
         assert llm_of(made).requests == []
 
@@ -295,10 +299,12 @@ class TestDollars:
         with pytest.raises(LLMConfigurationError, match=r"install batonflow\[prices\]"):
             await agent(llm=ScriptedLLM(["No."], model="gpt-4o"), budget=Budget(max_cost=1)).run("Go.")
 
-    async def test_models_of_other_make_have_no_price_either(self) -> None:
-        llm = MockFunctionCallingLLM(response_generator=lambda messages: ChatMessage("Hello.", role="assistant"))
-        with pytest.raises(LLMConfigurationError, match="there is no price for"):
+    async def test_nor_is_a_model_of_other_make(self) -> None:
+        asked: list[Any] = []
+        llm = MockFunctionCallingLLM(response_generator=asked.append)
+        with pytest.raises(LLMConfigurationError, match=r"price of the model .* is unknown"):
             await agent(llm=llm, tools=[], budget=Budget(max_cost=1)).run("Go.")
+        assert asked == []
 
 
 async def pause(seconds: float) -> str:

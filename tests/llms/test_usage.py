@@ -10,6 +10,9 @@ from batonflow.llms import (
     ChatMessage,
     FallbackLLM,
     MissingDependencyError,
+    OpenAI,
+    Price,
+    RateLimitedLLM,
     ScriptedLLM,
     Usage,
     price,
@@ -110,3 +113,51 @@ class TestTracking:
         with track_usage() as totals:
             await FallbackLLM([FallbackLLM([ScriptedLLM(["a"])])]).achat(ASK)
         assert totals.requests == 1
+
+
+class TestPriceOfAModel:
+    def test_tokens_of_the_cache_have_prices_of_their_own(self) -> None:
+        usage = Usage(input_tokens=1_000, cached_tokens=600, cache_write_tokens=100, output_tokens=50)
+        assert Price(10, 100, cached=1, cache_write=12, per=1_000).of(usage) == pytest.approx(3 + 0.6 + 1.2 + 5)
+        assert Price(10, 100, per=1_000).of(usage) == pytest.approx(10 + 5)
+
+    @pytest.mark.parametrize("values", [{"input": -1}, {"output": float("nan")}, {"cached": float("inf")}, {"per": 0}])
+    def test_a_price_is_a_finite_number_for_some_tokens(self, values: dict[str, Any]) -> None:
+        name = next(iter(values))
+        with pytest.raises(ValueError, match=rf"Price\.{name} is"):
+            Price(**{"input": 1, "output": 1, **values})
+
+    def test_a_function_of_the_usage_is_a_price(self) -> None:
+        llm = ScriptedLLM(["one two"], price=lambda usage: usage.output_tokens * 0.5)
+        usage = llm.chat(ASK).usage
+        assert usage is not None
+        assert usage.cost == 1.0
+
+    def test_it_is_in_the_answer_of_a_model_behind_others(self) -> None:
+        priced = ScriptedLLM(["one two"], price=Price(0, 1, per=1))
+        with track_usage() as totals:
+            RateLimitedLLM(FallbackLLM([priced])).chat(ASK)
+        assert totals.usage.cost == 2
+
+    def test_it_survives_a_dump_of_the_model_and_a_function_is_left_out(self) -> None:
+        assert ScriptedLLM(price=Price(1, 2)).model_dump()["price"] == {
+            "input": 1, "output": 2, "cached": None, "cache_write": None, "per": 1_000_000
+        }  # fmt: skip
+        assert "price" not in ScriptedLLM(price=lambda usage: 0.0).model_dump()
+
+    @pytest.mark.parametrize(
+        ("base_url", "known"),
+        [
+            (None, True),
+            ("https://api.openai.com/v1", True),
+            ("https://openai-proxy.example/v1", False),
+            ("http://127.0.0.1:8000/openai", False),
+        ],
+    )
+    def test_the_price_list_holds_at_the_address_of_a_vendor(self, base_url: str | None, known: bool) -> None:
+        llm = OpenAI("gpt-4o", api_key="x", base_url=base_url)
+        assert (llm.cost_of(Usage(input_tokens=1_000)) is not None) == known
+
+    def test_a_price_of_its_own_comes_before_the_list(self) -> None:
+        llm = OpenAI("gpt-4o", api_key="x", price=Price(1, 1, per=1))
+        assert llm.cost_of(Usage(input_tokens=7)) == 7

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from batonflow.agents.layers.record import make_writable, record_outcome
     from batonflow.agents.layers.shown_state import with_shown_state
     from batonflow.agents.layers.structured_output import native_form, structured_response
-    from batonflow.agents.layers.tool_budget import answer_over_budget, charge_call, keep_ledger
+    from batonflow.agents.layers.tool_budget import answer_over_budget, charge_call
     from batonflow.agents.layers.tool_middleware import middleware_around_tool
     from batonflow.agents.layers.turn_middleware import after_run, before_run
     from batonflow.agents.layers.unfinished import close_turn
@@ -44,7 +44,6 @@ __all__ = [
     "cut_result",
     "cut_text",
     "guard_form",
-    "keep_ledger",
     "make_writable",
     "middleware_around_tool",
     "native_form",
@@ -76,7 +75,6 @@ _LAZY = {
     "cut_result": "long_results",
     "cut_text": "long_results",
     "guard_form": "form_guard",
-    "keep_ledger": "tool_budget",
     "make_writable": "record",
     "native_form": "structured_output",
     "middleware_around_tool": "tool_middleware",

@@ -8,7 +8,7 @@ from typing import Any
 from batonflow.agents import layers
 from batonflow.agents.budget import BudgetExceededError, Limits
 from batonflow.agents.events import AgentOutput
-from batonflow.agents.layers.limits import BUDGET_ANSWER, LEDGER, limits_for, within_time
+from batonflow.agents.layers.limits import BUDGET_ANSWER, limits_for, within_time
 from batonflow.agents.layers.usage import count_usage
 from batonflow.agents.members import Member, Team, empty_output
 from batonflow.agents.memory import BaseMemory
@@ -81,15 +81,13 @@ async def _within_budget(
     if used_up is True or agent.name in (used_up or ()):
         return nothing
     try:
-        limits.check_unseen(shown)
+        limits.check_unseen(agent.llm_or_none(), shown)
         output = await within_time(step(shown, tools), limits)
         limits.charge_unseen(agent.llm_or_none(), shown, output.response)
     except BudgetExceededError as err:
         if not limits.wants_answer(err):
             raise
         return nothing
-    finally:
-        await ctx.store.set(LEDGER, limits.ledger.dump())
     return output
 
 

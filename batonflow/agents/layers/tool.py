@@ -293,8 +293,6 @@ def _layers_around(invocation: ToolInvocation, run: Any) -> tuple[ToolLayer, ...
         shortened |= getattr(policy, "max_result_chars", None) is not None
         counted = getattr(policy, "max_calls", None) is not None
         asked = counted or getattr(policy, "requires_approval", False) is not False
-    if limited:
-        found.append(layers.keep_ledger)
     if shortened:
         found.append(shorten_result)
     if agent.before_tool or agent.after_tool:

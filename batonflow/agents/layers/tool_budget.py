@@ -3,21 +3,12 @@
 from typing import Any
 
 from batonflow.agents.budget import BudgetExceededError
-from batonflow.agents.layers.limits import BUDGET_ANSWER, LEDGER, REFUSED, within_time
+from batonflow.agents.layers.limits import BUDGET_ANSWER, REFUSED, within_time
 from batonflow.agents.layers.tool import CallNext, ToolInvocation, refusal_output
 from batonflow.agents.prompts import BUDGET_CUT_OFF, BUDGET_USED_UP
 from batonflow.tools import ToolArgumentsError, ToolOutput
 
-__all__ = ["answer_over_budget", "charge_call", "keep_ledger"]
-
-
-async def keep_ledger(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
-    """Write the ledger of the run into its state after the call, also after a failure."""
-    assert invocation.limits is not None
-    try:
-        return await call_next(invocation)
-    finally:
-        await invocation.ctx.store.set(LEDGER, invocation.limits.ledger.dump())
+__all__ = ["answer_over_budget", "charge_call"]
 
 
 async def answer_over_budget(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from batonflow.agents.budget import Limits
+from batonflow.agents.layers.limits import LEDGER
 from batonflow.llms import Usage, UsageTotals
 from batonflow.llms.usage import begin_counting, counting_here, end_counting
 from batonflow.workflow_core import Context
@@ -29,13 +30,14 @@ class count_usage(UsageTotals):  # noqa: N801 - used like a function
         only_around: Exclude the budgets of this run.
     """
 
-    __slots__ = ("_agent", "_ctx", "_held", "_token", "run")
+    __slots__ = ("_agent", "_ctx", "_held", "_limits", "_token", "run")
 
     _token: Token[Any]
 
     def __init__(self, ctx: Context[Any], agent: str, limits: Limits | None, *, only_around: bool = False) -> None:
         super().__init__()
         self._ctx, self._agent = ctx, agent
+        self._limits = limits
         self._held = None if limits is None else limits.only_around() if only_around else limits.hold()
         self.run = ctx.run
 
@@ -56,7 +58,9 @@ class count_usage(UsageTotals):  # noqa: N801 - used like a function
         if self._held is not None:
             self._held.__exit__(kind, error, traceback)
         end_counting(self._token)
-        if error is not None or not self.requests:
+        if self._limits is not None:
+            await self._ctx.store.set(LEDGER, self._limits.ledger.dump())
+        if not self.requests:
             return
         # Usage counts under the agent's name; usage of agents called as tools under their names.
         async with state_lock(self.run):
