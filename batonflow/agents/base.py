@@ -234,6 +234,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     def __copy__(self) -> Self:
         other = super().__copy__()
         object.__setattr__(other, "__batonflow_team__", TeamOfOne(other))
+        other.__batonflow_team__.dispatched = self.__batonflow_team__.dispatched
         return other
 
     if not TYPE_CHECKING:  # otherwise type checkers would allow any attribute

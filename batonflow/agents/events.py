@@ -410,6 +410,7 @@ class AgentOutput(Event):
     Attributes:
         response: The message.
         structured_response: The answer as data, if a model was requested.
+        current_agent_name: The name of the agent; the loop fills it in.
         tool_calls: The calls of this answer; on the last output of a run, the results of all calls.
         raw: The vendor's object; it is not written into snapshots.
         retry_messages: Messages for the model before it tries again.
@@ -419,7 +420,7 @@ class AgentOutput(Event):
 
     response: ChatMessage
     structured_response: dict[str, Any] | None = None
-    current_agent_name: str
+    current_agent_name: str = ""
     raw: Any = Field(default=None, exclude=True)
     tool_calls: list[ToolSelection | ToolCallResult] = Field(default_factory=list[ToolSelection | ToolCallResult])
     retry_messages: list[ChatMessage] = Field(default_factory=list[ChatMessage])

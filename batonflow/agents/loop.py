@@ -13,6 +13,7 @@ An agent has three methods: ``take_step`` asks the model, ``handle_tool_call_res
 budgets, guards and approvals are components in ``layers``, which act at named points.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
 from batonflow.agents import layers
@@ -28,7 +29,7 @@ from batonflow.agents.layers.limits import ARRIVED, limits_for
 from batonflow.agents.layers.model import OVER_BUDGET, ask_model
 from batonflow.agents.layers.tool import answer_call, requests_of, tools_of, with_read_result
 from batonflow.agents.members import CALLED, HANDOFF_TOOL, empty_output
-from batonflow.agents.memory.turns import is_question, text_of
+from batonflow.agents.memory.turns import text_of
 from batonflow.agents.prompts import BUDGET_EXCEEDED, EARLY_STOPPING, MAX_ITERATIONS_REACHED
 from batonflow.agents.running import AgentRuns
 from batonflow.agents.turn import (
@@ -37,11 +38,13 @@ from batonflow.agents.turn import (
     answer_early,
     begin_run,
     close_failed_turn,
+    question_of,
     refuse_calls,
     with_question,
 )
 from batonflow.llms import ChatMessage, MessageRole
 from batonflow.workflow_core import Context, StopEvent, WorkflowRuntimeError, step
+from batonflow.workflow_core.routing import steps_of
 
 __all__ = ["AgentLoop"]
 
@@ -51,20 +54,31 @@ class AgentLoop(AgentRuns):
 
     __batonflow_id_matters__: ClassVar[bool] = True  # keys of tool calls, sessions of code
     __batonflow_called__: ClassVar[frozenset[str]] = CALLED
+    __batonflow_overrides__: ClassVar[Mapping[str, str]] = {}  # the steps of the loop that the class overrides
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not cls.__module__.startswith("batonflow."):
+            cls.__batonflow_overrides__ = layers.checked_overrides(cls, AgentLoop)
+
+    @classmethod
+    def add_step(cls, func: Any) -> None:
+        """Add a decorated free function as a step of this class only; see ``Workflow.add_step``."""
+        if hasattr(func, "_step_config"):
+            layers.check_step(cls.__name__, func.__name__, func, steps_of(AgentLoop).functions())
+        super().add_step(func)
 
     @step
     async def init_run(self, ctx: Context, ev: AgentWorkflowStartEvent) -> AgentInput | StopEvent:
         """Set the run's memory, state and limits, and put the user's message into the memory."""
         team, store = self.__batonflow_team__, ctx.store
+        if "init_run" in team.dispatched:
+            team = await layers.acting_team(self, "init_run", ctx, ev)
+            if isinstance(team, layers.StepResult):
+                return team.value
         await close_failed_turn(ctx, team)
-        await self._init_context(ctx, ev)
-        user_msg, history = ev.get("user_msg"), ev.get("chat_history")
-        if isinstance(user_msg, str):
-            # A text of a subclass, such as a member of an enum, becomes a plain text.
-            user_msg = ChatMessage.of_text(user_msg) if type(user_msg) is str else ChatMessage(user_msg)
-        if user_msg is None and not history:
-            raise ValueError("Must provide either user_msg or chat_history")
-        asked = [user_msg] if user_msg is not None else [one for one in history if is_question(one)]
+        await team.loop._init_context(ctx, ev)
+        user_msg, history, asked = question_of(ev)
         agent = team.member(await store.get("current_agent_name", default=None))
         await store.set("current_agent_name", agent.name)
         if agent.input_guards and asked:
@@ -93,6 +107,10 @@ class AgentLoop(AgentRuns):
     async def setup_agent(self, ctx: Context, ev: AgentInput) -> AgentSetup:
         """Add the system prompt and the state to the messages for the model; the memory stays as it is."""
         shown, team = ev.input, self.__batonflow_team__
+        if "setup_agent" in team.dispatched:
+            team = await layers.acting_team(self, "setup_agent", ctx, ev)
+            if isinstance(team, layers.StepResult):
+                return team.value
         agent = team.member(ev.current_agent_name)
         if agent.instructions or agent.middleware or team.middleware:
             prompt = await layers.system_message(ctx, team, agent)
@@ -108,6 +126,10 @@ class AgentLoop(AgentRuns):
     async def run_agent_step(self, ctx: Context, ev: AgentSetup) -> AgentOutput:
         """Ask the model for one answer."""
         team, store = self.__batonflow_team__, ctx.store
+        if "run_agent_step" in team.dispatched:
+            team = await layers.acting_team(self, "run_agent_step", ctx, ev)
+            if isinstance(team, layers.StepResult):
+                return team.value
         agent = team.member(ev.current_agent_name)
         memory = await team.memory(ctx, agent)
         tools = await tools_of(team, agent, await store.get("user_msg_str", default=""))
@@ -120,6 +142,12 @@ class AgentLoop(AgentRuns):
     async def parse_agent_output(self, ctx: Context, ev: AgentOutput) -> StopEvent | AgentInput | ToolCall | None:
         """Decide how to go on: finish, try again, call tools, or stop early."""
         team, store = self.__batonflow_team__, ctx.store
+        if "parse_agent_output" in team.dispatched:
+            team = await layers.acting_team(self, "parse_agent_output", ctx, ev)
+            if isinstance(team, layers.StepResult):
+                return team.value
+        if not ev.current_agent_name:
+            ev.current_agent_name = await store.get("current_agent_name", default="")
         agent = team.member(ev.current_agent_name)
         iterations: int = await store.get("num_iterations", default=0) + 1
         await store.set("num_iterations", iterations)
@@ -149,8 +177,13 @@ class AgentLoop(AgentRuns):
     @step
     async def call_tool(self, ctx: Context, ev: ToolCall) -> ToolCallResult:
         """Call one tool, and return its result in all cases."""
+        team = self.__batonflow_team__
+        if "call_tool" in team.dispatched:
+            team = await layers.acting_team(self, "call_tool", ctx, ev)
+            if isinstance(team, layers.StepResult):
+                return team.value
         ctx.write_event_to_stream(ev)
-        result = await answer_call(ctx, self.__batonflow_team__, ev)
+        result = await answer_call(ctx, team, ev)
         ctx.write_event_to_stream(result)
         return result
 
@@ -158,6 +191,10 @@ class AgentLoop(AgentRuns):
     async def aggregate_tool_results(self, ctx: Context, ev: ToolCallResult) -> AgentInput | StopEvent | None:
         """Wait for all results of an answer, and show them to the model in the order of its calls."""
         team, store = self.__batonflow_team__, ctx.store
+        if "aggregate_tool_results" in team.dispatched:
+            team = await layers.acting_team(self, "aggregate_tool_results", ctx, ev)
+            if isinstance(team, layers.StepResult):
+                return team.value
         expected: int = await store.get("num_tool_calls", default=0)
         if expected == 0:
             raise ValueError("No tool calls found, cannot aggregate results.")

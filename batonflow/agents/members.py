@@ -146,6 +146,7 @@ class Team:
     budget: Budget | None = None  # for each run of the whole team
     remembers_apart: bool = False  # whether each agent has a conversation of its own
     middleware: Sequence[Any] = ()  # of the whole team; that of an agent is inside
+    dispatched: Mapping[str, Mapping[str, Any]] = {}  # see layers/member_steps.py
 
     def __init__(self, loop: Any) -> None:
         self.loop = loop

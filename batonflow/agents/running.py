@@ -21,7 +21,7 @@ from batonflow.tools import FunctionTool, ToolMetadata, ToolOutput, ToolPolicy
 from batonflow.tools.base import DefaultToolFnSchema
 from batonflow.workflow_core import Context, Workflow, WorkflowHandler
 from batonflow.workflow_core.events import Event, StartEvent
-from batonflow.workflow_core.options import NotInitialized
+from batonflow.workflow_core.options import NotInitialized, warn_of_checkpoints
 from batonflow.workflow_core.stored_runs import check_context
 
 __all__ = ["AgentRuns", "AgentTool", "attach", "attach_agents", "refuse_itself", "run_within"]
@@ -214,7 +214,9 @@ class AgentRuns(Workflow):
         """
         attach_agents(self, self.__batonflow_team__.all_tools())  # some are put there after construction
         check_options(max_iterations, early_stopping_method, budget)
-        warn_of_misspelt(kwargs, type(self).__name__)
+        if kwargs:
+            warn_of_misspelt(kwargs, type(self).__name__)
+            warn_of_checkpoints(type(self), kwargs)
         if isinstance(user_msg, Context):
             ctx, user_msg = user_msg, None
             if isinstance(chat_history, StartEvent):

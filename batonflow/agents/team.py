@@ -48,7 +48,9 @@ from batonflow.llms.settings import llm_from
 from batonflow.tools import AsyncBaseTool, BaseTool, ToolOutput
 from batonflow.user_warnings import warn_user
 from batonflow.workflow_core import Context
+from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import NotInitialized
+from batonflow.workflow_core.routing import steps_of
 
 if TYPE_CHECKING:
     from batonflow.agents.middleware import Middleware
@@ -65,6 +67,12 @@ _OPTIONS = (
     "structured_output_fn", "early_stopping_method", "max_handoffs", "budget", "handoff_carries", "middleware", "name",
     "description", *WORKFLOW_OPTIONS,
 )  # fmt: skip
+
+
+_STEP_OF: dict[type[Any], str] = {
+    spec.config.accepted_events[0]: name for name, spec in steps_of(AgentLoop).table.steps.items()
+}
+_ANY_STEP: Mapping[str, Mapping[str, Any]] = {name: {} for name in _STEP_OF.values()}
 
 
 class TeamMember(BaseWorkflowAgent):
@@ -220,6 +228,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         self.budget = budget
         self.middleware = layers.checked_middleware(middleware) if middleware else ()
         self.__batonflow_team__ = TeamOfMembers(self)
+        _take_in(self)
 
     @classmethod
     def from_tools_or_functions(
@@ -298,6 +307,31 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         name = None if given is None else await ctx.store.get("current_agent_name", default=None)
         return await self.__batonflow_team__.member(name).call_one_tool(ctx, tool, tool_input)
 
+    async def member_step(self, ctx: Context[Any], ev: Event) -> Any:
+        """Call a step of the acting agent, in the override of that step in the class of a team.
+
+        Args:
+            ctx: The run's context.
+            ev: The event of the step.
+
+        Returns:
+            The result of the agent's override, or of the loop where the agent has no override.
+
+        Raises:
+            TypeError: No step of the loop takes the event.
+
+        Example:
+            >>> class Careful(AgentWorkflow):
+            ...     @step
+            ...     async def call_tool(self, ctx: Context, ev: ToolCall) -> ToolCallResult:
+            ...         print("calls", ev.tool_name)
+            ...         return await self.member_step(ctx, ev)
+        """
+        step = next((_STEP_OF[cls] for cls in type(ev).__mro__ if cls in _STEP_OF), None)
+        if step is None:
+            raise TypeError(f"member_step() takes an event of the loop, not {type(ev).__name__}")
+        return await layers.call_member_step(self, layers.member_steps(self.agents), step, ctx, ev)
+
     def _get_handoff_tool(self, current_agent: Member) -> AsyncBaseTool | None:
         """Return the agent's handoff tool, made anew only when its texts have changed."""
         # The argument is called as programs of LlamaIndex that override this call it.
@@ -333,6 +367,9 @@ class TeamOfMembers(Team):
 
     def __init__(self, loop: AgentWorkflow) -> None:
         super().__init__(loop)
+        if any(type(agent).__batonflow_overrides__ for agent in loop.agents.values()):
+            overridden, own = layers.member_steps(loop.agents), type(loop).__batonflow_overrides__
+            self.dispatched = {step: members for step, members in overridden.items() if step not in own}
         self._handoffs: dict[str, tuple[Any, AsyncBaseTool | None]] = {}
 
     @property
@@ -534,6 +571,14 @@ def _warn_of_strangers(agents: Mapping[str, BaseWorkflowAgent]) -> None:
                 f"Agent {agent.name} may hand over to {', '.join(strangers)}, but the team has no such agent. "
                 f"There are: {', '.join(agents)}"
             )
+
+
+def _take_in(team: AgentWorkflow) -> None:
+    """Make the steps of the members act in the team."""
+    for agent in team.agents.values():
+        agent.__batonflow_team__.dispatched = _ANY_STEP
+    if any(not type(agent).__module__.startswith("batonflow.") for agent in team.agents.values()):
+        layers.warn_of_member_steps(team, team.agents, AgentLoop)
 
 
 def _named(agents: Sequence[BaseWorkflowAgent]) -> dict[str, BaseWorkflowAgent]:

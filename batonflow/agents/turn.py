@@ -29,12 +29,22 @@ from batonflow.agents.layers.tool import refusal_output, requests_of, result_of
 from batonflow.agents.layers.usage import count_usage
 from batonflow.agents.members import Member, Team, empty_output
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
+from batonflow.agents.memory.turns import is_question
 from batonflow.agents.prompts import NO_STEPS_LEFT
 from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage
 from batonflow.tools import ToolSelection
 from batonflow.workflow_core import Context, StopEvent
 
-__all__ = ["DEFAULT_MAX_ITERATIONS", "Turn", "answer_early", "begin_run", "close_failed_turn", "refuse_calls"]
+__all__ = [
+    "DEFAULT_MAX_ITERATIONS",
+    "Turn",
+    "answer_early",
+    "begin_run",
+    "close_failed_turn",
+    "question_of",
+    "refuse_calls",
+    "with_question",
+]
 
 DEFAULT_MAX_ITERATIONS = 20
 
@@ -81,6 +91,21 @@ async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) 
         if name in values or value is not None or await store.get(name, default=None) is not None:
             await store.set(name, value)
     await team.begin(ctx, ev)
+
+
+def question_of(ev: AgentWorkflowStartEvent) -> tuple[ChatMessage | None, Any, list[ChatMessage]]:
+    """Return the message of a user, the history, and the questions of both.
+
+    Raises:
+        ValueError: Both are missing.
+    """
+    user_msg, history = ev.get("user_msg"), ev.get("chat_history")
+    if isinstance(user_msg, str):
+        # A text of a subclass, such as a member of an enum, becomes a plain text.
+        user_msg = ChatMessage.of_text(user_msg) if type(user_msg) is str else ChatMessage(user_msg)
+    if user_msg is None and not history:
+        raise ValueError("Must provide either user_msg or chat_history")
+    return user_msg, history, [user_msg] if user_msg is not None else [one for one in history if is_question(one)]
 
 
 def with_question(

@@ -255,7 +255,8 @@ class FunctionCallingLLM(LLM):
         selections = tool_selections(response.message)
         if not selections and error_on_no_tool_call:
             raise NoToolCallError(
-                f"a tool call was expected, and the model answered: {response.message.content!r}",
+                f"a tool call was expected, and the model answered: {response.message.content!r}. "
+                "Pass error_on_no_tool_call=False where an answer without calls is fine",
                 model=self.metadata.model_name,
             )
         return selections

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol, Self, cast
+from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -86,13 +87,13 @@ class ToolSelection(BaseModel):
     """A tool call of a model.
 
     Args:
-        tool_id: The id of the call, which the tool message repeats.
+        tool_id: The id of the call, which the tool message repeats; a random one when left out.
         tool_name: The name of the tool.
         tool_kwargs: The arguments; any value that is not a dict becomes an empty dict.
         invalid_arguments: The original text of arguments that are not a JSON object, for an error to the model.
     """
 
-    tool_id: str
+    tool_id: str = Field(default_factory=lambda: str(uuid4()))
     tool_name: str
     tool_kwargs: dict[str, Any]
     invalid_arguments: str | None = None

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, get_args
 
 from batonflow.resources import ResourceManager
+from batonflow.user_warnings import warn_user
 from batonflow.values.names import qualified_name
 from batonflow.values.serializers import BaseSerializer, JsonSerializer
 from batonflow.workflow_core.errors import NotInitializedError, WorkflowRuntimeError, WorkflowValidationError
@@ -31,6 +32,7 @@ __all__ = [
     "is_workflow",
     "option",
     "shown",
+    "warn_of_checkpoints",
 ]
 
 GRAPH_CHECKS: frozenset[str] = frozenset(get_args(WorkflowGraphCheck))
@@ -336,3 +338,21 @@ class option:  # noqa: N801 - stands where `property` would
                     f"{type(workflow).__name__}.{self._name} is the option {self._option}, {error}: call an attribute "
                     "of your own otherwise"
                 ) from None
+
+
+_warned: set[type] = set()
+
+
+def warn_of_checkpoints(cls: type, given: Mapping[str, Any]) -> None:
+    """Warn once for each class of workflow of ``run(checkpoint_callback=...)``, which has no effect.
+
+    Args:
+        cls: The class of the workflow.
+        given: The values for the start event that are not fields of it.
+    """
+    if "checkpoint_callback" in given and cls not in _warned:
+        _warned.add(cls)
+        warn_user(
+            f"run(checkpoint_callback=...) has no effect: {cls.__name__}(store=...) keeps each step of a run, and "
+            "resume() goes on with it"
+        )

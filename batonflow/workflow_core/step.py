@@ -405,7 +405,8 @@ class _Parameters:
         if context is not None:
             self.context = name
             args = get_args(context)
-            self.state_type = args[0] if args and isinstance(args[0], type) else None
+            # Any is a class from Python 3.11 on.
+            self.state_type = args[0] if args and isinstance(args[0], type) and args[0] is not Any else None
             return
         collect = next((mark for mark in marks if isinstance(mark, Collect) or mark is Collect), None)
         members = _list_members(annotation)

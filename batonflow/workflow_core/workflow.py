@@ -29,6 +29,7 @@ from batonflow.workflow_core.options import (
     checked,
     option,
     shown,
+    warn_of_checkpoints,
 )
 from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
 from batonflow.workflow_core.routing import ClassSteps, StepTable, steps_of
@@ -438,7 +439,9 @@ def _start_event(workflow: Workflow, given: StartEvent | None, kwargs: dict[str,
         raise WorkflowRuntimeError(
             f"Failed creating a start event of type {cls.__name__}: {problems}{remedy}"
         ) from error
-    if event.__pydantic_extra__ and cls.__pydantic_fields__ and (said := values.close_to_fields(event)):
+    if extra := event.__pydantic_extra__:
+        warn_of_checkpoints(type(workflow), extra)
+    if extra and cls.__pydantic_fields__ and (said := values.close_to_fields(event)):
         logger.warning("run() keeps data beside the fields of the start event: %s", said)
     return event
 

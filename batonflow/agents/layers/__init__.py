@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from batonflow.agents.layers.hooks import call_hooks
     from batonflow.agents.layers.instructions import system_message
     from batonflow.agents.layers.long_results import cut_result, cut_text, read_result, whole_text
+    from batonflow.agents.layers.member_steps import StepResult, acting_team, call_member_step, member_steps
     from batonflow.agents.layers.middleware import checked_instructions, checked_middleware, with_added
     from batonflow.agents.layers.model_middleware import around_model
     from batonflow.agents.layers.record import make_writable, record_outcome
     from batonflow.agents.layers.shown_state import with_shown_state
+    from batonflow.agents.layers.step_checks import check_step, checked_overrides, warn_of_member_steps
     from batonflow.agents.layers.structured_output import native_form, structured_response
     from batonflow.agents.layers.tool_budget import answer_over_budget, charge_call
     from batonflow.agents.layers.tool_middleware import middleware_around_tool
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from batonflow.agents.layers.unfinished import close_turn
 
 __all__ = [
+    "StepResult",
+    "acting_team",
     "after_run",
     "answer_over_budget",
     "around_model",
@@ -36,15 +40,19 @@ __all__ = [
     "block_output",
     "blocked",
     "call_hooks",
+    "call_member_step",
     "charge_call",
+    "check_step",
     "checked_instructions",
     "checked_middleware",
+    "checked_overrides",
     "close_turn",
     "count_call",
     "cut_result",
     "cut_text",
     "guard_form",
     "make_writable",
+    "member_steps",
     "middleware_around_tool",
     "native_form",
     "read_result",
@@ -52,12 +60,15 @@ __all__ = [
     "refuse_used_up",
     "structured_response",
     "system_message",
+    "warn_of_member_steps",
     "whole_text",
     "with_added",
     "with_shown_state",
 ]
 
 _LAZY = {
+    "StepResult": "member_steps",
+    "acting_team": "member_steps",
     "after_run": "turn_middleware",
     "answer_over_budget": "tool_budget",
     "around_model": "model_middleware",
@@ -67,8 +78,11 @@ _LAZY = {
     "block_output": "guards",
     "blocked": "guards",
     "call_hooks": "hooks",
+    "call_member_step": "member_steps",
+    "check_step": "step_checks",
     "checked_instructions": "middleware",
     "checked_middleware": "middleware",
+    "checked_overrides": "step_checks",
     "charge_call": "tool_budget",
     "close_turn": "unfinished",
     "count_call": "calls_allowed",
@@ -76,6 +90,7 @@ _LAZY = {
     "cut_text": "long_results",
     "guard_form": "form_guard",
     "make_writable": "record",
+    "member_steps": "member_steps",
     "native_form": "structured_output",
     "middleware_around_tool": "tool_middleware",
     "read_result": "long_results",
@@ -83,6 +98,7 @@ _LAZY = {
     "refuse_used_up": "calls_allowed",
     "structured_response": "structured_output",
     "system_message": "instructions",
+    "warn_of_member_steps": "step_checks",
     "whole_text": "long_results",
     "with_added": "middleware",
     "with_shown_state": "shown_state",

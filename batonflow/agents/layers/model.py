@@ -108,4 +108,6 @@ async def output_of(running: Any, agent: Member, method: str) -> AgentOutput:
     output = await running
     if not isinstance(output, AgentOutput):
         raise TypeError(f"{kind}.{method} returned {type(output).__name__}, not an AgentOutput")
+    if not output.current_agent_name:
+        output.current_agent_name = agent.name
     return output
