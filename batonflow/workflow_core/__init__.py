@@ -35,6 +35,7 @@ from batonflow.workflow_core.errors import (
     WorkflowValidationError,
 )
 from batonflow.workflow_core.events import (
+    DictState,
     Event,
     HumanResponseEvent,
     InputRequiredEvent,
@@ -48,7 +49,6 @@ from batonflow.workflow_core.events import (
     WorkflowTimedOutEvent,
 )
 from batonflow.workflow_core.handler import WorkflowHandler
-from batonflow.workflow_core.state_data import DictState
 from batonflow.workflow_core.step import catch_error, step
 from batonflow.workflow_core.stream import StreamItem
 from batonflow.workflow_core.types import RetryInfo

@@ -16,10 +16,11 @@ from batonflow.values.answer_fields import answer_fields
 from batonflow.values.exceptions import dump_exception, load_exception
 from batonflow.values.names import qualified_name
 from batonflow.values.serializers import BaseSerializer, JsonSerializer, moved_class
+from batonflow.values.state_data import DELETED, as_declared, dump_state, write_into
 from batonflow.values.words import written
 from batonflow.workflow_core.child_runs import call_as_data
 from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
-from batonflow.workflow_core.context.state_store import StateCell, lacks_default
+from batonflow.workflow_core.context.state_store import StateCell, lacks_default, load_state
 from batonflow.workflow_core.context.underway import deliveries_as_data, outcomes_as_data, read_outcome, with_outcomes
 from batonflow.workflow_core.engine.state import (
     Buffer,
@@ -43,7 +44,6 @@ from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StopEv
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
 from batonflow.workflow_core.run import Run
-from batonflow.workflow_core.state_data import DELETED, as_declared, dump_state, load_state, write_into
 
 __all__ = ["LoadedRun", "dump_run", "load_run"]
 
