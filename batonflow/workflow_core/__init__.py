@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from batonflow.durable.stores.memory import MemoryStore
     from batonflow.durable.stores.sqlite import SQLiteStore
     from batonflow.values import JsonPickleSerializer, PickleSerializer
+    from batonflow.workflow_core.context.mapping import MapError, Progress, StepProgress
     from batonflow.workflow_core.inputs import InputRequest
 
 __all__ = [
@@ -79,8 +80,10 @@ __all__ = [
     "InputResponseError",
     "JsonPickleSerializer",
     "JsonSerializer",
+    "MapError",
     "MemoryStore",
     "PickleSerializer",
+    "Progress",
     "ReplayIncompatible",
     "ReplayedRun",
     "Resource",
@@ -99,6 +102,7 @@ __all__ = [
     "StateOutsideContextWarning",
     "StepCancelledError",
     "StepFailedEvent",
+    "StepProgress",
     "StepTimeoutError",
     "StopEvent",
     "StoreCorruptedError",
@@ -131,7 +135,10 @@ _HOME_OF = {
     "InputRequest": "workflow_core.inputs",
     "JsonPickleSerializer": "values",
     "PickleSerializer": "values",
+    "MapError": "workflow_core.context.mapping",
     "MemoryStore": "durable.stores.memory",
+    "Progress": "workflow_core.context.mapping",
+    "StepProgress": "workflow_core.context.mapping",
     "ReplayedRun": "durable.replay",
     "RunDiff": "durable.replay",
     "RunInfo": "durable.store_protocol",

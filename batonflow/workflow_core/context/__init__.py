@@ -40,9 +40,10 @@ _PARTS = {
     "child_runs": "batonflow.workflow_core.child_runs",
     "collecting": "batonflow.workflow_core.context.collecting",
     "inputs": "batonflow.workflow_core.inputs",
+    "mapping": "batonflow.workflow_core.context.mapping",
     "once": "batonflow.workflow_core.context.once",
     "questions": "batonflow.workflow_core.questions",
-    "state_lock": "batonflow.workflow_core.context.state_lock",
+    "state_lock": "batonflow.state_lock",
 }
 """Parts of a run that most runs do not need."""
 

@@ -48,7 +48,7 @@ __all__ = [
 
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.context.state_lock import StateLock
+    from batonflow.state_lock import StateLock
 
 StateT = TypeVar("StateT", bound=BaseModel)
 T = TypeVar("T")
