@@ -4,6 +4,7 @@ The engine has no other clock, ids or random numbers. A run takes its source fro
 starts. Tests replace the source with :func:`use_source` (see ``batonflow.testing``).
 """
 
+import asyncio
 import os
 import random
 import string
@@ -11,10 +12,11 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from typing_extensions import override
 
-__all__ = ["SeededSource", "Source", "current_source", "use_source"]
+__all__ = ["SeededSource", "Source", "TaskTimer", "current_source", "use_source"]
 
 _ALPHABET = string.ascii_letters + string.digits
 # Maps each byte to a letter or digit: ten times faster than ``choice`` for each character.
@@ -88,3 +90,37 @@ def use_source(source: Source) -> Generator[Source]:
         yield source
     finally:
         _source.reset(token)
+
+
+class TaskTimer:
+    """A time limit that cancels a task, and can pause."""
+
+    __slots__ = ("deadline", "fired", "handle", "left", "task")
+
+    def __init__(self, seconds: float, task: "asyncio.Task[Any]") -> None:
+        self.left = seconds
+        self.task = task
+        self.deadline = 0.0
+        self.fired = False
+        self.handle: asyncio.TimerHandle | None = None
+
+    def go(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the timer, or let it go on."""
+        self.deadline = loop.time() + self.left
+        self.handle = loop.call_at(self.deadline, self._fire)
+
+    def pause(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Keep the rest of the time."""
+        if self.handle is not None:
+            self.left = max(0.0, self.deadline - loop.time())
+            self.cancel()
+
+    def cancel(self) -> None:
+        """Stop the timer."""
+        if self.handle is not None:
+            self.handle.cancel()
+            self.handle = None
+
+    def _fire(self) -> None:
+        self.fired = True
+        self.task.cancel()

@@ -27,12 +27,12 @@ from batonflow.values.answer_fields import answer_fields
 from batonflow.values.exceptions import dump_exception, traceback_of
 from batonflow.values.names import qualified_name
 from batonflow.values.serializers import BaseSerializer
+from batonflow.values.state_data import DELETED, KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
 from batonflow.workflow_core.context.state_store import IMMUTABLE, StateCell
 from batonflow.workflow_core.engine.state import CAME_IN, Causes, Waiter, WorkItem, origins_of
 from batonflow.workflow_core.errors import StateOutsideContextWarning, StoreError
 from batonflow.workflow_core.events import Event, WorkflowFailedEvent
 from batonflow.workflow_core.routing import StepSpec
-from batonflow.workflow_core.state_data import DELETED, KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
 
 __all__ = ["RecordSink", "Recorder"]
 

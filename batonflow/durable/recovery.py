@@ -3,7 +3,7 @@
 from typing import Any
 
 from batonflow.durable.recorded_run import Delivery, Numbers, Occurrence, RecordedRun, RecordedStream, RecordedWorkflow
-from batonflow.workflow_core.compat.payloads import entries, mapping
+from batonflow.values.payloads import entries, mapping
 from batonflow.workflow_core.engine.state import as_origin
 from batonflow.workflow_core.events import CollectionReleaseEvent
 from batonflow.workflow_core.options import AnyWorkflow

@@ -8,9 +8,9 @@ from pydantic import BaseModel, ValidationError
 
 from batonflow.values.problems import in_words
 from batonflow.values.serializers import is_plain
+from batonflow.values.state_data import MAX_DEPTH, key_in
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import DictLikeModel
-from batonflow.workflow_core.state_data import MAX_DEPTH, key_in
 
 __all__ = ["edited_state"]
 

@@ -7,10 +7,10 @@ from pydantic import BaseModel
 
 from batonflow.durable.attempt_record import as_json
 from batonflow.durable.codec import Codec
+from batonflow.values.state_data import declared_as_json
 from batonflow.workflow_core.context.state_store import IMMUTABLE, StateCell
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import DictLikeModel
-from batonflow.workflow_core.state_data import declared_as_json
 
 __all__ = ["MISSING", "StateValues"]
 

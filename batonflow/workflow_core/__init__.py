@@ -35,6 +35,7 @@ from batonflow.workflow_core.errors import (
     WorkflowValidationError,
 )
 from batonflow.workflow_core.events import (
+    DictState,
     Event,
     HumanResponseEvent,
     InputRequiredEvent,
@@ -48,7 +49,6 @@ from batonflow.workflow_core.events import (
     WorkflowTimedOutEvent,
 )
 from batonflow.workflow_core.handler import WorkflowHandler
-from batonflow.workflow_core.state_data import DictState
 from batonflow.workflow_core.step import catch_error, step
 from batonflow.workflow_core.stream import StreamItem
 from batonflow.workflow_core.types import RetryInfo
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from batonflow.durable.stores.memory import MemoryStore
     from batonflow.durable.stores.sqlite import SQLiteStore
     from batonflow.values import JsonPickleSerializer, PickleSerializer
+    from batonflow.workflow_core.context.mapping import MapError, Progress, StepProgress
     from batonflow.workflow_core.inputs import InputRequest
 
 __all__ = [
@@ -79,8 +80,10 @@ __all__ = [
     "InputResponseError",
     "JsonPickleSerializer",
     "JsonSerializer",
+    "MapError",
     "MemoryStore",
     "PickleSerializer",
+    "Progress",
     "ReplayIncompatible",
     "ReplayedRun",
     "Resource",
@@ -99,6 +102,7 @@ __all__ = [
     "StateOutsideContextWarning",
     "StepCancelledError",
     "StepFailedEvent",
+    "StepProgress",
     "StepTimeoutError",
     "StopEvent",
     "StoreCorruptedError",
@@ -131,7 +135,10 @@ _HOME_OF = {
     "InputRequest": "workflow_core.inputs",
     "JsonPickleSerializer": "values",
     "PickleSerializer": "values",
+    "MapError": "workflow_core.context.mapping",
     "MemoryStore": "durable.stores.memory",
+    "Progress": "workflow_core.context.mapping",
+    "StepProgress": "workflow_core.context.mapping",
     "ReplayedRun": "durable.replay",
     "RunDiff": "durable.replay",
     "RunInfo": "durable.store_protocol",

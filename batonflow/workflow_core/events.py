@@ -33,6 +33,7 @@ from batonflow.workflow_core.errors import NotInitializedError
 __all__ = [
     "CollectionReleaseEvent",
     "DictLikeModel",
+    "DictState",
     "Event",
     "EventType",
     "HumanResponseEvent",
@@ -197,6 +198,10 @@ class DictLikeModel(BaseModel):
         """Return the dict of dynamic data itself, not a copy."""
         extra = self.__pydantic_extra__
         return self._data if extra is None else extra
+
+
+class DictState(DictLikeModel):
+    """A state without declared fields: ``state["k"]`` and ``state.k`` are equivalent."""
 
 
 class Event(DictLikeModel):

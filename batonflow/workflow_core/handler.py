@@ -15,6 +15,7 @@ from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.stream import EventIterator, StreamItem, StreamReader
 
 if TYPE_CHECKING:
+    from batonflow.workflow_core.context.mapping import Progress
     from batonflow.workflow_core.inputs import InputRequest
 
 __all__ = ["WorkflowHandler"]
@@ -201,6 +202,15 @@ class WorkflowHandler(EarlierHandler):
     def open_inputs(self) -> "list[InputRequest]":
         """Return the open questions to people."""
         return parts.inputs.requests_from_any_thread(self._run)
+
+    def progress(self) -> "list[Progress]":
+        """Return the progress of ``ctx.map`` in each step that has used it in this process, also in child runs.
+
+        Example:
+            >>> for step, done, total in handler.progress():
+            ...     print(f"{step}: {done} of {total}")
+        """
+        return parts.mapping.progress_of(self._run)
 
     async def cancel_run(self, *, timeout: float = 5.0) -> None:
         """Cancel the run, and wait until its steps have ended. The run can be resumed from ``ctx.to_dict()``.

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from batonflow.workflow_core.collect import Take
 from batonflow.workflow_core.errors import WorkflowConfigurationError, WorkflowValidationError
 from batonflow.workflow_core.events import (
+    DictState,
     Event,
     HumanResponseEvent,
     InputRequiredEvent,
@@ -20,7 +21,6 @@ from batonflow.workflow_core.events import (
     StepFailedEvent,
     StopEvent,
 )
-from batonflow.workflow_core.state_data import DictState
 from batonflow.workflow_core.step import StepConfig
 
 __all__ = ["ClassSteps", "Level", "Route", "StepSpec", "StepTable", "steps_of"]

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from batonflow.values import BaseSerializer, JsonPickleSerializer, JsonSerializer, PickleSerializer
     from batonflow.workflow_core.context.context import Context
     from batonflow.workflow_core.context.state_store import InMemoryStateStore, StateStore
-    from batonflow.workflow_core.state_data import DictState
+    from batonflow.workflow_core.events import DictState
     from batonflow.workflow_core.types import RetryInfo
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
 _HOMES = {
     "BaseSerializer": "batonflow.values.serializers",
     "Context": "batonflow.workflow_core.context.context",
-    "DictState": "batonflow.workflow_core.state_data",
+    "DictState": "batonflow.workflow_core.events",
     "InMemoryStateStore": "batonflow.workflow_core.context.state_store",
     "JsonPickleSerializer": "batonflow.values",
     "JsonSerializer": "batonflow.values.serializers",
@@ -40,9 +40,10 @@ _PARTS = {
     "child_runs": "batonflow.workflow_core.child_runs",
     "collecting": "batonflow.workflow_core.context.collecting",
     "inputs": "batonflow.workflow_core.inputs",
+    "mapping": "batonflow.workflow_core.context.mapping",
     "once": "batonflow.workflow_core.context.once",
     "questions": "batonflow.workflow_core.questions",
-    "state_lock": "batonflow.workflow_core.context.state_lock",
+    "state_lock": "batonflow.state_lock",
 }
 """Parts of a run that most runs do not need."""
 

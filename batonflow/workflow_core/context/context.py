@@ -4,14 +4,15 @@ Before a run it holds the initial state. In a handler it gives access to the run
 waits for events, and streams them.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from threading import get_ident
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 from weakref import ref
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar as DefaultTypeVar
 
+from batonflow.retrying import RetryPolicy
 from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
@@ -24,11 +25,15 @@ from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.types import RetryInfo
 
+if TYPE_CHECKING:
+    from batonflow.workflow_core.context.mapping import MapError
+
 __all__ = ["Context", "RetryInfo"]
 
 StateT = DefaultTypeVar("StateT", bound=BaseModel, default=DictState)
 EventT = TypeVar("EventT", bound=Event)
 T = TypeVar("T")
+ItemT = TypeVar("ItemT")
 
 _IN_STEP = "only available from within step functions"
 _FROM_HANDLER = "only available from handler code"
@@ -359,6 +364,64 @@ class Context(EarlierContext, Generic[StateT]):
         """
         run, item = self._in_step("effect")
         return cast("T", await parts.once.run_effect(run, item, key, fn, args, about=about, repeat=repeat))
+
+    # fmt: off
+    @overload
+    async def map(self, fn: Callable[[ItemT], Awaitable[T]], items: Iterable[ItemT], *, workers: int = ...,
+                  retry: RetryPolicy | None = ..., timeout: float | None = ..., on_error: Literal["raise"] = ...,
+                  key: str = ...) -> list[T]: ...
+    @overload
+    async def map(self, fn: Callable[[ItemT], T], items: Iterable[ItemT], *, workers: int = ...,
+                  retry: RetryPolicy | None = ..., timeout: float | None = ..., on_error: Literal["raise"] = ...,
+                  key: str = ...) -> list[T]: ...
+    @overload
+    async def map(self, fn: Callable[[ItemT], Awaitable[T]], items: Iterable[ItemT], *, workers: int = ...,
+                  retry: RetryPolicy | None = ..., timeout: float | None = ..., on_error: Literal["collect"],
+                  key: str = ...) -> "list[T | MapError]": ...
+    @overload
+    async def map(self, fn: Callable[[ItemT], T], items: Iterable[ItemT], *, workers: int = ...,
+                  retry: RetryPolicy | None = ..., timeout: float | None = ..., on_error: Literal["collect"],
+                  key: str = ...) -> "list[T | MapError]": ...
+    # fmt: on
+    async def map(
+        self,
+        fn: Callable[[Any], Any],
+        items: Iterable[Any],
+        *,
+        workers: int = 4,
+        retry: RetryPolicy | None = None,
+        timeout: float | None = None,
+        on_error: Literal["raise", "collect"] = "raise",
+        key: str = "",
+    ) -> list[Any]:
+        """Call ``fn`` for each item, and return the results in the order of the items.
+
+        Each result is kept as by ``once``: with a store, a resumed run calls ``fn`` only for the rest of the items.
+        The worker of the step is free meanwhile.
+
+        Args:
+            fn: A function of one item. Synchronous functions run in threads. Results must be writable as JSON.
+            items: The items; a repeated step must give the same ones.
+            workers: The number of calls at the same time.
+            retry: The policy after failures of an item.
+            timeout: Seconds for each attempt of an item; waits inside of ``fn`` count.
+            on_error: ``"raise"`` raises the first failure, and cancels the other calls. ``"collect"`` puts a
+                ``MapError`` in the place of each failed item.
+            key: The name of this map in the step; by default its number.
+
+        Raises:
+            ContextStateError: Called outside of a step.
+            TypeError: An argument has a wrong type; the text names it.
+            StepTimeoutError: A call took longer than ``timeout``.
+            StoreError: A result cannot be written to the store of the run.
+
+        Example:
+            >>> pages = await ctx.map(fetch, ev.urls, workers=8, timeout=30)
+        """
+        run, item = self._in_step("map")
+        return await parts.mapping.run_map(
+            run, item, fn, list(items), workers=workers, retry=retry, timeout=timeout, on_error=on_error, key=key
+        )
 
     def retry_info(self) -> RetryInfo:
         """Return the earlier failures of this delivery; zeros on the first attempt."""

@@ -15,11 +15,12 @@ from pydantic import ValidationError
 from batonflow.values.answer_fields import answer_fields
 from batonflow.values.exceptions import dump_exception, load_exception
 from batonflow.values.names import qualified_name
+from batonflow.values.payloads import NotASnapshotError, entries, mapping, upgrade
 from batonflow.values.serializers import BaseSerializer, JsonSerializer, moved_class
+from batonflow.values.state_data import DELETED, as_declared, dump_state, write_into
 from batonflow.values.words import written
 from batonflow.workflow_core.child_runs import call_as_data
-from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
-from batonflow.workflow_core.context.state_store import StateCell, lacks_default
+from batonflow.workflow_core.context.state_store import StateCell, lacks_default, load_state
 from batonflow.workflow_core.context.underway import deliveries_as_data, outcomes_as_data, read_outcome, with_outcomes
 from batonflow.workflow_core.engine.state import (
     Buffer,
@@ -43,7 +44,6 @@ from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StopEv
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
 from batonflow.workflow_core.run import Run
-from batonflow.workflow_core.state_data import DELETED, as_declared, dump_state, load_state, write_into
 
 __all__ = ["LoadedRun", "dump_run", "load_run"]
 
@@ -146,7 +146,11 @@ class _Writer:
                 "queue": [], "in_progress": [], "collected_events": {}, "static_collect_events": [],
                 "collected_waiters": [],
             }  # fmt: skip
-        executing = [item for item in items if item.worker >= 0 or item.suspended]
+        executing = [
+            item
+            for item in items
+            if item.worker >= 0 or item.suspended or (item.task is not None and item.answered is None)
+        ]
         queued = [item for item in step.queue or () if item.answered is None]
         answered = [item for item in step.queue or () if item.answered is not None]
         delayed = [item for item in state.delayed.values() if item.spec.name == name]
@@ -307,6 +311,8 @@ def load_run(workflow: AnyWorkflow, payload: Any, serializer: BaseSerializer) ->
     try:
         data = upgrade(payload)
         return _Reader(workflow, data, serializer).read()
+    except NotASnapshotError as error:
+        raise ContextSerdeError(str(error)) from None
     except ContextSerdeError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:

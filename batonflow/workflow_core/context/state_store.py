@@ -13,26 +13,26 @@ from pydantic import BaseModel
 from batonflow import values as forms_of_values
 from batonflow.user_warnings import warn_user
 from batonflow.values.serializers import BaseSerializer, is_plain
-from batonflow.workflow_core import context as parts
-from batonflow.workflow_core.engine.ports import Recorder
-from batonflow.workflow_core.engine.state import WorkItem
-from batonflow.workflow_core.errors import ContextSerdeError, ContextStateError, StateOutsideContextWarning
-from batonflow.workflow_core.events import DictLikeModel
-from batonflow.workflow_core.routing import StepSpec
-from batonflow.workflow_core.state_data import (
+from batonflow.values.state_data import (
     DELETED,
     MISSING,
-    DictState,
     UnserializableKeyWarning,
     check_path,
     dump_state,
-    load_state,
+    dynamic_data,
+    is_dynamic,
     no_path,
     read_part,
     segments_of,
     write_into,
     write_part,
 )
+from batonflow.workflow_core import context as parts
+from batonflow.workflow_core.engine.ports import Recorder
+from batonflow.workflow_core.engine.state import WorkItem
+from batonflow.workflow_core.errors import ContextSerdeError, ContextStateError, StateOutsideContextWarning
+from batonflow.workflow_core.events import DictState
+from batonflow.workflow_core.routing import StepSpec
 
 __all__ = [
     "IMMUTABLE",
@@ -41,13 +41,14 @@ __all__ = [
     "StateCell",
     "StateStore",
     "UnserializableKeyWarning",
+    "load_state",
     "named_values",
     "new_state",
 ]
 
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.context.state_lock import StateLock
+    from batonflow.state_lock import StateLock
 
 StateT = TypeVar("StateT", bound=BaseModel)
 T = TypeVar("T")
@@ -607,14 +608,43 @@ def _refuse_inside_edit(lock: "StateLock") -> None:
         raise RuntimeError("The store cannot be written inside an edit_state block: change the draft it gives instead")
 
 
+def load_state(payload: dict[str, Any], serializer: BaseSerializer, state_type: type[BaseModel]) -> BaseModel:
+    """Return the state from its part of a snapshot; the form of the data, not a module name, decides how it is read.
+
+    Raises:
+        ContextSerdeError: The data have neither form, or do not fit ``state_type``.
+    """
+    data = payload.get("state_data")
+    try:
+        if isinstance(data, str):
+            return _load_model(data, serializer, state_type)
+        keys = cast("dict[str, Any]", data or {}).get("_data", data or {})
+        read = {key: serializer.deserialize(value) for key, value in keys.items()}
+        return state_type.model_validate(read)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ContextSerdeError(f"The state of the snapshot cannot be read: {error}") from error
+
+
+def _load_model(data: str, serializer: BaseSerializer, state_type: type[BaseModel]) -> BaseModel:
+    found = serializer.deserialize(data)
+    if isinstance(found, dict):
+        read = cast("dict[str, Any]", found)
+        if set(read) == {"_data"}:
+            read = {key: serializer.deserialize(value) for key, value in read["_data"].items()}
+        return state_type.model_validate(read)
+    if isinstance(found, BaseModel):
+        return found
+    raise ContextSerdeError(f"The state of the snapshot is a {type(found).__name__}, not a model")
+
+
 def _names(state: BaseModel) -> Iterator[str]:
     """Return all top-level names of a state: fields, changed private attributes, and dynamic names."""
     cls = type(state)
     yield from cls.model_fields
     if cls.__private_attributes__ and (form := forms_of_values.form_of(cls)) is not None:
         yield from form.private_of(state)
-    if isinstance(state, DictLikeModel):
-        yield from list(state.to_dict())
+    if is_dynamic(state):
+        yield from list(dynamic_data(state))
 
 
 def _draft(state: BaseModel) -> BaseModel:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
+from batonflow.clock import TaskTimer
 from batonflow.threads import call_in_thread
 from batonflow.values.names import qualified_name
 from batonflow.workflow_core.engine.ports import LiveRun, Recorder
@@ -163,37 +164,6 @@ def was_returned(causes: Causes) -> bool:
     return not isinstance(number, tuple) and number <= RETURNED
 
 
-class StepTimer:
-    """The time limit of one attempt; it pauses while the step waits for an event."""
-
-    __slots__ = ("deadline", "fired", "handle", "left", "task")
-
-    def __init__(self, seconds: float, task: "asyncio.Task[Any]") -> None:
-        self.left = seconds
-        self.task = task
-        self.deadline = 0.0
-        self.fired = False
-        self.handle: asyncio.TimerHandle | None = None
-
-    def go(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.deadline = loop.time() + self.left
-        self.handle = loop.call_at(self.deadline, self._fire)
-
-    def pause(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self.handle is not None:
-            self.left = max(0.0, self.deadline - loop.time())
-            self.cancel()
-
-    def cancel(self) -> None:
-        if self.handle is not None:
-            self.handle.cancel()
-            self.handle = None
-
-    def _fire(self) -> None:
-        self.fired = True
-        self.task.cancel()
-
-
 class Waiting:
     """Waits of steps for events, and the time limits of attempts."""
 
@@ -259,7 +229,7 @@ class Waiting:
             run.recorder.suspend(item, "waiting", (waiter, question))
         if not item.away:
             item.away = True
-            if isinstance(item.timer, StepTimer):
+            if isinstance(item.timer, TaskTimer):
                 item.timer.pause(run.loop)
             if run.observer is not None:
                 run.observer.step_ended(run, item, None, None)
@@ -279,7 +249,7 @@ class Waiting:
         if not item.away or run.ending.over or run.is_from_before_release(item):
             return
         item.away = False
-        if isinstance(item.timer, StepTimer):
+        if isinstance(item.timer, TaskTimer):
             item.timer.go(run.loop)
         run.stream.note(run.now(), "running", item.spec.name, item.worker, type(item.event), None)
         if run.observer is not None:
@@ -327,7 +297,7 @@ class Waiting:
 
     def start_step_timer(self, item: WorkItem, task: "asyncio.Task[Any]") -> None:
         """Start the timer of an attempt."""
-        item.timer = timer = StepTimer(item.spec.timeout or 0.0, task)
+        item.timer = timer = TaskTimer(item.spec.timeout or 0.0, task)
         timer.go(self._run.loop)
 
     def stop_step_timer(self, item: WorkItem) -> None:
@@ -338,7 +308,7 @@ class Waiting:
 
     def timed_out(self, item: WorkItem) -> bool:
         """Tell whether the timer of an attempt cancelled it."""
-        return isinstance(item.timer, StepTimer) and item.timer.fired
+        return isinstance(item.timer, TaskTimer) and item.timer.fired
 
 
 def _place(numbers: Numbers, event_type: type[Event]) -> str:

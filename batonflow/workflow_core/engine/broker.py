@@ -48,6 +48,8 @@ from batonflow.workflow_core.engine.ticks import (
     WaitOpened,
     WaitTimedOut,
     Warn,
+    WorkerLent,
+    WorkerWanted,
 )
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import (
@@ -89,6 +91,11 @@ class Broker:
                 self._on_wait_timed_out(tick)
             case WaitClosed():
                 self._on_wait_closed(tick)
+            case WorkerLent(item):
+                item.step.release(item)
+                self._start_next(item.step)
+            case WorkerWanted(waiter):
+                self._on_worker_wanted(waiter)
             case RetryDue():
                 self._on_retry_due(tick)
             case RunIdle():
@@ -451,7 +458,6 @@ class Broker:
     def _answer(self, waiter: Waiter, answer: Event | None, causes: Causes) -> None:
         """Keep the answer with the delivery, and let the step go on when it has a worker."""
         item = waiter.item
-        step = item.step
         self._forget(waiter)
         item.make_progress().answers[waiter.key] = answer
         self._commands.append(Answered(waiter, answer, causes))
@@ -462,9 +468,25 @@ class Broker:
         else:
             item.suspended = False
             self._state.busy += 1
-            item.answered = [waiter]
-            step.enqueue(item)
-            self._start_next(step)
+            self._queue_again(waiter)
+
+    def _queue_again(self, waiter: Waiter) -> None:
+        """Let a suspended step go on when it has a worker."""
+        item = waiter.item
+        item.answered = [waiter]
+        item.step.enqueue(item)
+        self._start_next(item.step)
+
+    def _on_worker_wanted(self, waiter: Waiter) -> None:
+        item = waiter.item
+        if item.answered is not None:
+            item.answered.append(waiter)
+        elif item.worker >= 0 or item.suspended:  # another branch of the step has a worker, or waits for its own event
+            self._commands.append(ResumeWait(waiter))
+        elif waiter.futures:
+            self._queue_again(waiter)
+        else:
+            item.step.occupy(item)  # its code is already running
 
     def _on_wait_closed(self, tick: WaitClosed) -> None:
         waiter = tick.waiter

@@ -14,12 +14,7 @@ from batonflow.workflow_core.errors import (
     WorkflowStalledError,
     WorkflowTimeoutError,
 )
-from batonflow.workflow_core.events import (
-    StopEvent,
-    WorkflowCancelledEvent,
-    WorkflowFailedEvent,
-    WorkflowTimedOutEvent,
-)
+from batonflow.workflow_core.events import StopEvent, WorkflowCancelledEvent, WorkflowFailedEvent, WorkflowTimedOutEvent
 from batonflow.workflow_core.stream import ANOTHER_LOOP
 
 __all__ = ["Ending"]

@@ -33,14 +33,7 @@ from batonflow.workflow_core.engine.attempts import (
 )
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.ending import Ending
-from batonflow.workflow_core.engine.ports import (
-    Clock,
-    LiveRun,
-    Observer,
-    Ownership,
-    Recorder,
-    observer_for,
-)
+from batonflow.workflow_core.engine.ports import Clock, LiveRun, Observer, Ownership, Recorder, observer_for
 from batonflow.workflow_core.engine.state import (
     RETURNED,
     TO_STEPS,

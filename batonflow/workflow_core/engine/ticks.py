@@ -85,6 +85,23 @@ class WaitClosed:
 
 
 @dataclass(slots=True)
+class WorkerLent:
+    """A step runs calls of its own, as ``ctx.map`` does, and frees its worker."""
+
+    item: WorkItem
+
+
+@dataclass(slots=True)
+class WorkerWanted:
+    """The calls of a step are over: it goes on with a worker; at once if the waiter has no future."""
+
+    waiter: Waiter
+
+    def __str__(self) -> str:
+        return f"wanted {self.waiter.item!r}"
+
+
+@dataclass(slots=True)
 class RunIdle:
     """No work is queued, executing or undelivered; ``expecting`` tells whether input may still arrive."""
 
@@ -106,7 +123,10 @@ class RunEnded:
         return f"ended {type(self.event).__name__}"
 
 
-Tick = EventArrived | StepReturned | StepFailed | RetryDue | WaitOpened | WaitTimedOut | WaitClosed | RunIdle | RunEnded
+Tick = (
+    EventArrived | StepReturned | StepFailed | RetryDue | WaitOpened | WaitTimedOut | WaitClosed | WorkerLent
+    | WorkerWanted | RunIdle | RunEnded
+)  # fmt: skip
 """Any input of the broker."""
 
 

@@ -9,21 +9,19 @@ from pydantic import BaseModel, ValidationError
 from batonflow import values
 from batonflow.user_warnings import warn_user
 from batonflow.values.serializers import BaseSerializer, JsonSerializer
-from batonflow.workflow_core.errors import ContextSerdeError
-from batonflow.workflow_core.events import DictLikeModel
 
 __all__ = [
     "DELETED",
     "MAX_DEPTH",
     "MISSING",
-    "DictState",
     "UnserializableKeyWarning",
     "as_declared",
     "check_path",
     "declared_as_json",
     "dump_state",
+    "dynamic_data",
+    "is_dynamic",
     "key_in",
-    "load_state",
     "no_path",
     "read_part",
     "segments_of",
@@ -39,8 +37,14 @@ class UnserializableKeyWarning(UserWarning):
     """A key of the state is missing in a snapshot, because its value cannot be written."""
 
 
-class DictState(DictLikeModel):
-    """A state without declared fields: ``state["k"]`` and ``state.k`` are equivalent."""
+def is_dynamic(value: object) -> bool:
+    """Tell whether a value is a model with dynamic data, such as an event or a ``DictState``."""
+    return getattr(type(value), "__batonflow_dynamic__", False)
+
+
+def dynamic_data(model: Any) -> dict[str, Any]:
+    """Return the dict of a model's dynamic data itself, not a copy."""
+    return model.to_dict()
 
 
 def dump_state(state: BaseModel, serializer: BaseSerializer) -> dict[str, Any]:
@@ -50,8 +54,8 @@ def dump_state(state: BaseModel, serializer: BaseSerializer) -> dict[str, Any]:
         ValueError: A value cannot be written; the message names its key and the remedy.
     """
     cls = type(state)
-    if isinstance(state, DictState) and not cls.model_fields:
-        data: Any = {"_data": _dump_keys(state.to_dict(), serializer)}
+    if is_dynamic(state) and not cls.model_fields:
+        data: Any = {"_data": _dump_keys(dynamic_data(state), serializer)}
     else:
         try:
             data = values.written(serializer, state)
@@ -108,35 +112,6 @@ def as_declared(state: BaseModel, name: str, serializer: BaseSerializer) -> None
         vars(state)[name] = found
 
 
-def load_state(payload: dict[str, Any], serializer: BaseSerializer, state_type: type[BaseModel]) -> BaseModel:
-    """Return the state from its part of a snapshot; the form of the data, not a module name, decides how it is read.
-
-    Raises:
-        ContextSerdeError: The data have neither form, or do not fit ``state_type``.
-    """
-    data = payload.get("state_data")
-    try:
-        if isinstance(data, str):
-            return _load_model(data, serializer, state_type)
-        keys = cast("dict[str, Any]", data or {}).get("_data", data or {})
-        read = {key: serializer.deserialize(value) for key, value in keys.items()}
-        return state_type.model_validate(read)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ContextSerdeError(f"The state of the snapshot cannot be read: {error}") from error
-
-
-def _load_model(data: str, serializer: BaseSerializer, state_type: type[BaseModel]) -> BaseModel:
-    found = serializer.deserialize(data)
-    if isinstance(found, dict):
-        read = cast("dict[str, Any]", found)
-        if set(read) == {"_data"}:
-            read = {key: serializer.deserialize(value) for key, value in read["_data"].items()}
-        return state_type.model_validate(read)
-    if isinstance(found, BaseModel):
-        return found
-    raise ContextSerdeError(f"The state of the snapshot is a {type(found).__name__}, not a model")
-
-
 MISSING: Any = object()
 """Stands for the value at a path that leads nowhere."""
 
@@ -155,8 +130,8 @@ def write_into(state: BaseModel, path: str, value: Any) -> None:
     head, *inner = segments_of(path)
     if value is not DELETED:
         write_part(state, head, _rebuilt(read_part(state, head), inner, value, path) if inner else value)
-    elif isinstance(state, DictLikeModel):
-        state.to_dict().pop(head, None)
+    elif is_dynamic(state):
+        dynamic_data(state).pop(head, None)
 
 
 def check_path(path: object) -> None:
@@ -202,8 +177,8 @@ def read_part(container: Any, key: str) -> Any:
     if isinstance(container, BaseModel):
         if key in type(container).model_fields:
             return getattr(container, key)
-        if isinstance(container, DictLikeModel):
-            return container.to_dict().get(key, MISSING)
+        if is_dynamic(container):
+            return dynamic_data(container).get(key, MISSING)
         return getattr(container, key, MISSING)
     if isinstance(container, list | tuple):
         try:
@@ -220,8 +195,8 @@ def write_part(container: Any, key: str, value: Any) -> None:
         found[key_in(found, key)] = value
     elif isinstance(container, list):
         cast("list[Any]", container)[int(key)] = value
-    elif isinstance(container, DictLikeModel) and key not in type(container).model_fields:
-        container.to_dict()[key] = value
+    elif is_dynamic(container) and key not in type(cast("BaseModel", container)).model_fields:
+        dynamic_data(container)[key] = value
     else:
         setattr(container, key, value)
 

@@ -4,11 +4,13 @@ from typing import Any, cast
 
 from pydantic_core import from_json
 
-from batonflow.workflow_core.errors import ContextSerdeError
-
-__all__ = ["CURRENT_VERSION", "entries", "mapping", "upgrade"]
+__all__ = ["CURRENT_VERSION", "NotASnapshotError", "entries", "mapping", "upgrade"]
 
 CURRENT_VERSION = 2
+
+
+class NotASnapshotError(ValueError):
+    """A payload is not a snapshot, or its version is newer."""
 
 
 def entries(data: dict[str, Any], key: str) -> list[Any]:
@@ -25,18 +27,18 @@ def upgrade(payload: Any) -> dict[str, Any]:
     """Return a snapshot of any known version as version 2.
 
     Raises:
-        ContextSerdeError: It is not a snapshot, or its version is newer.
+        NotASnapshotError: It is not a snapshot, or its version is newer.
     """
     if not isinstance(payload, dict):
-        raise ContextSerdeError(
+        raise NotASnapshotError(
             f"Context dict specified in an invalid format: a snapshot is a dict, not {type(payload).__name__}"
         )
     data = cast("dict[str, Any]", payload)
     version = data.get("version", 0)
     if isinstance(version, bool) or not isinstance(version, int):
-        raise ContextSerdeError(f"Context dict specified in an invalid format: version {version!r} is not a number")
+        raise NotASnapshotError(f"Context dict specified in an invalid format: version {version!r} is not a number")
     if version > CURRENT_VERSION:
-        raise ContextSerdeError(
+        raise NotASnapshotError(
             f"Context dict specified in an invalid format: it has version {version}, this library reads up to "
             f"{CURRENT_VERSION}; "
             "it was probably written by a newer version"
@@ -53,7 +55,7 @@ def upgrade(payload: Any) -> dict[str, Any]:
 def _check_shape(data: dict[str, Any]) -> None:
     workers = data.get("workers")
     if not isinstance(workers, dict) or not all(isinstance(worker, dict) for worker in cast("Any", workers).values()):
-        raise ContextSerdeError(
+        raise NotASnapshotError(
             "Context dict specified in an invalid format: it has no 'workers', so it is not a snapshot of a run"
         )
 
@@ -84,7 +86,7 @@ def _from_v1(data: dict[str, Any]) -> dict[str, Any]:
 def _from_v0(data: dict[str, Any]) -> dict[str, Any]:
     """Version 0: queues were JSON texts, executions came before queued events, buffers were keyed by event type."""
     if not {"queues", "in_progress", "event_buffers", "is_running", "state"} & set(data):
-        raise ContextSerdeError("Context dict specified in an invalid format: it has no key of a snapshot")
+        raise NotASnapshotError("Context dict specified in an invalid format: it has no key of a snapshot")
     waiting = set(data.get("waiting_ids") or [])
     queues: dict[str, str] = data.get("queues") or {}
     in_progress: dict[str, list[str]] = data.get("in_progress") or {}
