@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 from weakref import ref
 
 from pydantic import BaseModel
+from typing_extensions import TypeAliasType
 from typing_extensions import TypeVar as DefaultTypeVar
 
 from batonflow.values.serializers import BaseSerializer
@@ -22,11 +23,11 @@ from batonflow.workflow_core.errors import ContextStateError, WorkflowCancelledB
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
+from batonflow.workflow_core.typed import DepsT, StateT
 from batonflow.workflow_core.types import RetryInfo
 
-__all__ = ["Context", "RetryInfo"]
+__all__ = ["Context", "RetryInfo", "RunContext"]
 
-StateT = DefaultTypeVar("StateT", bound=BaseModel, default=DictState)
 EventT = TypeVar("EventT", bound=Event)
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ _FROM_HANDLER = "only available from handler code"
 _RUNNING = "requires a running workflow"
 
 
-class Context(EarlierContext, Generic[StateT]):
+class Context(EarlierContext, Generic[StateT, DepsT]):
     """The access to a run for a step, for its handler, or before its start.
 
     Args:
@@ -84,7 +85,7 @@ class Context(EarlierContext, Generic[StateT]):
     @classmethod
     def from_dict(
         cls, workflow: AnyWorkflow, data: dict[str, Any], serializer: BaseSerializer | None = None
-    ) -> "Context[StateT]":
+    ) -> "Context[StateT, DepsT]":
         """Return a context from a snapshot; run it with ``workflow.run(ctx=...)``.
 
         Raises:
@@ -418,6 +419,12 @@ class Context(EarlierContext, Generic[StateT]):
         run = self._run_ref()
         where = f"run {run.state.run_id!r}" if run is not None else "not running"
         return f"<Context of {where}{f', step {self._item.spec.name}' if self._item is not None else ''}>"
+
+
+_D = DefaultTypeVar("_D", default=Any)
+_S = DefaultTypeVar("_S", bound=BaseModel, default=DictState)
+RunContext = TypeAliasType("RunContext", Context[_S, _D], type_params=(_D, _S))
+"""The context of a run with these dependencies: ``RunContext[Deps]``, or ``RunContext[Deps, State]``."""
 
 
 def _no_run() -> None:
