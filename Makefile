@@ -46,10 +46,10 @@ lint: $(VENV)/.dev ## ruff: rules and format
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 
-types: $(VENV)/.dev ## pyright on the packages; mypy on what users write, against the installed wheel
+types: $(VENV)/.dev ## pyright on the packages; mypy and pyright on what users write, against the installed wheel
 	$(call say,pyright (strict) on the packages)
 	$(PY) -m pyright --pythonpath $(PY)
-	$(call say,mypy (strict) on examples and tests/typing against the wheel)
+	$(call say,mypy and pyright (strict) on examples and tests/typing against the wheel)
 	PYTHONPATH=. $(PY) tests/typing/check.py
 
 imports: $(VENV)/.dev ## the layers: agents over tools over llms over workflow_core

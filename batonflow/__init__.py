@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from batonflow.retry_policies import retry_policy
     from batonflow.tools import BaseTool, FunctionTool, ToolOutput, tool
     from batonflow.workflow_core.collect import All, Collect, Take
-    from batonflow.workflow_core.context import Context, JsonSerializer
+    from batonflow.workflow_core.context import Context, JsonSerializer, RunContext
     from batonflow.workflow_core.errors import (
         BatonflowError,
         WorkflowCancelledByUser,
@@ -89,6 +89,7 @@ __all__ = [
     "ReActAgent",
     "Resource",
     "ResourceConfig",
+    "RunContext",
     "SQLiteStore",
     "ScriptedLLM",
     "StartEvent",
@@ -123,7 +124,7 @@ _HOMES = {
     "llms": "LLM Anthropic ChatMessage MessageRole OpenAI Price ScriptedLLM llm_from",
     "tools": "BaseTool FunctionTool ToolOutput tool",
     "workflow_core.collect": "All Collect Take",
-    "workflow_core.context": "Context JsonSerializer",
+    "workflow_core.context": "Context JsonSerializer RunContext",
     "workflow_core.step": "catch_error step",
     "draw": "draw_all_possible_flows draw_most_recent_execution",
     "workflow_core.errors": (

@@ -48,14 +48,14 @@ def serve(given: Namespace) -> int:
         if given.store is not None or given.token is not None:
             raise CommandError(f"{given.object} is a server with its own store and token: leave the options out", USAGE)
         return asyncio.run(_serve(value, given))
-    assert isinstance(value, Workflow)
+    workflow: Workflow = value
     store = given.store or default_store()
     if store is not None:
         check_store(store)
     server = WorkflowServer(store=store, token=given.token)
-    workflow = value if given.store is None else Workflow.with_store(value, open_store(given.store))
-    server.add_workflow(_name(given.object, value), workflow)
-    if store is None and value.__batonflow__.store is None:
+    served = workflow if given.store is None else Workflow.with_store(workflow, open_store(given.store))
+    server.add_workflow(_name(given.object, workflow), served)
+    if store is None and workflow.__batonflow__.store is None:
         complain("runs are kept in memory only: --store FILE keeps them over restarts")
     return asyncio.run(_serve(server, given))
 

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from batonflow.cli.errors import FAILED, USAGE, CommandError
+from batonflow.workflow_core.options import is_workflow
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["is_server", "load", "load_workflow"]
@@ -49,7 +50,7 @@ def load(spec: str) -> Any:
     module = _module(where)
     value = _named(module, where, name) if name else _only(module, where)
     made = _instance(value, spec)
-    if not isinstance(made, Workflow) and not is_server(made):
+    if not is_workflow(made) and not is_server(made):
         raise CommandError(
             f"{spec} is a {type(made).__name__}, not a workflow, agent, team or server{_candidates(module)}",
             USAGE,
@@ -140,7 +141,7 @@ def _objects_of(module: ModuleType) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     public = [(name, value) for name, value in vars(module).items() if not name.startswith("_")]
     for name, value in public:
-        if (isinstance(value, Workflow) or is_server(value)) and id(value) not in seen:
+        if (is_workflow(value) or is_server(value)) and id(value) not in seen:
             seen.add(id(value))
             yield name, value
     if not seen:
@@ -155,12 +156,12 @@ def _candidates(module: ModuleType) -> str:
 
 
 def _instance(value: Any, spec: str) -> Any:
-    if isinstance(value, Workflow) or not (isinstance(value, type) or inspect.isroutine(value)):
+    if is_workflow(value) or not (isinstance(value, type) or inspect.isroutine(value)):
         return value
     if isinstance(value, type) and not issubclass(value, Workflow):
         return cast("Any", value)
     try:
-        made = value()
+        made = cast("Any", value)()
     except Exception as error:  # the user's code, which may raise anything
         raise CommandError(
             f"{value.__name__}() of {spec} raised {type(error).__name__}: {error}; --debug shows the traceback"

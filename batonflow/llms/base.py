@@ -149,7 +149,9 @@ class LLM(Predicting):
 
     callback_manager: Any = None
     rate_limiter: Any = None
-    price: Price | Callable[[Usage], float] | None = Field(default=None, repr=False, exclude_if=callable)
+    price: Price | Callable[[Usage], float] | None = Field(
+        default=None, repr=False, exclude_if=lambda price: not isinstance(price, Price)
+    )
 
     _origins: ClassVar[dict[str, str | None]] = {}
     _completes: ClassVar[bool] = False

@@ -31,6 +31,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from batonflow.llms._vendor import load
 from batonflow.workflow_core.errors import BatonflowError
+from batonflow.workflow_core.typed import without_alias
 from batonflow.workflow_core.types import is_context_class
 
 __all__ = [
@@ -129,6 +130,7 @@ def _is_context(annotation: Any) -> bool:
     if isinstance(annotation, str):
         # The type was imported only for type checkers; its name is all that is known.
         return _says_context(annotation)
+    annotation = without_alias(annotation)
     origin = get_origin(annotation)
     if origin in {Union, UnionType, Annotated}:
         return any(_is_context(one) for one in get_args(annotation))
@@ -145,7 +147,7 @@ def _says_context(text: str) -> bool:
 
 def _is_named_context(node: ast.AST) -> bool:
     match node:
-        case ast.Name(id="Context") | ast.Attribute(attr="Context"):
+        case ast.Name(id="Context" | "RunContext") | ast.Attribute(attr="Context" | "RunContext"):
             return True
         case ast.Constant(value=str() as text):
             return _says_context(text)
@@ -155,7 +157,9 @@ def _is_named_context(node: ast.AST) -> bool:
             parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
             if name == "Annotated":
                 return _is_named_context(parts[0])
-            return name == "Context" or (name in {"Optional", "Union"} and any(_is_named_context(one) for one in parts))
+            return name in {"Context", "RunContext"} or (
+                name in {"Optional", "Union"} and any(_is_named_context(one) for one in parts)
+            )
         case _:
             return False
 

@@ -2,26 +2,27 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
-from batonflow.workflow_core.counts import ExecutionCounts
 from batonflow.workflow_core.earlier import EarlierHandler
-from batonflow.workflow_core.engine.ports import execution_svg
+from batonflow.workflow_core.engine.ports import execution_counts, execution_svg
 from batonflow.workflow_core.errors import WorkflowCancelledByUser
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.stream import EventIterator, StreamItem, StreamReader
+from batonflow.workflow_core.typed import ResultT
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.context.mapping import Progress
+    from batonflow.workflow_core.counts import ExecutionCounts
     from batonflow.workflow_core.inputs import InputRequest
 
 __all__ = ["WorkflowHandler"]
 
 
-class WorkflowHandler(EarlierHandler):
+class WorkflowHandler(EarlierHandler, Generic[ResultT]):
     """A running or finished run: await it for the result, stream its events, send to it, cancel it.
 
     Dropping the handler does not stop the run.
@@ -52,9 +53,9 @@ class WorkflowHandler(EarlierHandler):
             if not ending.handlers:
                 ending.forgotten()
 
-    def __await__(self) -> Generator[Any, Any, Any]:
+    def __await__(self) -> Generator[Any, Any, ResultT]:
         event = yield from self.stop_event_result().__await__()
-        return event.result if type(event) is StopEvent else event
+        return cast("ResultT", event.result if type(event) is StopEvent else event)
 
     @property
     def run_id(self) -> str:
@@ -111,9 +112,9 @@ class WorkflowHandler(EarlierHandler):
         return self._run.workflow
 
     @property
-    def execution_counts(self) -> ExecutionCounts:
+    def execution_counts(self) -> "ExecutionCounts":
         """Return the numbers of events that each step has received and produced, also in child runs."""
-        counts = ExecutionCounts()
+        counts: ExecutionCounts = execution_counts()
         counts.add_run(self._run)
         return counts
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from batonflow.served_input import mark_input
 from batonflow.workflow_core.engine.broker import Broker
-from batonflow.workflow_core.engine.ports import Ownership, Recorder, dump_run, load_run
+from batonflow.workflow_core.engine.ports import Ownership, Recorder, dump_run, execution_counts, load_run
 from batonflow.workflow_core.engine.runner import Runner
 from batonflow.workflow_core.engine.state import Causes, RunState, Waiter, WorkItem, is_address
 from batonflow.workflow_core.errors import RunInterruptedError, WorkflowRuntimeError
@@ -84,7 +84,8 @@ class Run(Runner):
     def child_over(self, child: Any) -> None:
         """Note the end of a child run; the failure of a child run that an event started also fails this run."""
         ended = child.run
-        self.state.count_child(child.name, ended.state)
+        counts = self.state.child_counts = self.state.child_counts or {}
+        counts.setdefault(child.name, execution_counts()).add(ended.state)
         error = ended.ending.error
         cancelled = self.ending.done or isinstance(ended.ending.event, WorkflowCancelledEvent)
         if child.by_event and error is not None and not cancelled:

@@ -27,6 +27,7 @@ from batonflow.retrying import RetryPolicy, next_delay
 from batonflow.workflow_core.collect import All, Cardinality, Collect, Take
 from batonflow.workflow_core.errors import WorkflowValidationError
 from batonflow.workflow_core.events import Event, StepFailedEvent
+from batonflow.workflow_core.typed import without_alias
 from batonflow.workflow_core.types import is_context_class, is_seconds, is_whole
 
 __all__ = [
@@ -299,6 +300,7 @@ def _is_event(annotation: Any) -> bool:
 
 def _members(annotation: Any) -> list[Any]:
     """Return the members of a union, or the annotation itself; ``Annotated`` is unwrapped."""
+    annotation = without_alias(annotation)
     if get_origin(annotation) is Annotated:
         return _members(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
@@ -392,6 +394,7 @@ class _Parameters:
 
     def _sort(self, name: str, annotation: Any, parameter: inspect.Parameter) -> None:
         marks: tuple[Any, ...] = ()
+        annotation = without_alias(annotation)
         if get_origin(annotation) is Annotated:
             inner, *extras = get_args(annotation)
             marks = tuple(extras)

@@ -13,6 +13,7 @@ from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.options import Options, checked
 from batonflow.workflow_core.runs import new_run
 from batonflow.workflow_core.turns import Turns
+from batonflow.workflow_core.typed import OfResult, ResultT
 from batonflow.workflow_core.types import check_whole
 from batonflow.workflow_core.validation.validate import check_once
 
@@ -56,7 +57,7 @@ def _check_texts(**given: Any) -> None:
             raise TypeError(f"{name} is a text, not {value!r}")
 
 
-def _keeper_for(workflow: "StoredRuns", what: str, *ids: Any) -> Keeper:
+def _keeper_for(workflow: "StoredRuns[Any]", what: str, *ids: Any) -> Keeper:
     """Return the keeper of a workflow for one of its methods, which may take the id of a run."""
     for run_id in ids:
         _check_id("run_id", run_id)
@@ -67,7 +68,7 @@ def _keeper_for(workflow: "StoredRuns", what: str, *ids: Any) -> Keeper:
     return keeper
 
 
-class StoredRuns:
+class StoredRuns(OfResult[ResultT]):
     """The methods of a workflow that need a store."""
 
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = WorkflowHandler
@@ -112,7 +113,7 @@ class StoredRuns:
         run = _keeper_for(self, "live_handler", run_id).live_run(self, run_id)
         return None if run is None else self.__batonflow_handler__(run)
 
-    def live_handlers(self) -> list[WorkflowHandler]:
+    def live_handlers(self) -> list[WorkflowHandler[ResultT]]:
         """Return handlers of all runs of this workflow in this process.
 
         Raises:
@@ -158,7 +159,7 @@ class StoredRuns:
         """
         return await _keeper_for(self, "awaited_events", run_id).awaited_events(self, run_id, at)
 
-    def resume(self, run_id: str) -> WorkflowHandler:
+    def resume(self, run_id: str) -> WorkflowHandler[ResultT]:
         """Resume a stored run, and return its handler at once.
 
         Awaiting the handler raises ``StoreError`` if the run does not exist, ``RunInUseError``
@@ -185,7 +186,7 @@ class StoredRuns:
         state: Mapping[str, Any] | None = None,
         event: Event | None = None,
         new_id: str | None = None,
-    ) -> WorkflowHandler:
+    ) -> WorkflowHandler[ResultT]:
         """Start a run that shares the work of another run up to a commit, and return its handler at once.
 
         External effects of the steps are not undone; the new run performs its own from then on. Awaiting the
@@ -224,7 +225,7 @@ class StoredRuns:
         keeper.fork(self, run, run_id, at, state or {}, event)
         return self.__batonflow_handler__(run)
 
-    async def recover(self, limit: int = 10_000, *, skip: Collection[str] = ()) -> list[WorkflowHandler]:
+    async def recover(self, limit: int = 10_000, *, skip: Collection[str] = ()) -> list[WorkflowHandler[ResultT]]:
         """Resume all unfinished runs of this workflow that no live process drives, for the start of a program.
 
         Runs that wait for input stay in the store until it arrives.

@@ -37,6 +37,7 @@ from batonflow.workflow_core.runs import new_run
 from batonflow.workflow_core.step import WorkflowGraphCheck
 from batonflow.workflow_core.stored_runs import StoredRuns, check_context, check_run_id
 from batonflow.workflow_core.turns import Turns
+from batonflow.workflow_core.typed import ResultT
 from batonflow.workflow_core.validation.tree import calling_step
 from batonflow.workflow_core.validation.validate import check_once, validate_workflow
 
@@ -45,7 +46,7 @@ __all__ = ["Workflow"]
 logger = logger_named("batonflow.workflow_core")
 
 
-class Workflow(StoredRuns):
+class Workflow(StoredRuns[ResultT]):
     """The base class of workflows: steps that pass events to each other. Subclasses decorate methods with ``@step``.
 
     Args:
@@ -323,12 +324,13 @@ class Workflow(StoredRuns):
         return not self.__batonflow__.disable_validation and validate_workflow(self)
 
     def run(
-        self, ctx: "Context[Any] | None" = None, start_event: StartEvent | None = None, **kwargs: Any
-    ) -> WorkflowHandler:
+        self, ctx: Context[Any] | StartEvent | None = None, start_event: StartEvent | None = None, **kwargs: Any
+    ) -> WorkflowHandler[ResultT]:
         """Start a run and return its handler at once.
 
         Args:
-            ctx: A context with state for the run, or with a snapshot to continue.
+            ctx: A context with state for the run, or with a snapshot to continue. A StartEvent here is taken as
+                ``start_event``.
             start_event: The start event; by default it is created from the keyword arguments.
             kwargs: The fields of the start event, and ``run_id`` and ``stepwise``.
 
@@ -347,6 +349,10 @@ class Workflow(StoredRuns):
         """
         run_id: str | None = kwargs.pop("run_id", None)
         stepwise: bool = kwargs.pop("stepwise", False)
+        if isinstance(ctx, StartEvent):
+            if start_event is not None:
+                raise ValueError("run() was given two start events: give one of them")
+            ctx, start_event = None, ctx
         check_context(ctx)
         check_run_id(run_id)
         if ctx is not None and ctx.run is not None and not ctx.run.ending.done:
@@ -395,7 +401,7 @@ class Workflow(StoredRuns):
                 keeper.begin(self, run, event)
         return handler
 
-    def run_sync(self, *args: Any, **kwargs: Any) -> Any:
+    def run_sync(self, *args: Any, **kwargs: Any) -> ResultT:
         """Run to the end and return the result, in synchronous code, in notebooks and under a running event loop.
 
         Ctrl-C cancels the run and raises KeyboardInterrupt.
@@ -446,7 +452,7 @@ def _start_event(workflow: Workflow, given: StartEvent | None, kwargs: dict[str,
     return event
 
 
-def _say_when_asked(handler: WorkflowHandler) -> Coroutine[Any, Any, None]:
+def _say_when_asked(handler: WorkflowHandler[Any]) -> Coroutine[Any, Any, None]:
     return parts.inputs.say_when_asked(handler)
 
 

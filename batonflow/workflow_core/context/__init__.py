@@ -7,7 +7,7 @@ from batonflow._moved import module_at
 
 if TYPE_CHECKING:
     from batonflow.values import BaseSerializer, JsonPickleSerializer, JsonSerializer, PickleSerializer
-    from batonflow.workflow_core.context.context import Context
+    from batonflow.workflow_core.context.context import Context, RunContext
     from batonflow.workflow_core.context.state_store import InMemoryStateStore, StateStore
     from batonflow.workflow_core.events import DictState
     from batonflow.workflow_core.types import RetryInfo
@@ -21,6 +21,7 @@ __all__ = [
     "JsonSerializer",
     "PickleSerializer",
     "RetryInfo",
+    "RunContext",
     "StateStore",
 ]
 
@@ -33,6 +34,7 @@ _HOMES = {
     "JsonSerializer": "batonflow.values.serializers",
     "PickleSerializer": "batonflow.values",
     "RetryInfo": "batonflow.workflow_core.types",
+    "RunContext": "batonflow.workflow_core.context.context",
     "StateStore": "batonflow.workflow_core.context.state_store",
 }
 

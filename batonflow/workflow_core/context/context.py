@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 from weakref import ref
 
 from pydantic import BaseModel
+from typing_extensions import TypeAliasType
 from typing_extensions import TypeVar as DefaultTypeVar
 
 from batonflow.retrying import RetryPolicy
@@ -23,14 +24,14 @@ from batonflow.workflow_core.errors import ContextStateError, WorkflowCancelledB
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
+from batonflow.workflow_core.typed import DepsT, StateT
 from batonflow.workflow_core.types import RetryInfo
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.context.mapping import MapError
 
-__all__ = ["Context", "RetryInfo"]
+__all__ = ["Context", "RetryInfo", "RunContext"]
 
-StateT = DefaultTypeVar("StateT", bound=BaseModel, default=DictState)
 EventT = TypeVar("EventT", bound=Event)
 T = TypeVar("T")
 ItemT = TypeVar("ItemT")
@@ -40,7 +41,7 @@ _FROM_HANDLER = "only available from handler code"
 _RUNNING = "requires a running workflow"
 
 
-class Context(EarlierContext, Generic[StateT]):
+class Context(EarlierContext, Generic[StateT, DepsT]):
     """The access to a run for a step, for its handler, or before its start.
 
     Args:
@@ -89,7 +90,7 @@ class Context(EarlierContext, Generic[StateT]):
     @classmethod
     def from_dict(
         cls, workflow: AnyWorkflow, data: dict[str, Any], serializer: BaseSerializer | None = None
-    ) -> "Context[StateT]":
+    ) -> "Context[StateT, DepsT]":
         """Return a context from a snapshot; run it with ``workflow.run(ctx=...)``.
 
         Raises:
@@ -481,6 +482,12 @@ class Context(EarlierContext, Generic[StateT]):
         run = self._run_ref()
         where = f"run {run.state.run_id!r}" if run is not None else "not running"
         return f"<Context of {where}{f', step {self._item.spec.name}' if self._item is not None else ''}>"
+
+
+_D = DefaultTypeVar("_D", default=Any)
+_S = DefaultTypeVar("_S", bound=BaseModel, default=DictState)
+RunContext = TypeAliasType("RunContext", Context[_S, _D], type_params=(_D, _S))
+"""The context of a run with these dependencies: ``RunContext[Deps]``, or ``RunContext[Deps, State]``."""
 
 
 def _no_run() -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
-from batonflow.workflow_core.counts import ExecutionCounts
 from batonflow.workflow_core.events import Event, HumanResponseEvent, StopEvent
 from batonflow.workflow_core.routing import StepSpec, StepTable
 
@@ -664,7 +663,7 @@ class RunState:
         # Streamed questions to people without a wait; kept at the root of a tree.
         self.questions: list[Question] = []
         # The counts of ended child runs, by the name of the workflow.
-        self.child_counts: dict[str, ExecutionCounts] | None = None
+        self.child_counts: dict[str, Any] | None = None
 
     def step(self, spec: StepSpec) -> StepState:
         """Return the state of a step; create it at first use."""
@@ -679,12 +678,6 @@ class RunState:
         for item in self.items.values():
             found.setdefault(item.spec.name, []).append(item)
         return found
-
-    def count_child(self, name: str, ended: "RunState") -> None:
-        """Add the counts of an ended child run."""
-        if self.child_counts is None:
-            self.child_counts = {}
-        self.child_counts.setdefault(name, ExecutionCounts()).add(ended)
 
 
 current_item: ContextVar[WorkItem | None] = ContextVar("batonflow_step", default=None)

@@ -21,6 +21,7 @@ from batonflow.workflow_core.events import (
 )
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import Level
+from batonflow.workflow_core.typed import declared_result
 from batonflow.workflow_core.validation.tree import AttachedWorkflow, member_of
 
 __all__ = ["check_once", "graph_problems", "validate_workflow"]
@@ -244,6 +245,7 @@ def _check_steps(member: AttachedWorkflow) -> None:
         # Reading these raises an error unless there is exactly one class of each.
         steps = member.workflow.__batonflow__.steps
         _ = (steps.start_event_class, steps.stop_event_class)
+    _check_result(member)
     for name, replaced in member.table.unknown_replaced.items():
         raise WorkflowValidationError(
             f"Step {name!r} of {member.label} replaces {replaced!r}, but there is no such step; "
@@ -255,6 +257,20 @@ def _check_steps(member: AttachedWorkflow) -> None:
                 f"{member.label} declares {event_type.__name__} in entry=[...], but no step of it accepts it: "
                 f"write a step for {event_type.__name__}, or drop it from entry"
             )
+
+
+def _check_result(member: AttachedWorkflow) -> None:
+    """Compare the StopEvent that a class declares, as in ``Workflow[Total]``, with the ones that its steps return."""
+    declared = declared_result(member.workflow_class)
+    if not (isinstance(declared, type) and issubclass(declared, StopEvent)):
+        return
+    for name, spec in member.steps.items():
+        for cls in spec.config.return_types:
+            if issubclass(cls, StopEvent) and not issubclass(cls, declared):
+                raise WorkflowConfigurationError(
+                    f"{member.label} is declared as Workflow[{declared.__name__}], but step {name!r} returns "
+                    f"{cls.__name__}: let the step return {declared.__name__}, or declare Workflow[{cls.__name__}]"
+                )
 
 
 def _check_list_joins(member: AttachedWorkflow) -> None:

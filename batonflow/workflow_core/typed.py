@@ -1,0 +1,68 @@
+"""Type variables of handlers, contexts, workflows and agents, and type aliases in annotations."""
+
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, Generic, cast, get_args, get_origin
+
+from pydantic import BaseModel
+from typing_extensions import TypeAliasType, TypeVar
+
+from batonflow.workflow_core.events import DictState
+
+__all__ = ["AgentDepsT", "DepsT", "OfResult", "OutT", "ResultT", "StateT", "declared_result", "without_alias"]
+
+ResultT = TypeVar("ResultT", default=Any, covariant=True)
+"""The result of a run."""
+
+OutT = TypeVar("OutT", default=str, covariant=True)
+"""The output of an agent."""
+
+DepsT = TypeVar("DepsT", default=Any, covariant=True)
+"""The dependencies in a context."""
+
+AgentDepsT = TypeVar("AgentDepsT", default=object, contravariant=True)
+"""The dependencies that an agent needs."""
+
+StateT = TypeVar("StateT", bound=BaseModel, default=DictState)
+"""The class of the key-value state."""
+
+
+if TYPE_CHECKING:
+
+    class OfResult(Generic[ResultT]):
+        """A workflow with a result of a declared type."""
+
+else:
+
+    class OfResult:
+        """The base of workflows: ``Workflow[Total]`` tells the type of the result.
+
+        ``typing.Generic`` is not a base, because pydantic would require its parameters in each subclass.
+        """
+
+        def __class_getitem__(cls, item: Any) -> Any:
+            if Generic in cls.__mro__:  # a class of the user with type variables of its own
+                return super().__class_getitem__(item)
+            return GenericAlias(cls, item)
+
+
+def declared_result(cls: type) -> Any:
+    """Return the type that a class or its nearest base declares, as in ``class Count(Workflow[Total])``; else Any."""
+    for one in cls.__mro__:
+        for base in cast("tuple[Any, ...]", vars(one).get("__orig_bases__", ())):
+            if isinstance(base, GenericAlias) and issubclass(get_origin(base), OfResult):
+                found = get_args(base)[0]
+                return Any if isinstance(found, TypeVar) else found
+    return Any
+
+
+def without_alias(annotation: Any) -> Any:
+    """Return an annotation with the value of a type alias in its place, such as ``RunContext[Deps]``."""
+    alias = get_origin(annotation) or annotation
+    if not isinstance(alias, TypeAliasType) and type(alias).__name__ != "TypeAliasType":
+        return annotation
+    given = dict(zip(alias.__type_params__, get_args(annotation), strict=False))
+    value = alias.__value__
+    wanted = getattr(value, "__parameters__", ())
+    if wanted:
+        value = value[tuple(given.get(one, getattr(one, "__default__", Any)) for one in wanted)]
+    return without_alias(value)
