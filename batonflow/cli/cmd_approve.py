@@ -2,9 +2,10 @@
 
 import asyncio
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from batonflow.cli.errors import DONE, FAILED, USAGE, CommandError
@@ -15,6 +16,8 @@ from batonflow.cli.stores import opened
 from batonflow.cli.values import json_object, json_or_text
 from batonflow.durable.cancels import check_appended
 from batonflow.values.answer_fields import unfit
+from batonflow.values.answers import AnswerType, given_answer, type_of_schema
+from batonflow.values.problems import in_words
 
 __all__ = ["approve"]
 
@@ -115,4 +118,14 @@ def _answer(question: Question, given: Namespace) -> tuple[str, dict[str, Any]]:
             f"the answer does not fit {question.awaits.rpartition('.')[2]}: {'; '.join(problems)}. It {question.needs}",
             USAGE,
         )
+    if question.answer_schema is not None:
+        _check_typed(question.answer_schema, fields)
     return given.type or question.awaits, answer
+
+
+def _check_typed(schema: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
+    """Refuse an answer to ``ctx.ask`` that does not fit its type."""
+    try:
+        AnswerType(type_of_schema(schema)).value(given_answer(schema, fields))
+    except ValidationError as error:
+        raise CommandError(f"the answer does not fit: {in_words(error, 'the answer')}", USAGE) from None

@@ -10,11 +10,12 @@ from pydantic_core import from_json
 from batonflow.agents.approvals import ApprovalResponse
 from batonflow.cli.output import jsonable
 from batonflow.cli.stream_lines import approval_text
-from batonflow.cli.text import summary
+from batonflow.cli.text import one_line, summary
 from batonflow.durable.replay import records_of
 from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.trace import plain_event, plain_value
 from batonflow.values.answer_fields import AnswerFields, answer_fields, needed
+from batonflow.values.answers import fields_of_schema
 from batonflow.values.names import qualified_name
 from batonflow.workflow_core.events import HumanResponseEvent
 from batonflow.workflow_core.inputs import InputRequest, answer_key
@@ -59,6 +60,11 @@ class Question:
         return self.awaits == APPROVAL
 
     @property
+    def answer_schema(self) -> Mapping[str, Any] | None:
+        """Return the JSON schema of the answer to a question of ``ctx.ask``; None for other questions."""
+        return None if self.asked is None else self.asked[1].get("answer_schema")
+
+    @property
     def needs(self) -> str:
         """Describe the fields that an answer needs and may have."""
         return "" if self.is_approval else needed(self.fields, self.requirements or {})
@@ -68,8 +74,17 @@ class Question:
         """Return the question in one line."""
         if self.is_approval and self.asked is not None:
             return approval_text(self.asked[1])
+        if self.asked is not None and self.answer_schema is not None:
+            return _asked_in_words(self.asked[1])
         answer = summary(self.awaits.rpartition(".")[2], self.requirements)
         return f"waits for {answer}" if self.asked is None else f"{summary(*self.asked)}, answered by {answer}"
+
+
+def _asked_in_words(fields: Mapping[str, Any]) -> str:
+    """Return a question of ``ctx.ask`` in one line."""
+    details, choices = fields.get("details"), fields.get("choices")
+    text = one_line(f"{fields.get('prefix', '')}{f' {details}' if details else ''}")
+    return f"{text} ({', '.join(map(str, choices))})" if choices else text
 
 
 @dataclass
@@ -203,18 +218,22 @@ def _of_wait(path: str, item: int, record: int, attempt: int, waiter: Mapping[st
     number, _, cls = key.partition(":")
     waiter_id = waiter.get("waiter_id") or f"waiter_{cls}_{item}_{number}"
     whole = f"{path}:{waiter_id}" if path else waiter_id
+    question = None if asked is None else _class_and_fields(asked)
+    schema = None if question is None else question[1].get("answer_schema")
     known, requirements = _values(waiter["requirements"])
     fields = cast("Mapping[str, Any]", requirements) if isinstance(requirements, Mapping) else dict[str, Any]()
     return Question(
         id=whole,
         name=str(fields.get("id", whole)) if waiter["waiting_for_event"] == APPROVAL else whole,
         record=record,
-        asked=None if asked is None else _class_and_fields(asked),
+        asked=question,
         awaits=str(waiter["waiting_for_event"]),
         requirements=fields if known else None,
         due=waiter.get("due"),
         writable=_is_plain(asked),
-        fields={name: (kind, is_needed) for name, (kind, is_needed) in waiter.get("fields", {}).items()},
+        fields={name: (kind, is_needed) for name, (kind, is_needed) in waiter.get("fields", {}).items()}
+        if schema is None
+        else fields_of_schema(schema),
         answer_key=answer_key(path, item, wait=key, attempt=attempt),
     )
 
@@ -297,7 +316,7 @@ def question_data(question: Question) -> dict[str, Any]:
 def question_of(request: InputRequest) -> Question:
     """Convert an open request of a run in this process."""
     filled = cast("dict[str, Any]", jsonable(request.filled))
-    awaits = qualified_name(request.response_type)
+    awaits, schema = qualified_name(request.response_type), getattr(request.event, "answer_schema", None)
     return Question(
         id=request.id,
         name=str(filled.get("id", request.id)) if awaits == APPROVAL else request.id,
@@ -305,5 +324,5 @@ def question_of(request: InputRequest) -> Question:
         asked=(type(request.event).__name__, cast("dict[str, Any]", jsonable(request.event))),
         awaits=awaits,
         requirements=filled,
-        fields=answer_fields(request.response_type),
+        fields=answer_fields(request.response_type) if schema is None else fields_of_schema(schema),
     )

@@ -2,15 +2,18 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
+from batonflow import values
 from batonflow.instrumentation.logs import logger_named
 from batonflow.values.problems import in_words
-from batonflow.workflow_core.engine.state import TO_STEPS, Question, Waiter, address_of
+from batonflow.workflow_core.engine.state import TO_STEPS, Question, Waiter, WorkItem, address_of
 from batonflow.workflow_core.errors import InputClosedError, InputResponseError
 from batonflow.workflow_core.events import Event, HumanResponseEvent, check_public
 from batonflow.workflow_core.questions import OpenQuestions, QuestionFeed
@@ -21,6 +24,7 @@ __all__ = [
     "InputRequest",
     "answer_key",
     "close_answered",
+    "expect_answer",
     "open_requests",
     "requests_from_any_thread",
     "say_when_asked",
@@ -50,6 +54,10 @@ def answer_key(path: str, delivery: int, *, wait: str = "", attempt: int = 0, qu
     named = f"{path}:{delivery} {f'{attempt} {wait}' if wait else question}"
     # Users choose the names of waits, which may be longer than keys.
     return f"{_ANSWER_TO}{hashlib.sha256(named.encode(errors='surrogatepass')).hexdigest()[:32]}"
+
+
+_EXPECTED: WeakKeyDictionary[Run, dict[tuple[int, str], Any]] = WeakKeyDictionary()
+"""The types of the answers that ``ctx.ask`` waits for, by delivery and wait."""
 
 
 class InputRequest:
@@ -122,7 +130,13 @@ class InputRequest:
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the answer, without the fields that are already set."""
-        return _schema(self.response_type, self.filled)
+        asked = self._asked_schema
+        return values.request_schema(asked) if asked is not None else _schema(self.response_type, self.filled)
+
+    @property
+    def _asked_schema(self) -> dict[str, Any] | None:
+        """The JSON schema of the answer to a question of ``ctx.ask``."""
+        return None if self._question.waiter is None else getattr(self.event, "answer_schema", None)
 
     @property
     def answer_key(self) -> str:
@@ -160,11 +174,28 @@ class InputRequest:
                 f"This {type(self.event).__name__} may be answered by any of {names}: send the one you mean with "
                 "handler.ctx.send_event(...)"
             )
-        event = _built(cls, filled, fields)
+        event = _built(cls, filled, self._checked(fields))
         waiter = self._question.waiter
         if waiter is not None and not waiter.wants(event):
             raise InputResponseError(f"The {cls.__name__} is not what step {waiter.item.spec.name} requires: {filled}")
         return event
+
+    def _checked(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of an answer; the answer to ``ctx.ask`` as its type has it."""
+        schema, waiter = self._asked_schema, self._question.waiter
+        if schema is None or waiter is None:
+            return fields
+        given = values.given_answer(schema, fields)
+        expected = _EXPECTED.get(self._run, {}).get((waiter.item.id, waiter.key))
+        try:
+            if expected is not None:
+                return {"response": expected.as_data(given)}
+            # The step is not at its question yet; it checks the answer again.
+            values.AnswerType(values.type_of_schema(schema)).value(given)
+        except ValidationError as error:
+            text = f"The answer to this {type(self.event).__name__} does not fit: {in_words(error, 'the answer')}"
+            raise InputResponseError(text) from error
+        return {"response": given}
 
     def _respond(self, given: dict[str, Any]) -> None:
         name = type(self.event).__name__
@@ -193,6 +224,17 @@ class InputRequest:
         if len(own) == 1:
             return run, own[0], {}
         return run, HumanResponseEvent if HumanResponseEvent in classes else None, {}
+
+
+@contextmanager
+def expect_answer(run: Run, item: WorkItem, key: str, expected: Any) -> Generator[None]:
+    """Check the answers to a question of ``ctx.ask`` by their type, as long as the step waits."""
+    types = _EXPECTED.setdefault(run, {})
+    types[item.id, key] = expected
+    try:
+        yield
+    finally:
+        types.pop((item.id, key), None)
 
 
 class InputReader(AsyncIterator[InputRequest]):

@@ -39,6 +39,7 @@ _HOMES = {
 }
 
 _PARTS = {
+    "asking": "batonflow.workflow_core.context.asking",
     "child_runs": "batonflow.workflow_core.child_runs",
     "collecting": "batonflow.workflow_core.context.collecting",
     "inputs": "batonflow.workflow_core.inputs",

@@ -4,13 +4,13 @@ Before a run it holds the initial state. In a handler it gives access to the run
 waits for events, and streams them.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 from weakref import ref
 
 from pydantic import BaseModel
-from typing_extensions import TypeAliasType
+from typing_extensions import TypeAliasType, TypeForm
 from typing_extensions import TypeVar as DefaultTypeVar
 
 from batonflow.retrying import RetryPolicy
@@ -318,6 +318,47 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         run, item = self._in_step("wait_for_event")
         found = await parts.collecting.wait_for(run, item, event_type, waiter_event, waiter_id, requirements, timeout)
         return cast("EventT", found)
+
+    # fmt: off
+    @overload
+    async def ask(self, question: str | BaseModel, *, choices: Sequence[str] = ..., timeout: float | None = ...,
+                  key: str = ...) -> str: ...
+    @overload
+    async def ask(self, question: str | BaseModel, answer: TypeForm[T], *, choices: Sequence[str] = ...,
+                  timeout: float | None = ..., key: str = ...) -> T: ...
+    # fmt: on
+    async def ask(
+        self,
+        question: str | BaseModel,
+        answer: Any = str,
+        *,
+        choices: Sequence[str] = (),
+        timeout: float | None = None,
+        key: str = "",
+    ) -> Any:
+        """Ask a person, and wait for an answer of a type; the worker of the step is free in the meantime.
+
+        The question appears in ``handler.inputs()``, on the page, and for ``batonflow approve``. An answer that does
+        not fit is refused, and the question stays open.
+
+        Args:
+            question: The text, or data to show.
+            answer: The type of the answer: all that pydantic validates.
+            choices: The texts to choose from, for answers of type ``str``.
+            timeout: Seconds to wait; None for no limit. The time counts on over a restore.
+            key: The name of the question in the step; by default its number.
+
+        Raises:
+            ContextStateError: Called outside of a step.
+            TimeoutError: No answer came in time.
+            TypeError: An argument has a wrong type; the text names it.
+
+        Example:
+            >>> if await ctx.ask(f"Publish {ev.title}?", bool):
+            ...     publish(ev)
+        """
+        run, item = self._in_step("ask")
+        return await parts.asking.ask(run, item, question, answer, choices, timeout, key)
 
     async def once(self, key: str, fn: Callable[..., T | Awaitable[T]], *args: Any) -> T:
         """Call ``fn`` once for this delivery, even if the step is repeated after a failure or a restore.

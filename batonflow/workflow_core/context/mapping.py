@@ -13,8 +13,8 @@ from typing_extensions import override
 
 from batonflow.retrying import RetryPolicy, next_delay
 from batonflow.threads import call_in_thread
-from batonflow.workflow_core.context.once import run_once
-from batonflow.workflow_core.engine.state import OnceCall, Waiter, WorkItem
+from batonflow.workflow_core.context.once import name_of_call, run_once
+from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.engine.ticks import WorkerLent, WorkerWanted
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError
 from batonflow.workflow_core.events import Event, SerializableException
@@ -164,11 +164,7 @@ class _Map:
     ) -> None:
         self._run, self._item, self._fn, self._items = run, item, fn, items
         self._retry, self._timeout, self._collects = retry, timeout, collects
-        numbers = item.make_progress().here()
-        numbers.maps += 1
-        name = key or f"map {numbers.maps}"
-        # A map inside a call of another map has a name for each of these calls.
-        self._name = f"{numbers.key}/{name}" if isinstance(numbers, OnceCall) else name
+        self._name = name_of_call(item, "map", key)
         self._results: list[Any] = [None] * len(items)
         self._step = f"{run.path}.{item.spec.name}" if run.path else item.spec.name
         self._shared = _COUNTS.setdefault(run.root, {}).setdefault(self._step, _StepCounts())

@@ -5,11 +5,19 @@ import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
-from batonflow.workflow_core.engine.state import WorkItem, current_call, current_item
+from batonflow.workflow_core.engine.state import OnceCall, WorkItem, current_call, current_item
 from batonflow.workflow_core.errors import UnknownOutcomeError
 from batonflow.workflow_core.run import Run
 
-__all__ = ["begun_earlier", "run_effect", "run_once"]
+__all__ = ["begun_earlier", "name_of_call", "run_effect", "run_once"]
+
+
+def name_of_call(item: WorkItem, kind: str, key: str) -> str:
+    """Return the name of a map or a question: the key, or its number; inside a call of ``once`` with that call."""
+    numbers = item.make_progress().here()
+    numbers.named_calls += 1
+    name = key or f"{kind} {numbers.named_calls}"
+    return f"{numbers.key}/{name}" if isinstance(numbers, OnceCall) else name
 
 
 async def run_once(

@@ -100,8 +100,8 @@ class Numbers:
     """
 
     __slots__ = (
-        "calls", "collected", "collects", "maps", "sends", "skip_sends", "skip_streamed", "skip_writes", "streamed",
-        "waits", "writes",
+        "calls", "collected", "collects", "named_calls", "sends", "skip_sends", "skip_streamed", "skip_writes",
+        "streamed", "waits", "writes",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -109,13 +109,13 @@ class Numbers:
         self.skip_sends = self.skip_writes = self.skip_streamed = 0
         self.collects = 0
         self.collected: list[list[Event] | None] | None = None
-        self.waits = self.maps = 0
+        self.waits = self.named_calls = 0  # the second counts maps and questions
         # Child runs that the step called.
         self.calls = 0
 
     def begin_again(self) -> None:
         """Reset the counters for the next attempt; the results of collects stay."""
-        self.sends = self.writes = self.streamed = self.collects = self.waits = self.maps = self.calls = 0
+        self.sends = self.writes = self.streamed = self.collects = self.waits = self.named_calls = self.calls = 0
         self.skip_sends = self.skip_writes = self.skip_streamed = 0
 
     def named(self, number: int) -> Number:

@@ -280,7 +280,7 @@ async def test_the_shape_of_a_snapshot():
     assert payload["state"] == {
         "store_type": "in_memory",
         "state_type": "DictState",
-        "state_module": "batonflow.workflow_core.state_data",
+        "state_module": "batonflow.workflow_core.events",
         "state_data": {"_data": {"topic": '"tides"'}},
     }
     assert set(payload["workers"]) == {"ask"}
