@@ -20,9 +20,9 @@ from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.prompts.base import placeholders
 from batonflow.tools import AsyncBaseTool, ToolOutput
 from batonflow.user_warnings import warn_user
+from batonflow.values.types import is_whole
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.context import DictState, InMemoryStateStore
-from batonflow.workflow_core.types import is_whole
 
 __all__ = [
     "CALLED",

@@ -11,10 +11,10 @@ from pydantic_core import to_json
 from batonflow.durable.codec import Codec
 from batonflow.durable.gaps import reset_in
 from batonflow.values.serializers import JsonSerializer, read_json
+from batonflow.values.types import check_whole
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent, WorkflowFailedEvent
 from batonflow.workflow_core.options import AnyWorkflow, is_workflow
-from batonflow.workflow_core.types import check_whole
 
 if TYPE_CHECKING:
     from batonflow.durable.store_protocol import RunStatus, StoredCommit

@@ -7,13 +7,11 @@ implements one of the public methods instead. All other methods derive from it: 
 
 import json
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from types import MethodType
 from typing import Any, ClassVar, TypeVar, cast
-
-from pydantic import Field
 
 from batonflow.llms._bridge import closed_after, iterate_in_thread, iterate_sync, run_sync
 from batonflow.llms.answer import fold
@@ -50,7 +48,7 @@ from batonflow.llms.stream import (
     current_gates,
 )
 from batonflow.llms.tool_protocol import tool_selections, tool_specs
-from batonflow.llms.usage import Price, Usage
+from batonflow.llms.usage import Priced
 from batonflow.threads import in_thread
 
 __all__ = ["LLM", "CustomLLM", "is_same_method"]
@@ -122,7 +120,7 @@ def _final_sync(items: Iterator[_T]) -> _T | None:
     return last
 
 
-class LLM(Predicting):
+class LLM(Priced, Predicting):
     """A language model.
 
     Subclasses implement :attr:`metadata` and one of ``_stream``, ``astream_chat``, ``achat``, ``stream_chat``,
@@ -149,9 +147,6 @@ class LLM(Predicting):
 
     callback_manager: Any = None
     rate_limiter: Any = None
-    price: Price | Callable[[Usage], float] | None = Field(
-        default=None, repr=False, exclude_if=lambda price: not isinstance(price, Price)
-    )
 
     _origins: ClassVar[dict[str, str | None]] = {}
     _completes: ClassVar[bool] = False
@@ -182,22 +177,6 @@ class LLM(Predicting):
     def to_payload(self) -> dict[str, Any]:
         """Return the description of the model in traces, without keys."""
         return {"class_name": self.class_name(), **self.metadata.model_dump(mode="json")}
-
-    def cost_of(self, usage: Usage) -> float | None:
-        """Return the cost of a request in US dollars, None when the price is unknown.
-
-        ``response.usage.cost``, budgets, spans and the page use this method.
-
-        Args:
-            usage: The tokens of one request. Prices may depend on its length, so pass single requests, not sums.
-
-        Example:
-            >>> ScriptedLLM(["Hello."], price=Price(2, 8)).cost_of(Usage(output_tokens=500_000))
-            4.0
-        """
-        if self.price is None or isinstance(self.price, Price):
-            return None if self.price is None else self.price.of(usage)
-        return self.price(usage)
 
     async def aclose(self) -> None:
         """Close the connections; the model opens new ones when it is used again."""

@@ -10,13 +10,14 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from batonflow.llms._vendor import load
 
 __all__ = [
     "CostOf",
     "Price",
+    "Priced",
     "Usage",
     "UsageTotals",
     "begin_counting",
@@ -124,6 +125,34 @@ class Price:
         total = fresh * self.input + usage.output_tokens * self.output
         total += usage.cached_tokens * cached + usage.cache_write_tokens * cache_write
         return total / self.per
+
+
+class Priced(BaseModel):
+    """The part of a model that knows its price.
+
+    Args:
+        price: The price in US dollars: a :class:`Price`, or a function of the usage of one request.
+    """
+
+    price: Price | Callable[[Usage], float] | None = Field(
+        default=None, repr=False, exclude_if=lambda price: not isinstance(price, Price)
+    )
+
+    def cost_of(self, usage: Usage) -> float | None:
+        """Return the cost of a request in US dollars, None when the price is unknown.
+
+        ``response.usage.cost``, budgets, spans and the page use this method.
+
+        Args:
+            usage: The tokens of one request. Prices may depend on its length, so pass single requests, not sums.
+
+        Example:
+            >>> ScriptedLLM(["Hello."], price=Price(2, 8)).cost_of(Usage(output_tokens=500_000))
+            4.0
+        """
+        if self.price is None or isinstance(self.price, Price):
+            return None if self.price is None else self.price.of(usage)
+        return self.price(usage)
 
 
 @cache

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from batonflow.tools.schema import ToolDefinitionError
+from batonflow.values.types import is_seconds, is_whole
 from batonflow.workflow_core.step import RetryPolicy
-from batonflow.workflow_core.types import is_seconds, is_whole
 
 __all__ = ["Approval", "OnUnknown", "ToolPolicy"]
 

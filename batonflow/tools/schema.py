@@ -30,9 +30,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from batonflow.llms._vendor import load
+from batonflow.values.types import is_context_class
 from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.typed import without_alias
-from batonflow.workflow_core.types import is_context_class
 
 __all__ = [
     "IDEMPOTENCY_KEY",

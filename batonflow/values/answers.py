@@ -1,9 +1,7 @@
 """Answers of people to ``ctx.ask``: their type, its JSON schema, and the check of an answer."""
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import or_
-from typing import Any, Literal, cast
+from typing import Any, Literal, Union, cast
 
 from pydantic import TypeAdapter, create_model
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
@@ -111,7 +109,7 @@ def _type_of(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> 
     if "const" in schema or schema.get("enum"):
         return Literal[tuple(schema.get("enum") or [schema["const"]])]
     if options := schema.get("anyOf") or schema.get("oneOf"):
-        return reduce(or_, (_type_of(one, defs, depth + 1) for one in options))
+        return Union[tuple(_type_of(one, defs, depth + 1) for one in options)]  # noqa: UP007 - a computed union
     kind = schema.get("type", "")
     if kind == "array":
         return list[_type_of(schema.get("items", {}), defs, depth + 1)]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from batonflow._moved import module_at
 from batonflow.resources import Resource, ResourceConfig, ResourceManager
 from batonflow.values.serializers import JsonSerializer
+from batonflow.values.types import RetryInfo
 from batonflow.workflow_core.collect import All, Cardinality, Collect, Take
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.errors import (
@@ -51,7 +52,6 @@ from batonflow.workflow_core.events import (
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.step import catch_error, step
 from batonflow.workflow_core.stream import StreamItem
-from batonflow.workflow_core.types import RetryInfo
 from batonflow.workflow_core.workflow import Workflow
 
 if TYPE_CHECKING:

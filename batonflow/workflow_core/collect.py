@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from batonflow.workflow_core.types import is_whole
+from batonflow.values.types import is_whole
 
 __all__ = ["All", "Cardinality", "Collect", "Take"]
 

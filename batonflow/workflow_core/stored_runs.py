@@ -5,6 +5,7 @@ from copy import copy
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
+from batonflow.values.types import check_whole
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.engine.ports import Keeper, RunStoreLike, open_keeper
 from batonflow.workflow_core.errors import WorkflowRuntimeError
@@ -14,7 +15,6 @@ from batonflow.workflow_core.options import Options, checked
 from batonflow.workflow_core.runs import new_run
 from batonflow.workflow_core.turns import Turns
 from batonflow.workflow_core.typed import OfResult, ResultT
-from batonflow.workflow_core.types import check_whole
 from batonflow.workflow_core.validation.validate import check_once
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from batonflow.durable import opening
 from batonflow.durable.store_protocol import RunStore, StoredCommit
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.durable.stores.sqlite import SQLiteStore
+from batonflow.values.types import UnreconstructedException
 from batonflow.workflow_core import (
     Context,
     Event,
@@ -41,7 +42,6 @@ from batonflow.workflow_core.errors import (
 )
 from batonflow.workflow_core.events import StepFailedEvent, StreamResetEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed
-from batonflow.workflow_core.types import UnreconstructedException
 from tests.workflow_core.flows import until
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from batonflow.values.types import dump_exception, load_exception
 from batonflow.workflow_core import (
     Context,
     HumanResponseEvent,
@@ -16,7 +17,6 @@ from batonflow.workflow_core import (
     step,
 )
 from batonflow.workflow_core.events import StepFailedEvent, WorkflowFailedEvent
-from batonflow.workflow_core.types import dump_exception, load_exception
 from tests.workflow_core.flows import until
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from batonflow.workflow_core.types import is_seconds, is_whole
+from batonflow.values.types import is_seconds, is_whole
 
 
 @pytest.mark.parametrize("value", [0, 0.5, 3, float("inf"), Fraction(1, 2)])

@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
 from batonflow.values.serializers import JsonSerializer
+from batonflow.values.types import qualified_name
 from batonflow.workflow_core import Context, Workflow, catch_error, step
 from batonflow.workflow_core.context import DictState
 from batonflow.workflow_core.errors import RemoteRunError, RunInUseError, ServerRefusedError, UnknownOutcomeError
@@ -36,7 +37,6 @@ from batonflow.workflow_core.events import (
     WorkflowIdleEvent,
     WorkflowTimedOutEvent,
 )
-from batonflow.workflow_core.types import qualified_name
 from tests.contract import contract
 from tests.workflow_core.flows import names, streamed
 

@@ -7,8 +7,8 @@ from os import PathLike
 from typing import Any, Literal, get_args
 
 from batonflow.durable.store_protocol import NewRun, RunCommit, RunStatus
+from batonflow.values.types import is_seconds, is_whole
 from batonflow.workflow_core.errors import StoreError
-from batonflow.workflow_core.types import is_seconds, is_whole
 
 __all__ = [
     "MAX_RECORD",

@@ -7,10 +7,10 @@ from batonflow._moved import module_at
 
 if TYPE_CHECKING:
     from batonflow.values import BaseSerializer, JsonPickleSerializer, JsonSerializer, PickleSerializer
+    from batonflow.values.types import RetryInfo
     from batonflow.workflow_core.context.context import Context, RunContext
     from batonflow.workflow_core.context.state_store import InMemoryStateStore, StateStore
     from batonflow.workflow_core.events import DictState
-    from batonflow.workflow_core.types import RetryInfo
 
 __all__ = [
     "BaseSerializer",
@@ -33,7 +33,7 @@ _HOMES = {
     "JsonPickleSerializer": "batonflow.values",
     "JsonSerializer": "batonflow.values.serializers",
     "PickleSerializer": "batonflow.values",
-    "RetryInfo": "batonflow.workflow_core.types",
+    "RetryInfo": "batonflow.values.types",
     "RunContext": "batonflow.workflow_core.context.context",
     "StateStore": "batonflow.workflow_core.context.state_store",
 }

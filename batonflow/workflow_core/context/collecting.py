@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from threading import get_ident
 from typing import Any, cast
 
+from batonflow.values.types import RetryInfo, is_seconds
 from batonflow.workflow_core.engine.state import Buffer, Number, WorkItem, current_item
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.run import Run
-from batonflow.workflow_core.types import RetryInfo, is_seconds
 
 __all__ = ["collect", "current_context", "retry_info", "wait_for"]
 

@@ -15,6 +15,7 @@ from typing_extensions import TypeVar as DefaultTypeVar
 
 from batonflow.retrying import RetryPolicy
 from batonflow.values.serializers import BaseSerializer
+from batonflow.values.types import RetryInfo
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
 from batonflow.workflow_core.earlier import EarlierContext, warn_earlier
@@ -25,7 +26,6 @@ from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.typed import DepsT, StateT
-from batonflow.workflow_core.types import RetryInfo
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.context.mapping import MapError

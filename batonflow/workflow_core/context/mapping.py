@@ -13,13 +13,13 @@ from typing_extensions import override
 
 from batonflow.retrying import RetryPolicy, next_delay
 from batonflow.threads import call_in_thread
+from batonflow.values.types import check_whole, is_seconds
 from batonflow.workflow_core.context.once import name_of_call, run_once
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.engine.ticks import WorkerLent, WorkerWanted
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError
 from batonflow.workflow_core.events import Event, SerializableException
 from batonflow.workflow_core.run import Run
-from batonflow.workflow_core.types import check_whole, is_seconds
 
 __all__ = ["MapError", "Progress", "StepProgress", "progress_of", "run_map"]
 

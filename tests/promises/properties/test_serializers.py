@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from batonflow.values.types import UnreconstructedException
 from batonflow.workflow_core import (
     Context,
     Event,
@@ -24,7 +25,6 @@ from batonflow.workflow_core import (
 )
 from batonflow.workflow_core.errors import ContextSerdeError
 from batonflow.workflow_core.retry_policy import retry_policy, wait_fixed
-from batonflow.workflow_core.types import UnreconstructedException
 from tests.promises.properties.plain_data import plain
 
 names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True).filter(lambda name: not hasattr(Event, name))

@@ -39,7 +39,7 @@ def is_context_class(cls: object) -> bool:
 
     It compares name and module, because signatures are read below the floor of the Context.
     """
-    home = __name__.rpartition(".")[0]
+    home = f"{__name__.partition('.')[0]}.workflow_core"
     return isinstance(cls, type) and any(
         one.__name__ == "Context" and one.__module__.startswith(home) for one in cls.__mro__
     )

@@ -1,0 +1,1 @@
+from batonflow.runtimes import *

@@ -1,0 +1,1 @@
+from batonflow.values.types import *
