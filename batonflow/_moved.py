@@ -77,6 +77,7 @@ HOMES = {
     "workflow_core.amounts": "workflow_core.types",
     "workflow_core.retrying": "retrying",
     "workflow_core.retry_policy": "retry_policies",
+    "workflow_core.plugins": "runtime",
     "workflow_core.resource": "resources",
     "workflow_core.problems": "values.problems",
     "workflow_core.answer_fields": "values.answer_fields",

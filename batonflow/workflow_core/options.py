@@ -10,12 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, get_args
 
 from batonflow.resources import ResourceManager
+from batonflow.runtime import BasicRuntime
 from batonflow.user_warnings import warn_user
 from batonflow.values.names import qualified_name
 from batonflow.values.serializers import BaseSerializer, JsonSerializer
 from batonflow.workflow_core.errors import NotInitializedError, WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.events import Event
-from batonflow.workflow_core.plugins import BasicRuntime
 from batonflow.workflow_core.routing import ClassSteps, StepTable
 from batonflow.workflow_core.step import WorkflowGraphCheck
 from batonflow.workflow_core.types import is_seconds, is_whole

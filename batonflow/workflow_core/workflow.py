@@ -12,6 +12,7 @@ from batonflow import values
 from batonflow.bridge import run_on_background_loop
 from batonflow.instrumentation.logs import logger_named
 from batonflow.resources import ResourceManager
+from batonflow.runtime import BasicRuntime, get_current_runtime
 from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
@@ -31,7 +32,6 @@ from batonflow.workflow_core.options import (
     shown,
     warn_of_checkpoints,
 )
-from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
 from batonflow.workflow_core.routing import ClassSteps, StepTable, steps_of
 from batonflow.workflow_core.runs import new_run
 from batonflow.workflow_core.step import WorkflowGraphCheck
