@@ -77,7 +77,7 @@ HOMES = {
     "workflow_core.amounts": "values.types",
     "workflow_core.retrying": "retrying",
     "workflow_core.retry_policy": "retry_policies",
-    "workflow_core.plugins": "runtimes",
+    "workflow_core.plugins": "runtime",
     "workflow_core.types": "values.types",
     "workflow_core.resource": "resources",
     "workflow_core.problems": "values.problems",

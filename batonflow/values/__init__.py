@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from batonflow.values.answers import AnswerType, given_answer, request_schema, type_of_schema
+    from batonflow.values.answers import AnswerType, given_answer, request_schema, schema_without, type_of_schema
     from batonflow.values.forms import form_of
     from batonflow.values.pickle_serializer import PickleSerializer
     from batonflow.values.pickle_serializer import PickleSerializer as JsonPickleSerializer
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AnswerType", "BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer", "alike", "built_in",
     "close_to_fields", "dict_as_data", "form_of", "given_answer", "has_mark", "in_words", "in_words_with_hints",
-    "is_ours", "is_writable", "json_or_words", "misspelt", "request_schema", "type_of_schema", "value_as_data",
-    "value_of", "written",
+    "is_ours", "is_writable", "json_or_words", "misspelt", "request_schema", "schema_without", "type_of_schema",
+    "value_as_data", "value_of", "written",
 ]  # fmt: skip
 
 # Pickle can run code, so its module is loaded only when it is asked for by name; the others, as most runs do without.
@@ -27,7 +27,10 @@ _HOMES = {
     "PickleSerializer": ("pickle_serializer", "PickleSerializer"),
     "form_of": ("forms", "form_of"),
     "is_ours": ("plans", "is_ours"),
-    **{name: ("answers", name) for name in ("AnswerType", "given_answer", "request_schema", "type_of_schema")},
+    **{
+        name: ("answers", name)
+        for name in ("AnswerType", "given_answer", "request_schema", "schema_without", "type_of_schema")
+    },
     **{name: ("words", name) for name in ("in_words", "is_writable", "json_or_words", "written")},
     **{name: ("problems", name) for name in ("close_to_fields", "in_words_with_hints", "misspelt")},
     **{

@@ -1,15 +1,15 @@
 """Answers of people to ``ctx.ask``: their type, its JSON schema, and the check of an answer."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Union, cast
+from typing import Any, Literal, cast
 
-from pydantic import TypeAdapter, create_model
+from pydantic import BaseModel, TypeAdapter, create_model
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic_core import to_jsonable_python
 
 from batonflow.values.answer_fields import AnswerFields
 
-__all__ = ["AnswerType", "fields_of_schema", "given_answer", "request_schema", "type_of_schema"]
+__all__ = ["AnswerType", "fields_of_schema", "given_answer", "request_schema", "schema_without", "type_of_schema"]
 
 
 class AnswerType:
@@ -109,7 +109,10 @@ def _type_of(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> 
     if "const" in schema or schema.get("enum"):
         return Literal[tuple(schema.get("enum") or [schema["const"]])]
     if options := schema.get("anyOf") or schema.get("oneOf"):
-        return Union[tuple(_type_of(one, defs, depth + 1) for one in options)]  # noqa: UP007 - a computed union
+        first, *others = (_type_of(one, defs, depth + 1) for one in options)
+        for other in others:
+            first = first | other
+        return first
     kind = schema.get("type", "")
     if kind == "array":
         return list[_type_of(schema.get("items", {}), defs, depth + 1)]
@@ -121,3 +124,20 @@ def _type_of(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> 
         }
         return create_model(str(schema.get("title", "answer")), **fields)
     return dict[str, Any] if kind == "object" else _PLAIN.get(kind, Any)
+
+
+def schema_without(cls: type[BaseModel], filled: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of an event without the fields that are already set."""
+    schema: dict[str, Any]
+    try:
+        schema = cls.model_json_schema()
+    except (PydanticInvalidForJsonSchema, PydanticUserError):
+        # JSON Schema lacks the type of a field; the names of the fields are still useful.
+        wanted = [name for name, field in cls.model_fields.items() if field.is_required()]
+        schema = {"type": "object", "properties": {name: {} for name in cls.model_fields}, "required": wanted}
+    properties = {name: value for name, value in schema.get("properties", {}).items() if name not in filled}
+    required = [name for name in schema.get("required", ()) if name not in filled]
+    if not properties:
+        properties, required = {"response": {"type": "string"}}, ["response"]
+    schema = {**schema, "title": cls.__name__, "type": "object", "properties": properties, "required": required}
+    return schema if required else {key: value for key, value in schema.items() if key != "required"}

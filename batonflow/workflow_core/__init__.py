@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from batonflow.durable.stores.memory import MemoryStore
     from batonflow.durable.stores.sqlite import SQLiteStore
     from batonflow.values import JsonPickleSerializer, PickleSerializer
-    from batonflow.workflow_core.context.mapping import MapError, Progress, StepProgress
     from batonflow.workflow_core.inputs import InputRequest
+    from batonflow.workflow_core.map_results import MapError, Progress, StepProgress
 
 __all__ = [
     "All",
@@ -135,10 +135,10 @@ _HOME_OF = {
     "InputRequest": "workflow_core.inputs",
     "JsonPickleSerializer": "values",
     "PickleSerializer": "values",
-    "MapError": "workflow_core.context.mapping",
+    "MapError": "workflow_core.map_results",
     "MemoryStore": "durable.stores.memory",
-    "Progress": "workflow_core.context.mapping",
-    "StepProgress": "workflow_core.context.mapping",
+    "Progress": "workflow_core.map_results",
+    "StepProgress": "workflow_core.map_results",
     "ReplayedRun": "durable.replay",
     "RunDiff": "durable.replay",
     "RunInfo": "durable.store_protocol",

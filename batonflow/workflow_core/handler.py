@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.earlier import EarlierHandler
-from batonflow.workflow_core.engine.ports import execution_counts, execution_svg
+from batonflow.workflow_core.engine.ports import execution_counts, execution_svg, progress_of
 from batonflow.workflow_core.errors import WorkflowCancelledByUser
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.run import Run
@@ -15,9 +15,9 @@ from batonflow.workflow_core.stream import EventIterator, StreamItem, StreamRead
 from batonflow.workflow_core.typed import ResultT
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.context.mapping import Progress
     from batonflow.workflow_core.counts import ExecutionCounts
     from batonflow.workflow_core.inputs import InputRequest
+    from batonflow.workflow_core.map_results import Progress
 
 __all__ = ["WorkflowHandler"]
 
@@ -211,7 +211,7 @@ class WorkflowHandler(EarlierHandler, Generic[ResultT]):
             >>> for step, done, total in handler.progress():
             ...     print(f"{step}: {done} of {total}")
         """
-        return parts.mapping.progress_of(self._run)
+        return progress_of(self._run)
 
     async def cancel_run(self, *, timeout: float = 5.0) -> None:
         """Cancel the run, and wait until its steps have ended. The run can be resumed from ``ctx.to_dict()``.

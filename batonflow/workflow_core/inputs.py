@@ -8,7 +8,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from batonflow import values
 from batonflow.instrumentation.logs import logger_named
@@ -131,7 +130,11 @@ class InputRequest:
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the answer, without the fields that are already set."""
         asked = self._asked_schema
-        return values.request_schema(asked) if asked is not None else _schema(self.response_type, self.filled)
+        return (
+            values.request_schema(asked)
+            if asked is not None
+            else values.schema_without(self.response_type, self.filled)
+        )
 
     @property
     def _asked_schema(self) -> dict[str, Any] | None:
@@ -349,19 +352,3 @@ def _built(cls: type[Event], filled: dict[str, Any], given: dict[str, Any]) -> E
     except ValidationError as error:
         problems = in_words(error, "the answer")
         raise InputResponseError(f"{cls.__name__} cannot be made of this answer: {problems}") from error
-
-
-def _schema(cls: type[Event], filled: dict[str, Any]) -> dict[str, Any]:
-    schema: dict[str, Any]
-    try:
-        schema = cls.model_json_schema()
-    except (PydanticInvalidForJsonSchema, PydanticUserError):
-        # JSON Schema lacks the type of a field; the names of the fields are still useful.
-        wanted = [name for name, field in cls.model_fields.items() if field.is_required()]
-        schema = {"type": "object", "properties": {name: {} for name in cls.model_fields}, "required": wanted}
-    properties = {name: value for name, value in schema.get("properties", {}).items() if name not in filled}
-    required = [name for name in schema.get("required", ()) if name not in filled]
-    if not properties:
-        properties, required = {"response": {"type": "string"}}, ["response"]
-    schema = {**schema, "title": cls.__name__, "type": "object", "properties": properties, "required": required}
-    return schema if required else {key: value for key, value in schema.items() if key != "required"}

@@ -10,14 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, get_args
 
 from batonflow.resources import ResourceManager
-from batonflow.runtimes import BasicRuntime
+from batonflow.runtime import BasicRuntime
 from batonflow.user_warnings import warn_user
 from batonflow.values.names import qualified_name
 from batonflow.values.serializers import BaseSerializer, JsonSerializer
 from batonflow.values.types import is_seconds, is_whole
 from batonflow.workflow_core.errors import NotInitializedError, WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.events import Event
-from batonflow.workflow_core.routing import ClassSteps, StepTable
+from batonflow.workflow_core.routing import ClassSteps, StepTable, attached_object
 from batonflow.workflow_core.step import WorkflowGraphCheck
 
 __all__ = [
@@ -216,16 +216,17 @@ class Options:
         checked("on_parent_stop", on_parent_stop)
         for name, workflow in (checked("workflows", workflows) or {}).items():
             given: Any = workflow
+            if isinstance(given, type) and getattr(given, "__batonflow_workflow__", False):
+                given = attached_object(cast("type[Any]", given))
             if not is_workflow(given):
-                is_class = isinstance(given, type)
-                got = f"the class {given.__name__}: make an object of it" if is_class else type(given).__name__
-                raise WorkflowValidationError(f"add_workflows({name}=...) takes a workflow, got {got}")
-            if self.children.get(name, workflow) is not workflow:
+                got = given.__name__ if isinstance(given, type) else type(given).__name__
+                raise WorkflowValidationError(f"add_workflows({name}=...) takes a workflow or its class, got {got}")
+            if self.children.get(name, given) is not given:
                 said = (
                     f"A workflow named {name!r} is already attached to {self.steps.cls.__name__}: choose another name"
                 )
                 raise WorkflowValidationError(said)
-            self.children[name] = workflow
+            self.children[name] = given
             self.on_parent_stop[name] = on_parent_stop
         self.validated = None
 

@@ -5,6 +5,7 @@ Routes are found by exact event type. The route of an undeclared type is compute
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from inspect import iscoroutinefunction, isfunction, signature
 from typing import Any, TypeVar, cast
 
@@ -23,7 +24,9 @@ from batonflow.workflow_core.events import (
 )
 from batonflow.workflow_core.step import StepConfig
 
-__all__ = ["ClassSteps", "Level", "Route", "StepSpec", "StepTable", "steps_of"]
+__all__ = [
+    "ClassSteps", "Level", "Route", "StepSpec", "StepTable", "attached_object", "steps_of", "steps_to_make",
+]  # fmt: skip
 
 
 T = TypeVar("T")
@@ -299,7 +302,15 @@ class ClassSteps:
                 )
 
     def __reduce__(self) -> Any:
-        return steps_of, (self.cls,)  # copies of a workflow share the class
+        # Copies of a workflow share the class.
+        return (_attached_steps, (self.cls,)) if self is not steps_of(self.cls) else (steps_of, (self.cls,))
+
+    @property
+    def given_from_outside(self) -> tuple[type[Event], ...]:
+        """The events that a step takes and no step gives, without answers of people and failures."""
+        others = (StartEvent, StopEvent, HumanResponseEvent, StepFailedEvent)
+        table = self.table
+        return tuple(cls for cls in table.accepted if cls not in table.returned and not issubclass(cls, others))
 
     @property
     def table(self) -> StepTable:
@@ -352,6 +363,11 @@ class ClassSteps:
         name = self.cls.__name__
         if not found:
             remedy = f"Annotate {place} of a step with {base.__name__}"
+            if base is StartEvent and (entry := [cls.__name__ for cls in self.given_from_outside]):
+                remedy += (
+                    f". To start it by an event of another workflow, attach the class, add_workflows(...={name}), or "
+                    f"declare class {name}(Workflow, entry=[{', '.join(entry)}])"
+                )
             if not self.table.steps:
                 remedy = f"{name} has no steps: decorate its methods with @step"
             raise WorkflowConfigurationError(
@@ -410,6 +426,39 @@ def _check_hook(cls: type, name: str, gives: str) -> None:
             raise WorkflowValidationError(
                 f"{cls.__name__}.{name} is a method that takes no arguments and gives {gives}: call yours otherwise"
             )
+
+
+_attaching: ContextVar[ClassSteps | None] = ContextVar("batonflow_attaching", default=None)
+"""The steps of the class that is being attached, which events of its parent may start."""
+
+
+def attached_object(cls: type[T]) -> T:
+    """Return an object of a workflow class for its parent; without a step for a start event, other events start it."""
+    before = _attaching.set(_attached_steps(cls))
+    try:
+        return cls()
+    except TypeError as error:
+        raise WorkflowValidationError(
+            f"{cls.__name__} was attached as a class and cannot be made without arguments: attach an object of it "
+            f"({error})"
+        ) from error
+    finally:
+        _attaching.reset(before)
+
+
+def _attached_steps(cls: type[Any]) -> ClassSteps:
+    steps = steps_of(cls)
+    if steps.entry or any(issubclass(one, StartEvent) for one in steps.table.accepted):
+        return steps
+    attached = ClassSteps(cls, steps.given_from_outside)
+    attached.free = steps.free
+    return attached
+
+
+def steps_to_make(cls: type[Any]) -> ClassSteps:
+    """Return the steps for a new object of a class."""
+    attaching = _attaching.get()
+    return attaching if attaching is not None and attaching.cls is cls else steps_of(cls)
 
 
 def steps_of(cls: type[Any]) -> ClassSteps:

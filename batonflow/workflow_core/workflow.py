@@ -12,7 +12,7 @@ from batonflow import values
 from batonflow.bridge import run_on_background_loop
 from batonflow.instrumentation.logs import logger_named
 from batonflow.resources import ResourceManager
-from batonflow.runtimes import BasicRuntime, get_current_runtime
+from batonflow.runtime import BasicRuntime, get_current_runtime
 from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
@@ -32,7 +32,7 @@ from batonflow.workflow_core.options import (
     shown,
     warn_of_checkpoints,
 )
-from batonflow.workflow_core.routing import ClassSteps, StepTable, steps_of
+from batonflow.workflow_core.routing import ClassSteps, StepTable, steps_of, steps_to_make
 from batonflow.workflow_core.runs import new_run
 from batonflow.workflow_core.step import WorkflowGraphCheck
 from batonflow.workflow_core.stored_runs import StoredRuns, check_context, check_run_id
@@ -116,14 +116,14 @@ class Workflow(StoredRuns[ResultT]):
         timeout_excludes_waiting: bool = False,
         store: str | PathLike[str] | RunStoreLike | None = None,
         types: Iterable[type] = (),
-        workflows: "Mapping[str, Workflow] | None" = None,
+        workflows: "Mapping[str, Workflow | type[Workflow]] | None" = None,
         version: str | None = None,
         upcasters: Mapping[str, Upcaster] | None = None,
         idle_release: float | None = None,
         store_streamed: bool = True,
     ) -> None:
         options = Options(
-            steps_of(type(self)),
+            steps_to_make(type(self)),
             timeout=checked("timeout", timeout),
             disable_validation=disable_validation,
             verbose=verbose,
@@ -278,19 +278,20 @@ class Workflow(StoredRuns[ResultT]):
 
     # --- other workflows ----------------------------------------------------------------------------------------------
 
-    def add_workflows(self, *, on_parent_stop: ParentStop = "finish", **workflows: "Workflow") -> None:
+    def add_workflows(self, *, on_parent_stop: ParentStop = "finish", **workflows: "Workflow | type[Workflow]") -> None:
         """Attach workflows by name, for parameters of steps and for events that no step here accepts.
 
         Args:
             on_parent_stop: At the end of this workflow's run, ``"finish"`` or ``"cancel"`` child runs that an event
                 started.
-            **workflows: The workflows by name.
+            **workflows: The workflows by name. Of a class an object is made without arguments; if no step of it takes
+                a StartEvent, it starts on the events that its steps take and do not give.
 
         Raises:
             WorkflowValidationError: A name is used, a value is not a workflow, or ``on_parent_stop`` is unknown.
 
         Example:
-            >>> shop.add_workflows(packing=Packing(), billing=Billing())
+            >>> shop.add_workflows(packing=Packing(), billing=Billing)
             >>> shop.run_sync(order="rope")
         """
         self.__batonflow__.attach(workflows, on_parent_stop)

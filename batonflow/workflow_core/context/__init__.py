@@ -39,11 +39,9 @@ _HOMES = {
 }
 
 _PARTS = {
-    "asking": "batonflow.workflow_core.context.asking",
     "child_runs": "batonflow.workflow_core.child_runs",
     "collecting": "batonflow.workflow_core.context.collecting",
     "inputs": "batonflow.workflow_core.inputs",
-    "mapping": "batonflow.workflow_core.context.mapping",
     "once": "batonflow.workflow_core.context.once",
     "questions": "batonflow.workflow_core.questions",
     "state_lock": "batonflow.state_lock",

@@ -19,7 +19,7 @@ from batonflow.values.types import RetryInfo
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
 from batonflow.workflow_core.earlier import EarlierContext, warn_earlier
-from batonflow.workflow_core.engine.ports import dump_run, load_run
+from batonflow.workflow_core.engine.ports import ask_person, dump_run, load_run, run_map
 from batonflow.workflow_core.engine.state import RunState, WorkItem
 from batonflow.workflow_core.errors import ContextStateError, WorkflowCancelledByUser
 from batonflow.workflow_core.events import Event
@@ -28,7 +28,7 @@ from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.typed import DepsT, StateT
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.context.mapping import MapError
+    from batonflow.workflow_core.map_results import MapError
 
 __all__ = ["Context", "RetryInfo", "RunContext"]
 
@@ -358,7 +358,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
             ...     publish(ev)
         """
         run, item = self._in_step("ask")
-        return await parts.asking.ask(run, item, question, answer, choices, timeout, key)
+        return await ask_person(run, item, question, answer, choices, timeout, key)
 
     async def once(self, key: str, fn: Callable[..., T | Awaitable[T]], *args: Any) -> T:
         """Call ``fn`` once for this delivery, even if the step is repeated after a failure or a restore.
@@ -461,7 +461,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
             >>> pages = await ctx.map(fetch, ev.urls, workers=8, timeout=30)
         """
         run, item = self._in_step("map")
-        return await parts.mapping.run_map(
+        return await run_map(
             run, item, fn, list(items), workers=workers, retry=retry, timeout=timeout, on_error=on_error, key=key
         )
 

@@ -17,12 +17,16 @@ from batonflow.workflow_core.routing import StepSpec
 from batonflow.workflow_core.stream import Entry, Origin, StreamLog
 
 __all__ = [
-    "Clock", "Keeper", "LiveRun", "Observer", "Ownership", "Recorder", "RunStoreLike", "dump_run", "execution_svg",
-    "load_run", "observer_for", "open_keeper", "stepwise_run", "workflow_svg",
+    "Clock", "Keeper", "LiveRun", "Observer", "Ownership", "Recorder", "RunStoreLike", "ask_person", "dump_run",
+    "execution_svg", "load_run", "observer_for", "open_keeper", "progress_of", "run_map", "stepwise_run",
+    "workflow_svg",
 ]  # fmt: skip
 
-# Loaded at first use, because most runs do not need them; the first four are above the engine.
+# Loaded at first use, because most runs do not need them; the last four are not above the engine.
+ask_person = at_first_use("batonflow.step_calls.asking", "ask")
 open_keeper = at_first_use("batonflow.durable.keeper", "open_keeper")
+progress_of = at_first_use("batonflow.step_calls.mapping", "progress_of")
+run_map = at_first_use("batonflow.step_calls.mapping", "run_map")
 observer_for = at_first_use("batonflow.tracing.observer", "observer_for")
 workflow_svg = at_first_use("batonflow.draw", "workflow_svg")
 execution_svg = at_first_use("batonflow.draw", "execution_svg")

@@ -11,7 +11,7 @@ from typing import Any, cast
 from batonflow.workflow_core.engine.state import WorkItem, current_item
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.options import AnyWorkflow
-from batonflow.workflow_core.routing import StepSpec, StepTable, steps_of
+from batonflow.workflow_core.routing import ClassSteps, StepSpec, StepTable, steps_of
 
 __all__ = ["AttachedWorkflow", "calling_step", "member_of"]
 
@@ -131,8 +131,9 @@ def _read(
     parent: AttachedWorkflow | None,
     ancestors: tuple[object, ...],
 ) -> AttachedWorkflow:
-    table = steps_of(workflow_class).table
-    member = AttachedWorkflow(name, workflow_class, workflow, table, _entry_of(workflow_class, table), parent)
+    steps = steps_of(workflow_class) if workflow is None else workflow.__batonflow__.steps
+    table = steps.table
+    member = AttachedWorkflow(name, workflow_class, workflow, table, _entry_of(steps, table), parent)
     ancestors = (*ancestors, workflow if workflow is not None else workflow_class)
     for child_name, child in (workflow.__batonflow__.children if workflow is not None else {}).items():
         if child not in ancestors:
@@ -144,9 +145,9 @@ def _read(
     return member
 
 
-def _entry_of(workflow_class: type[Any], table: StepTable) -> tuple[type[Event], ...]:
+def _entry_of(steps: ClassSteps, table: StepTable) -> tuple[type[Event], ...]:
     starts = tuple(cls for cls in table.accepted if issubclass(cls, StartEvent) and cls is not StartEvent)
-    return steps_of(workflow_class).entry or starts
+    return steps.entry or starts
 
 
 def _asked_for(table: StepTable) -> dict[str, type[Any]]:

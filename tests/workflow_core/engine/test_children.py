@@ -159,7 +159,7 @@ async def test_two_children_of_one_name_are_refused():
     shop = Shop(workflows={"station": Station()})
     with pytest.raises(WorkflowValidationError, match="'station' is already attached to Shop: choose another name"):
         shop.add_workflows(station=Station())
-    with pytest.raises(WorkflowValidationError, match="takes a workflow, got str"):
+    with pytest.raises(WorkflowValidationError, match="takes a workflow or its class, got str"):
         shop.add_workflows(other="station")  # type: ignore[arg-type]
     assert await shop.run() == "receipt for lamp"
 

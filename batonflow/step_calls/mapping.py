@@ -5,11 +5,8 @@ import inspect
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
-
-from pydantic import BaseModel, ConfigDict
-from typing_extensions import override
 
 from batonflow.retrying import RetryPolicy, next_delay
 from batonflow.threads import call_in_thread
@@ -18,65 +15,16 @@ from batonflow.workflow_core.context.once import name_of_call, run_once
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.engine.ticks import WorkerLent, WorkerWanted
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError
-from batonflow.workflow_core.events import Event, SerializableException
+from batonflow.workflow_core.map_results import MapError, Progress, StepProgress
 from batonflow.workflow_core.run import Run
 
-__all__ = ["MapError", "Progress", "StepProgress", "progress_of", "run_map"]
+__all__ = ["progress_of", "run_map"]
 
 SECONDS_BETWEEN = 0.12
 """The least time between two ``StepProgress`` events of a step."""
 
 PER_SECOND = 10
 """The most ``StepProgress`` events of a step in a second."""
-
-
-class MapError(BaseModel):
-    """The failure of one item, in the results of ``ctx.map(..., on_error="collect")``.
-
-    Attributes:
-        index: The place of the item.
-        error: The exception of its last attempt.
-
-    Example:
-        >>> failed = [result for result in results if isinstance(result, MapError)]
-    """
-
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
-
-    index: int
-    error: SerializableException
-
-    @override
-    def __str__(self) -> str:
-        return f"item {self.index}: {type(self.error).__name__}: {self.error}"
-
-
-class Progress(NamedTuple):
-    """The progress of ``ctx.map`` in a step.
-
-    Attributes:
-        step: The step; in a child run with the path of the run and a dot before it.
-        done: The number of items that are done.
-        total: The number of all items.
-    """
-
-    step: str
-    done: int
-    total: int
-
-
-class StepProgress(Event):
-    """``ctx.map`` goes on in a step; streamed at most ten times a second.
-
-    Attributes:
-        step: The step, as in ``Progress``.
-        done: The number of items that are done.
-        total: The number of all items.
-    """
-
-    step: str
-    done: int
-    total: int
 
 
 class _StepCounts:

@@ -1,0 +1,1 @@
+"""Calls of steps: a function over many items, and questions to people."""

@@ -1,1 +1,0 @@
-from batonflow.runtimes import *
