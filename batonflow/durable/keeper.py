@@ -174,13 +174,18 @@ class StoreKeeper:
             WorkflowRuntimeError: There is no such step that takes the event.
         """
         options = workflow.__batonflow__
-        if step is not None:
+        if step is not None and await self._is_run_of(options.workflow_name, run_id):
             child, _, inner = step.rpartition(".")
             taker = options.children[child].__batonflow__ if child in options.children else options
             taker.check_target(event, inner if child else step)
         data = Codec(options.serializer).event(event)
         payload = as_json(data if step is None else {"event": data, "step": step})
         return check_appended(run_id, await self.store.append(run_id, key or current_source().token(20), payload))
+
+    async def _is_run_of(self, workflow_name: str, run_id: str) -> bool:
+        """Tell whether the steps of a workflow may take the events for a run."""
+        info = await self.store.info(run_id)
+        return info is None or info.workflow == workflow_name
 
     async def cancel(self, run_id: str, reason: str) -> None:
         """Cancel a run in any process."""

@@ -137,7 +137,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         _or_none(_an(BaseSerializer)),
         "must be an object with serialize(value) and deserialize(text), or None for JSON",
     ),
-    "on_stall": (_one_of("warn", "raise"), 'must be "warn" or "raise"'),
+    "on_stall": (_one_of("warn", "raise", "wait"), 'must be "warn", "raise" or "wait"'),
     "types": (_classes, "must be a list of classes, such as [Note]"),
     "workflows": (_or_none(_by_text), 'must be a dict of names with workflows, such as {"child": Child()}'),
     "version": (_or_none(_is_text), 'must be a text such as "2"'),
@@ -184,7 +184,7 @@ class Options:
     name: str | None
     skip_graph_checks: frozenset[str]
     given_serializer: BaseSerializer | None
-    on_stall: Literal["warn", "raise"]
+    on_stall: Literal["warn", "raise", "wait"]
     timeout_excludes_waiting: bool
     types: tuple[type, ...]
     version: str | None

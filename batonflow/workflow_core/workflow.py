@@ -59,7 +59,8 @@ class Workflow(StoredRuns[ResultT]):
         workflow_name: The name of this workflow; module and class by default.
         skip_graph_checks: The checks to skip: ``"reachability"``, ``"terminal_event"``, ``"dead_end"``.
         serializer: The serializer of snapshots; JSON by default.
-        on_stall: The reaction to a stalled run: ``"warn"`` or ``"raise"``.
+        on_stall: The reaction to a run with nothing left to do: ``"warn"``, ``"raise"``, or ``"wait"`` for a service,
+            which takes events of other runs.
         timeout_excludes_waiting: Pause the timeout while a run waits for input.
         store: The store of runs, which then outlive the process: the path of a SQLite file, ``"memory:"``, or a
             ``RunStore``.
@@ -112,7 +113,7 @@ class Workflow(StoredRuns[ResultT]):
         skip_graph_checks: set[WorkflowGraphCheck] | None = None,
         serializer: BaseSerializer | None = None,
         *,
-        on_stall: Literal["warn", "raise"] = "warn",
+        on_stall: Literal["warn", "raise", "wait"] = "warn",
         timeout_excludes_waiting: bool = False,
         store: str | PathLike[str] | RunStoreLike | None = None,
         types: Iterable[type] = (),

@@ -237,6 +237,30 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
             item = None  # sent by a task that outlived its step
         run.send_from(message, step, item, inside=self._item is not None)
 
+    async def send_to(self, run_id: str, event: Event, *, step: str | None = None) -> bool:
+        """Send an event to another run: with a store to any run in it, otherwise to a live run of this process.
+
+        The event is sent after the earlier work of this step is recorded, and once for this delivery: a process that
+        takes the step up after a crash does not send it again.
+
+        Args:
+            run_id: The run.
+            event: The event.
+            step: The only step for the event; ``child.step`` for a step of an attached workflow.
+
+        Returns:
+            False if the store had the event already, from a process that crashed before it recorded that.
+
+        Raises:
+            ContextStateError: Called outside of a step.
+            StoreError: The run does not exist or is over, or the event cannot be written.
+
+        Example:
+            >>> await ctx.send_to("ledger", Paid(order=ev.order))
+        """
+        run, item = self._in_step("send_to")
+        return await parts.once.send_to(run, item, run_id, event, step)
+
     def write_event_to_stream(self, ev: Event | None) -> None:
         """Write an event to the stream; None is ignored.
 

@@ -1,15 +1,17 @@
 """``ctx.once`` and ``ctx.effect``: calls with results that belong to the delivery, not to the attempt."""
 
 import asyncio
+import hashlib
 import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
 from batonflow.workflow_core.engine.state import OnceCall, WorkItem, current_call, current_item
-from batonflow.workflow_core.errors import UnknownOutcomeError
+from batonflow.workflow_core.errors import StoreError, UnknownOutcomeError
+from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.run import Run
 
-__all__ = ["begun_earlier", "name_of_call", "run_effect", "run_once"]
+__all__ = ["begun_earlier", "name_of_call", "run_effect", "run_once", "send_to"]
 
 
 def name_of_call(item: WorkItem, kind: str, key: str) -> str:
@@ -121,3 +123,38 @@ async def run_effect(
         del intents[key]
     intent = {"about": about} if not times else {"about": about, "times": times + 1}
     return await run_once(run, item, key, fn, args, intent)
+
+
+async def send_to(run: Run, item: WorkItem, run_id: str, event: Event, step: str | None) -> bool:
+    """Send an event to another run, once for this delivery; see ``Context.send_to``."""
+    if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"send_to() takes an event, not {event!r}")
+    progress = item.make_progress()
+    name = name_of_call(item, "send", "")
+    attempt = item.failures.count if item.failures is not None else 0
+    about = {"to": run_id, "event": type(event).__name__, "step": step}
+    content = hashlib.sha256(repr((run_id, step, event)).encode(errors="surrogatepass")).hexdigest()[:16]
+    sent = (progress.once or {}).get(name)
+    if isinstance(sent, list) and attempt != sent[0] and content != sent[1]:
+        name = f"{name} of attempt {attempt}"  # a repeated attempt that sends another event
+
+    async def deliver() -> list[Any]:
+        return [attempt, content, await _deliver(run, run_id, event, step, f"{run.path}:{item.id} {name}")]
+
+    found: list[Any] = await run_effect(run, item, name, deliver, (), about=about, repeat=True)
+    return found[2]
+
+
+async def _deliver(run: Run, run_id: str, event: Event, step: str | None, name: str) -> bool:
+    options = run.root.workflow.__batonflow__
+    if options.keeper is not None:
+        key = hashlib.sha256(f"{run.root.state.run_id} {name}".encode(errors="surrogatepass")).hexdigest()[:32]
+        return await options.keeper.send(run.workflow, run_id, event, f"sent {key}", step)
+    target = options.runtime.find(run_id)
+    if target is None or target.ending.over:
+        raise StoreError(
+            f"There is no live run {run_id!r} in this process, or it is over. Give the workflows a store to reach runs "
+            "of other processes"
+        )
+    target.send_from(event, step, None, inside=False)
+    return True

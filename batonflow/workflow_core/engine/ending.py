@@ -143,7 +143,9 @@ class Ending:
         logger.warning("%s (run %s): %s", self._run.workflow.__batonflow__.workflow_name, self._run.state.run_id, text)
 
     def stalled(self, waiting_on: list[str]) -> None:
-        """Report that the run has stalled."""
+        """Report that the run has stalled, unless it is a service."""
+        if self._run.workflow.__batonflow__.on_stall == "wait":
+            return
         lacks = "; ".join(waiting_on) or "no step is left to run and none returned a StopEvent"
         if nobodys := self._run.stream.last_unhandled():
             lacks += f"; the last event that no step takes was {nobodys}"

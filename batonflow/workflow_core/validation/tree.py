@@ -85,8 +85,10 @@ class AttachedWorkflow:
         return [*self.children, *([self.parent] if self.parent is not None else [])]
 
     def arrivals(self) -> set[type[Event]]:
-        """Return the event types that neighbours produce and send here."""
-        return {cls for other in self.neighbours() for cls in other.produced() if self in other.receivers(cls)}
+        """Return the event types that neighbours produce and send here; for a service, also those of other runs."""
+        service = self.workflow is not None and self.workflow.__batonflow__.on_stall == "wait"
+        found = set(steps_of(self.workflow_class).given_from_outside) if service else set[type[Event]]()
+        return found | {cls for other in self.neighbours() for cls in other.produced() if self in other.receivers(cls)}
 
 
 def member_of(workflow: AnyWorkflow | type[Any]) -> AttachedWorkflow:
