@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
 
@@ -37,6 +37,16 @@ from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool, run_tool
 from batonflow.workflow_core import BatonflowError, Context, Workflow, WorkflowRuntimeError
 from batonflow.workflow_core.errors import NotInitializedError
+from batonflow.workflow_core.typed import AgentDepsT, OutT
+
+if TYPE_CHECKING:
+    from dataclasses import InitVar
+    from os import PathLike
+
+    from batonflow.resources import ResourceManager
+    from batonflow.workflow_core.engine.ports import RunStoreLike
+    from batonflow.workflow_core.options import Upcaster
+    from batonflow.workflow_core.step import WorkflowGraphCheck
 
 __all__ = ["WORKFLOW_OPTIONS", "BaseWorkflowAgent"]
 
@@ -78,9 +88,9 @@ class TeamOfOne(Team):
         loop: The agent.
     """
 
-    loop: "BaseWorkflowAgent"
+    loop: "BaseWorkflowAgent[Any, Any]"
 
-    def __init__(self, loop: "BaseWorkflowAgent") -> None:
+    def __init__(self, loop: "BaseWorkflowAgent[Any, Any]") -> None:
         super().__init__(loop)
         self._given: list[Any] = []
         self._adapted: list[AsyncBaseTool] = []
@@ -121,7 +131,7 @@ class TeamOfOne(Team):
         return self._adapted
 
 
-class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[reportIncompatibleMethodOverride] - validate() is Workflow's
+class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  # pyright: ignore[reportIncompatibleMethodOverride] - validate() is Workflow's
     """An agent: a model that gets a conversation and tools, repeatedly until it answers.
 
     Subclasses define a step with ``take_step``, ``handle_tool_call_results`` and ``finalize``.
@@ -195,6 +205,20 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     max_result_chars: int | None = Field(default=100_000, ge=1)
     instructions: Any = Field(default=(), exclude=True)
     middleware: Sequence[Any] = Field(default=(), exclude=True)
+
+    if TYPE_CHECKING:  # of workflows: they are not fields, but the constructors of subclasses take them
+        timeout: InitVar[float | None] = None
+        verbose: InitVar[bool] = False
+        store: InitVar[str | PathLike[str] | RunStoreLike | None] = None
+        on_stall: InitVar[Literal["warn", "raise"]] = "warn"
+        timeout_excludes_waiting: InitVar[bool] = False
+        num_concurrent_runs: InitVar[int | None] = None
+        resource_manager: InitVar[ResourceManager | None] = None
+        upcasters: InitVar[Mapping[str, Upcaster] | None] = None
+        types: InitVar[Iterable[type]] = ()
+        workflows: InitVar[Mapping[str, Workflow] | None] = None
+        disable_validation: InitVar[bool] = False
+        skip_graph_checks: InitVar[set[WorkflowGraphCheck] | None] = None
 
     __hash__: ClassVar[Any] = object.__hash__  # agents are compared by identity
 

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from pydantic import Field, model_validator
 
@@ -21,6 +21,12 @@ from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.tool_protocol import tool_selections
 from batonflow.tools import AsyncBaseTool, ToolSelection
 from batonflow.workflow_core import Context
+from batonflow.workflow_core.typed import AgentDepsT, OutT
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from batonflow.agents.options import BT, FunctionAgentOptions
 
 __all__ = ["FunctionAgent", "ScratchpadAgent", "messages_of_turn", "move_into", "tool_message"]
 
@@ -58,7 +64,7 @@ def _summary(message: ChatMessage) -> tuple[str, str | None, Any]:
     return message.role.value, message.content, message.additional_kwargs.get("tool_call_id")
 
 
-class ScratchpadAgent(BaseWorkflowAgent):
+class ScratchpadAgent(BaseWorkflowAgent[AgentDepsT, OutT]):
     """An agent that keeps the messages of a turn in the run's state until there is an answer.
 
     Args:
@@ -89,12 +95,12 @@ class ScratchpadAgent(BaseWorkflowAgent):
         await ctx.store.set(self.scratchpad_key, [*await messages_of_turn(self, ctx), observation(words)])
 
 
-async def messages_of_turn(agent: ScratchpadAgent, ctx: Context[Any]) -> list[ChatMessage]:
+async def messages_of_turn(agent: ScratchpadAgent[Any, Any], ctx: Context[Any]) -> list[ChatMessage]:
     """Return the messages of the current turn."""
     return list(await ctx.store.get(agent.scratchpad_key, default=[]))
 
 
-class FunctionAgent(ScratchpadAgent):
+class FunctionAgent(ScratchpadAgent[AgentDepsT, OutT]):
     """An agent that shows the model its tools and makes the calls of its answers, until a final answer.
 
     Args:
@@ -112,6 +118,19 @@ class FunctionAgent(ScratchpadAgent):
     initial_tool_choice: str | None = None
     tool_choice: Any = Field(default=None, exclude=True)
     allow_parallel_tool_calls: bool = True
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: "FunctionAgent[object, str]", *, output_cls: None = None, **options: Unpack[FunctionAgentOptions]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "FunctionAgent[object, BT]", *, output_cls: type[BT], **options: Unpack[FunctionAgentOptions]
+        ) -> None: ...
+
+        def __init__(self, **options: Any) -> None: ...
 
     @model_validator(mode="after")
     def _bf_chooses_once(self) -> Self:
@@ -194,7 +213,7 @@ class FunctionAgent(ScratchpadAgent):
 
 
 async def _request(
-    agent: FunctionAgent, ctx: Context[Any], shown: list[ChatMessage], tools: Sequence[AsyncBaseTool]
+    agent: FunctionAgent[Any, Any], ctx: Context[Any], shown: list[ChatMessage], tools: Sequence[AsyncBaseTool]
 ) -> dict[str, Any]:
     """Return the options of a request to the model."""
     request: dict[str, Any] = {
