@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AnswerType", "BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer", "alike", "built_in",
     "close_to_fields", "dict_as_data", "form_of", "given_answer", "has_mark", "in_words", "in_words_with_hints",
-    "is_ours", "is_writable", "json_or_words", "misspelt", "request_schema", "type_of_schema", "value_as_data",
-    "value_of", "written",
+    "is_ours", "is_writable", "json_or_words", "misspelt", "request_schema", "schema_without", "type_of_schema",
+    "value_as_data", "value_of", "written",
 ]  # fmt: skip
 
 # Pickle can run code, so its module is loaded only when it is asked for by name; the others, as most runs do without.
