@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from batonflow.agents import (
         AgentInput,
         AgentOutput,
+        AgentResult,
         AgentSetup,
         AgentStream,
         AgentWorkflow,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         Budget,
         CodeActAgent,
         FunctionAgent,
+        OutputUnfitError,
         ReActAgent,
         ToolCall,
         ToolCallResult,
@@ -64,6 +66,7 @@ __all__ = [
     "LLM",
     "AgentInput",
     "AgentOutput",
+    "AgentResult",
     "AgentSetup",
     "AgentStream",
     "AgentWorkflow",
@@ -85,6 +88,7 @@ __all__ = [
     "JsonSerializer",
     "MessageRole",
     "OpenAI",
+    "OutputUnfitError",
     "Price",
     "ReActAgent",
     "Resource",
@@ -118,8 +122,8 @@ __all__ = [
 # Which module a name is loaded from. Agents and vendors are heavy; a plain workflow should not pay for them.
 _HOMES = {
     "agents": (
-        "AgentInput AgentOutput AgentSetup AgentStream AgentWorkflow BaseWorkflowAgent Budget CodeActAgent "
-        "FunctionAgent ReActAgent ToolCall ToolCallResult"
+        "AgentInput AgentOutput AgentResult AgentSetup AgentStream AgentWorkflow BaseWorkflowAgent Budget CodeActAgent "
+        "FunctionAgent OutputUnfitError ReActAgent ToolCall ToolCallResult"
     ),
     "llms": "LLM Anthropic ChatMessage MessageRole OpenAI Price ScriptedLLM llm_from",
     "tools": "BaseTool FunctionTool ToolOutput tool",

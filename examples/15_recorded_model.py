@@ -27,9 +27,9 @@ async def main(llm: LLM) -> None:
     )
     output = await agent.run("How far does the water fall between 6 and 12?")
     print(output)
-    print(
-        f"{output.usage.input_tokens} tokens read, {output.usage.output_tokens} written, by {llm.metadata.model_name}"
-    )
+    if output.usage is not None:  # not every server counts
+        read, written = output.usage.input_tokens, output.usage.output_tokens
+        print(f"{read} tokens read, {written} written, by {llm.metadata.model_name}")
 
 
 def recording() -> LLM:

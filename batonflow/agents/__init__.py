@@ -13,6 +13,7 @@ from batonflow.agents.budget import Budget, BudgetExceededError
 from batonflow.agents.events import (
     AgentInput,
     AgentOutput,
+    AgentResult,
     AgentSetup,
     AgentStream,
     AgentStreamStructuredOutput,
@@ -24,12 +25,14 @@ from batonflow.agents.events import (
 from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handler import AgentHandler
 from batonflow.agents.hooks import Block, Deny, Replace
+from batonflow.agents.run_output import OutputMissingError, OutputUnfitError
 
 if TYPE_CHECKING:
     from batonflow.agents.codeact import CodeActAgent
     from batonflow.agents.instructions import each_step
     from batonflow.agents.members import AgentContext, SimpleAgentContext
     from batonflow.agents.middleware import Middleware, ModelRequest, ToolRequest
+    from batonflow.agents.output_types import FormOutput, TypedOutput
     from batonflow.agents.react import ReActAgent
     from batonflow.agents.team import AgentWorkflow
     from batonflow.llms.predict_and_call import AgentChatResponse
@@ -41,6 +44,7 @@ __all__ = [
     "AgentHandler",
     "AgentInput",
     "AgentOutput",
+    "AgentResult",
     "AgentSetup",
     "AgentStream",
     "AgentStreamStructuredOutput",
@@ -56,9 +60,12 @@ __all__ = [
     "BudgetExceededError",
     "CodeActAgent",
     "Deny",
+    "FormOutput",
     "FunctionAgent",
     "Middleware",
     "ModelRequest",
+    "OutputMissingError",
+    "OutputUnfitError",
     "ReActAgent",
     "ReActChatFormatter",
     "ReActOutputParser",
@@ -68,6 +75,7 @@ __all__ = [
     "ToolCallResult",
     "ToolProgress",
     "ToolRequest",
+    "TypedOutput",
     "each_step",
 ]
 
@@ -83,6 +91,8 @@ _LAZY = {
     "ReActOutputParser": "llms.react_text",
     "SimpleAgentContext": "agents.members",
     "ToolRequest": "agents.middleware",
+    "FormOutput": "agents.output_types",
+    "TypedOutput": "agents.output_types",
     "each_step": "agents.instructions",
 }
 

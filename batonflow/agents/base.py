@@ -37,6 +37,7 @@ from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool, run_tool
 from batonflow.workflow_core import BatonflowError, Context, Workflow, WorkflowRuntimeError
 from batonflow.workflow_core.errors import NotInitializedError
+from batonflow.workflow_core.typed import AgentDepsT, OutT
 
 __all__ = ["WORKFLOW_OPTIONS", "BaseWorkflowAgent"]
 
@@ -78,9 +79,9 @@ class TeamOfOne(Team):
         loop: The agent.
     """
 
-    loop: "BaseWorkflowAgent"
+    loop: "BaseWorkflowAgent[Any, Any]"
 
-    def __init__(self, loop: "BaseWorkflowAgent") -> None:
+    def __init__(self, loop: "BaseWorkflowAgent[Any, Any]") -> None:
         super().__init__(loop)
         self._given: list[Any] = []
         self._adapted: list[AsyncBaseTool] = []
@@ -121,7 +122,7 @@ class TeamOfOne(Team):
         return self._adapted
 
 
-class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[reportIncompatibleMethodOverride] - validate() is Workflow's
+class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  # pyright: ignore[reportIncompatibleMethodOverride] - validate() is Workflow's
     """An agent: a model that gets a conversation and tools, repeatedly until it answers.
 
     Subclasses define a step with ``take_step``, ``handle_tool_call_results`` and ``finalize``.

@@ -39,6 +39,7 @@ from batonflow.tools import (
 from batonflow.tools.code import Executor, Limits, declarations, default_executor
 from batonflow.tools.code.functions import code_functions
 from batonflow.workflow_core import Context
+from batonflow.workflow_core.typed import AgentDepsT, OutT
 
 __all__ = ["EXECUTE", "CodeActAgent"]
 
@@ -60,7 +61,7 @@ class _ExecuteTool(FunctionTool):
     """The tool of a CodeActAgent that runs code."""
 
 
-class CodeActAgent(ScratchpadAgent):
+class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
     """An agent that runs code of its model and returns the output to it, until the model answers in plain text.
 
     Without ``code_execute_fn`` the code runs in a sandbox and calls the agent's tools as async functions. Arguments
@@ -335,7 +336,9 @@ def _signatures(tools: Sequence[AsyncBaseTool]) -> str:
     return "\n\n".join(shown)
 
 
-def _with_prompt(agent: CodeActAgent, messages: list[ChatMessage], values: dict[str, str]) -> list[ChatMessage]:
+def _with_prompt(
+    agent: CodeActAgent[Any, Any], messages: list[ChatMessage], values: dict[str, str]
+) -> list[ChatMessage]:
     """Return the messages after the code prompt, which has the system prompt as a part."""
     text = agent.code_act_system_prompt.format(**values)
     if agent.system_prompt:
@@ -345,7 +348,7 @@ def _with_prompt(agent: CodeActAgent, messages: list[ChatMessage], values: dict[
     return [prompt, *without_prompt(messages, agent.system_prompt)]
 
 
-def _handoff_in(agent: CodeActAgent, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
+def _handoff_in(agent: CodeActAgent[Any, Any], tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
     """Return the handoff tool, the only native tool, or None."""
     found = [tool for tool in tools if tool.metadata.get_name() == HANDOFF_TOOL]
     if found and not isinstance(agent.the_llm(), FunctionCallingLLM):
@@ -353,7 +356,7 @@ def _handoff_in(agent: CodeActAgent, tools: Sequence[AsyncBaseTool]) -> list[Asy
     return found
 
 
-async def _execute(agent: CodeActAgent, executor: Executor, ctx: Context[Any], code: str) -> ToolOutput:
+async def _execute(agent: CodeActAgent[Any, Any], executor: Executor, ctx: Context[Any], code: str) -> ToolOutput:
     """Run code in the sandbox, where it can call the tools that the agent may call."""
     asked: str = await ctx.store.get("user_msg_str", default="")
     around = None if ctx.run is None else ctx.run.workflow

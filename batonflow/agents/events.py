@@ -4,7 +4,7 @@ import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from pydantic import (
     BaseModel,
@@ -17,8 +17,10 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
-from typing_extensions import override
+from typing_extensions import TypeForm, override
 
+from batonflow import agents as kinds
+from batonflow.agents.run_output import OutputMissingError, TextOutput
 from batonflow.llms import ChatMessage, ChatResponse, Usage
 from batonflow.llms.answer import Answer
 from batonflow.llms.lazy_fields import LazyFields
@@ -27,11 +29,13 @@ from batonflow.tools import ToolOutput
 from batonflow.user_warnings import warn_user
 from batonflow.values.problems import in_words
 from batonflow.workflow_core.events import Event, StartEvent
+from batonflow.workflow_core.typed import OutT
 
 __all__ = [
     "START_FIELDS",
     "AgentInput",
     "AgentOutput",
+    "AgentResult",
     "AgentSetup",
     "AgentStream",
     "AgentStreamStructuredOutput",
@@ -44,6 +48,7 @@ __all__ = [
 ]
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+T = TypeVar("T")
 
 
 def raw_of(response: ChatResponse) -> Any:
@@ -418,6 +423,9 @@ class AgentOutput(Event):
         usage_by_agent: The usage by agent, in the last output of a run.
     """
 
+    # The declared output of the run, which is not recorded: the loop and the handler put it here.
+    __slots__ = ("_declared",)
+
     response: ChatMessage
     structured_response: dict[str, Any] | None = None
     current_agent_name: str = ""
@@ -460,5 +468,71 @@ class AgentOutput(Event):
         """Return the structured answer as a model; None, with a warning, if it does not fit."""
         return _as_model(self.structured_response, model)
 
+    def __class_getitem__(cls, item: Any) -> Any:
+        # Only type checkers know several types of results.
+        return super().__class_getitem__(item) if Generic in cls.__mro__ else cls
+
+    @property
+    def output(self) -> Any:
+        """The output of the run: the value of its ``output_type``, the instance of its ``output_cls``, or the text.
+
+        Raises:
+            OutputMissingError: A guard has blocked the answer, the steps ran out, or this is not the result of a run.
+            OutputUnfitError: The answer does not fit the ``output_cls``.
+        """
+        declared: TextOutput | None = getattr(self, "_declared", None)
+        if declared is None:
+            raise OutputMissingError(
+                "This output did not come from awaiting a run, so its declared type is not known here: read it with "
+                "output_as(type)"
+            )
+        return declared.value_of(self)
+
+    def output_as(self, output_type: TypeForm[T]) -> T:
+        """Return the output as a type: from ``structured_response``, or from the text if that is JSON.
+
+        Args:
+            output_type: The type, as for ``output_type`` of an agent.
+
+        Raises:
+            OutputMissingError: A guard has blocked the answer, or the steps ran out.
+            OutputUnfitError: The answer does not fit.
+
+        Example:
+            >>> output.output_as(list[int])
+            [1, 2, 3]
+        """
+        return kinds.TypedOutput((output_type,)).value_of(self)
+
+    def declare(self, declared: TextOutput) -> None:
+        """Let ``output`` read this answer as the run has declared; a declaration that is there stays."""
+        if getattr(self, "_declared", None) is None:
+            object.__setattr__(self, "_declared", declared)
+
+    @property
+    def blocked(self) -> str | None:
+        """The reason why there is no output: that of a guard, or the limit that was reached; None if there is one."""
+        if self.get("missing") is not None:
+            return str(self.get("missing"))
+        return str(self) if self.get("blocked") in ("input", "output") else None
+
     def __str__(self) -> str:
         return self.response.content or ""
+
+
+if TYPE_CHECKING:
+
+    class AgentResult(AgentOutput, Generic[OutT]):
+        """The result of an agent's run, with the type of its output."""
+
+        tool_calls: list[Any] = Field(
+            default_factory=list[Any]
+        )  # nearly always results; programs for LlamaIndex read them without a check
+
+        @property
+        def output(self) -> OutT:
+            """The output of the run."""
+            ...
+
+else:
+    AgentResult = AgentOutput

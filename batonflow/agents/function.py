@@ -21,6 +21,7 @@ from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.tool_protocol import tool_selections
 from batonflow.tools import AsyncBaseTool, ToolSelection
 from batonflow.workflow_core import Context
+from batonflow.workflow_core.typed import AgentDepsT, OutT
 
 __all__ = ["FunctionAgent", "ScratchpadAgent", "messages_of_turn", "move_into", "tool_message"]
 
@@ -58,7 +59,7 @@ def _summary(message: ChatMessage) -> tuple[str, str | None, Any]:
     return message.role.value, message.content, message.additional_kwargs.get("tool_call_id")
 
 
-class ScratchpadAgent(BaseWorkflowAgent):
+class ScratchpadAgent(BaseWorkflowAgent[AgentDepsT, OutT]):
     """An agent that keeps the messages of a turn in the run's state until there is an answer.
 
     Args:
@@ -89,12 +90,12 @@ class ScratchpadAgent(BaseWorkflowAgent):
         await ctx.store.set(self.scratchpad_key, [*await messages_of_turn(self, ctx), observation(words)])
 
 
-async def messages_of_turn(agent: ScratchpadAgent, ctx: Context[Any]) -> list[ChatMessage]:
+async def messages_of_turn(agent: ScratchpadAgent[Any, Any], ctx: Context[Any]) -> list[ChatMessage]:
     """Return the messages of the current turn."""
     return list(await ctx.store.get(agent.scratchpad_key, default=[]))
 
 
-class FunctionAgent(ScratchpadAgent):
+class FunctionAgent(ScratchpadAgent[AgentDepsT, OutT]):
     """An agent that shows the model its tools and makes the calls of its answers, until a final answer.
 
     Args:
@@ -194,7 +195,7 @@ class FunctionAgent(ScratchpadAgent):
 
 
 async def _request(
-    agent: FunctionAgent, ctx: Context[Any], shown: list[ChatMessage], tools: Sequence[AsyncBaseTool]
+    agent: FunctionAgent[Any, Any], ctx: Context[Any], shown: list[ChatMessage], tools: Sequence[AsyncBaseTool]
 ) -> dict[str, Any]:
     """Return the options of a request to the model."""
     request: dict[str, Any] = {

@@ -1,12 +1,13 @@
 """AgentHandler: the handler of an agent's run."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Generic
 
 from batonflow.agents.approvals import ApprovalRequest, answer, open_approvals
-from batonflow.agents.events import AgentStream
+from batonflow.agents.events import AgentOutput, AgentResult, AgentStream
 from batonflow.workflow_core import WorkflowHandler
+from batonflow.workflow_core.typed import OutT
 
 __all__ = ["AgentHandler"]
 
@@ -14,7 +15,7 @@ __all__ = ["AgentHandler"]
 _END = 2**62
 
 
-class AgentHandler(WorkflowHandler):
+class AgentHandler(WorkflowHandler[AgentResult[OutT]], Generic[OutT]):
     """The handler of a run of an agent or team: a :class:`WorkflowHandler` with text and approvals.
 
     Example:
@@ -25,6 +26,13 @@ class AgentHandler(WorkflowHandler):
     """
 
     __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, AgentResult[OutT]]:
+        result = yield from super().__await__()
+        # A subclass of the user may end its run with another result.
+        if isinstance(result, AgentOutput):  # pyright: ignore[reportUnnecessaryIsInstance]
+            result.declare(self.workflow.__batonflow_team__.declared)
+        return result
 
     async def stream_text(self) -> AsyncGenerator[str, None]:
         """Yield the text of the models, piece by piece, from the beginning of the run.

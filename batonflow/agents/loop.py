@@ -45,11 +45,12 @@ from batonflow.agents.turn import (
 from batonflow.llms import ChatMessage, MessageRole
 from batonflow.workflow_core import Context, StopEvent, WorkflowRuntimeError, step
 from batonflow.workflow_core.routing import steps_of
+from batonflow.workflow_core.typed import AgentDepsT, OutT
 
 __all__ = ["AgentLoop"]
 
 
-class AgentLoop(AgentRuns):
+class AgentLoop(AgentRuns[AgentDepsT, OutT]):
     """A workflow that runs one agent, or several that hand over to one another."""
 
     __batonflow_id_matters__: ClassVar[bool] = True  # keys of tool calls, sessions of code

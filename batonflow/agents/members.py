@@ -11,10 +11,12 @@ from pydantic import BaseModel
 from typing_extensions import Protocol as CheckableProtocol
 from typing_extensions import runtime_checkable
 
+from batonflow import agents as kinds
 from batonflow.agents.budget import Budget
 from batonflow.agents.events import HANDOFF_TOOL, AgentOutput, AgentWorkflowStartEvent, ToolCallResult
 from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
 from batonflow.agents.memory import BaseMemory
+from batonflow.agents.run_output import TEXT, TextOutput
 from batonflow.lazy import at_first_use
 from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.prompts.base import placeholders
@@ -151,6 +153,12 @@ class Team:
     def __init__(self, loop: Any) -> None:
         self.loop = loop
         self.points: dict[str, Any] = {}  # by agent; see layers/middleware.py
+
+    @property
+    def declared(self) -> TextOutput:
+        """The output that a run is declared to have."""
+        cls: type[BaseModel] | None = self.loop.output_cls
+        return TEXT if cls is None else kinds.FormOutput(cls)
 
     def settings(self) -> LoopSettings:
         """Return the settings of the loop."""

@@ -35,6 +35,7 @@ from batonflow.llms.react_text import (
 )
 from batonflow.tools import AsyncBaseTool, ToolSelection
 from batonflow.workflow_core import Context, WorkflowRuntimeError
+from batonflow.workflow_core.typed import AgentDepsT, OutT
 
 __all__ = ["ReActAgent"]
 
@@ -63,7 +64,7 @@ _LONGEST_PREAMBLE = 300
 _Ask = Callable[[list[ChatMessage]], Awaitable[ChatResponse]]
 
 
-class ReActAgent(BaseWorkflowAgent):
+class ReActAgent(BaseWorkflowAgent[AgentDepsT, OutT]):
     """An agent that reads thoughts and actions from the text of its model, until that has an answer.
 
     Thoughts are streamed as ``thinking_delta``, the answer as ``delta``, and only the answer is in the response.
@@ -266,7 +267,7 @@ class ReActAgent(BaseWorkflowAgent):
         await ctx.store.set(self.reasoning_key, [*reasoning, ObservationReasoningStep(observation=words)])
 
 
-async def _retry(agent: ReActAgent, ctx: Context[Any], response: ChatResponse, words: str) -> AgentOutput:
+async def _retry(agent: ReActAgent[Any, Any], ctx: Context[Any], response: ChatResponse, words: str) -> AgentOutput:
     """Return an output by which the model tries again, with words about its mistake."""
     key = f"{agent.reasoning_key}_failures"
     failures = await _failures(agent, ctx) + 1
@@ -283,7 +284,7 @@ async def _retry(agent: ReActAgent, ctx: Context[Any], response: ChatResponse, w
     )
 
 
-async def _failures(agent: ReActAgent, ctx: Context[Any]) -> int:
+async def _failures(agent: ReActAgent[Any, Any], ctx: Context[Any]) -> int:
     """Return the number of unreadable answers in a row before this one."""
     kept: Any = await ctx.store.get(f"{agent.reasoning_key}_failures", default=0)
     return kept if isinstance(kept, int) else 0
@@ -297,7 +298,7 @@ async def _ask(ask: _Ask, shown: list[ChatMessage], agent: str) -> ChatResponse:
     return response
 
 
-def _as_shown(agent: ReActAgent, step: BaseReasoningStep) -> ChatMessage:
+def _as_shown(agent: ReActAgent[Any, Any], step: BaseReasoningStep) -> ChatMessage:
     """Return a step as the model has seen it."""
     if isinstance(step, ObservationReasoningStep):
         return observation(step.get_content(), agent.formatter.observation_role)

@@ -3,11 +3,11 @@
 import asyncio
 import copy
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from batonflow.agents.budget import Budget, run_inside
-from batonflow.agents.events import AgentOutput, AgentWorkflowStartEvent
+from batonflow.agents.events import AgentOutput, AgentResult, AgentWorkflowStartEvent
 from batonflow.agents.handler import AgentHandler
 from batonflow.agents.layers.limits import LEDGER
 from batonflow.agents.layers.usage import count_earlier_usage
@@ -23,6 +23,7 @@ from batonflow.workflow_core import Context, Workflow, WorkflowHandler
 from batonflow.workflow_core.events import Event, StartEvent
 from batonflow.workflow_core.options import NotInitialized, warn_of_checkpoints
 from batonflow.workflow_core.stored_runs import check_context
+from batonflow.workflow_core.typed import AgentDepsT, OfAgent, OutT
 
 __all__ = ["AgentRuns", "AgentTool", "attach", "attach_agents", "refuse_itself", "run_within"]
 
@@ -125,7 +126,7 @@ class AgentTool(FunctionTool):
         description: The description for models.
     """
 
-    def __init__(self, agent: Workflow, name: str, description: str) -> None:
+    def __init__(self, agent: Workflow[Any], name: str, description: str) -> None:
         name = _NOT_ALLOWED.sub("_", name)
 
         async def ask(input: str) -> ToolOutput:  # noqa: A002 - the name that models know from other tools
@@ -142,7 +143,7 @@ class AgentTool(FunctionTool):
         self.agent = agent
 
 
-class AgentRuns(Workflow):
+class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
     """A workflow of agents, as a program runs it."""
 
     name: str
@@ -151,6 +152,11 @@ class AgentRuns(Workflow):
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = AgentHandler
     if TYPE_CHECKING:
         __batonflow_team__: Team
+
+        def resume(self, run_id: str) -> AgentHandler[OutT]: ...  # noqa: D102 - see Workflow
+        async def recover(  # noqa: D102  # pyright: ignore[reportIncompatibleMethodOverride] - lists are invariant
+            self, limit: int = 10_000, *, skip: Collection[str] = ()
+        ) -> list[AgentHandler[OutT]]: ...
     else:
         __batonflow_team__ = NotInitialized()
 
@@ -189,7 +195,7 @@ class AgentRuns(Workflow):
         start_event: StartEvent | None = None,
         budget: Budget | None = None,
         **kwargs: Any,
-    ) -> AgentHandler:
+    ) -> AgentHandler[OutT]:
         """Start a run and return its handler.
 
         Args:
@@ -241,7 +247,7 @@ class AgentRuns(Workflow):
                 logger.warning(GOES_ON.format(names=", ".join(given)))
         elif start_event is None:
             start_event, kwargs = begins, {}
-        return cast("AgentHandler", super().run(ctx=ctx, start_event=start_event, **options, **kwargs))
+        return cast("AgentHandler[OutT]", super().run(ctx=ctx, start_event=start_event, **options, **kwargs))
 
     def fork(  # pyright: ignore[reportIncompatibleMethodOverride] - it takes a model too
         self,
@@ -252,7 +258,7 @@ class AgentRuns(Workflow):
         event: Event | None = None,
         new_id: str | None = None,
         llm: LLM | str | None = None,
-    ) -> AgentHandler:
+    ) -> AgentHandler[OutT]:
         """Begin a run that shares the beginning of another one, up to a commit; see ``Workflow.fork``.
 
         Args:
@@ -269,7 +275,7 @@ class AgentRuns(Workflow):
         model = llm_from(llm) if isinstance(llm, str) else llm
         agent = self if model is None else self.asking(model)
         forked = super(AgentRuns, agent).fork(run_id, at, state=state, event=event, new_id=new_id)
-        return cast("AgentHandler", forked)
+        return cast("AgentHandler[OutT]", forked)
 
     def asking(self, llm: LLM) -> Self:
         """Return the same agent or team with another model."""

@@ -51,6 +51,7 @@ from batonflow.workflow_core import Context
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import NotInitialized
 from batonflow.workflow_core.routing import steps_of
+from batonflow.workflow_core.typed import AgentDepsT, OutT
 
 if TYPE_CHECKING:
     from batonflow.agents.middleware import Middleware
@@ -85,7 +86,7 @@ class TeamMember(BaseWorkflowAgent):
     team: Any
 
     @classmethod
-    def of(cls, team: "AgentWorkflow") -> Self:
+    def of(cls, team: "AgentWorkflow[Any, Any]") -> Self:
         """The member that stands for ``team``, under its name and description."""
         return cls(name=team.name, description=team.description, can_handoff_to=[], team=team)
 
@@ -137,7 +138,7 @@ class TeamMember(BaseWorkflowAgent):
         return output
 
 
-class AgentWorkflow(AgentLoop, PromptMixin):
+class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
     """A team of agents. One begins, each may hand the task over to another one, and all see one conversation.
 
     Args:
@@ -363,9 +364,9 @@ class TeamOfMembers(Team):
         loop: The team.
     """
 
-    loop: AgentWorkflow
+    loop: AgentWorkflow[Any, Any]
 
-    def __init__(self, loop: AgentWorkflow) -> None:
+    def __init__(self, loop: AgentWorkflow[Any, Any]) -> None:
         super().__init__(loop)
         if any(type(agent).__batonflow_overrides__ for agent in loop.agents.values()):
             overridden, own = layers.member_steps(loop.agents), type(loop).__batonflow_overrides__
@@ -551,18 +552,17 @@ def _says_something(message: ChatMessage) -> bool:
     return bool(message.blocks) and message.content != ""
 
 
-def _members(agents: Any) -> list[BaseWorkflowAgent]:
+def _members(agents: Any) -> list[BaseWorkflowAgent[Any, Any]]:
     if not isinstance(agents, Iterable) or isinstance(agents, str | Mapping | BaseModel):
         raise ValueError(f"agents is a list of agents and teams, not {type(cast('Any', agents)).__name__}")
-    members: list[BaseWorkflowAgent] = []
-    for number, one in enumerate(cast("Iterable[Any]", agents)):
-        if not isinstance(one, BaseWorkflowAgent | AgentWorkflow):
+    listed: list[Any] = [*cast("Iterable[Any]", agents)]
+    for number, one in enumerate(listed):
+        if not isinstance(cast("object", one), BaseWorkflowAgent | AgentWorkflow):
             raise ValueError(f"agents[{number}] is neither an agent nor a team: {one!r}")
-        members.append(TeamMember.of(one) if isinstance(one, AgentWorkflow) else one)
-    return members
+    return [TeamMember.of(cast("Any", one)) if isinstance(one, AgentWorkflow) else one for one in listed]
 
 
-def _warn_of_strangers(agents: Mapping[str, BaseWorkflowAgent]) -> None:
+def _warn_of_strangers(agents: Mapping[str, BaseWorkflowAgent[Any, Any]]) -> None:
     """Warn of names in ``can_handoff_to`` that no agent has; an agent may take part in several teams."""
     for agent in agents.values():
         strangers = [name for name in agent.can_handoff_to or () if name not in agents]
@@ -573,7 +573,7 @@ def _warn_of_strangers(agents: Mapping[str, BaseWorkflowAgent]) -> None:
             )
 
 
-def _take_in(team: AgentWorkflow) -> None:
+def _take_in(team: AgentWorkflow[Any, Any]) -> None:
     """Make the steps of the members act in the team."""
     for agent in team.agents.values():
         agent.__batonflow_team__.dispatched = _ANY_STEP
@@ -581,14 +581,14 @@ def _take_in(team: AgentWorkflow) -> None:
         layers.warn_of_member_steps(team, team.agents, AgentLoop)
 
 
-def _named(agents: Sequence[BaseWorkflowAgent]) -> dict[str, BaseWorkflowAgent]:
+def _named(agents: Sequence[BaseWorkflowAgent[Any, Any]]) -> dict[str, BaseWorkflowAgent[Any, Any]]:
     if not agents:
         raise ValueError("At least one agent must be provided")
     if len(agents) > 1:
         for field in ("name", "description"):
             if any(getattr(agent, field) == _DEFAULTS[field].default for agent in agents):
                 raise ValueError(f"All agents must have a {field} of their own in a team: it tells them apart")
-    found: dict[str, BaseWorkflowAgent] = {}
+    found: dict[str, BaseWorkflowAgent[Any, Any]] = {}
     for agent in agents:
         if agent.name in found:
             raise ValueError(f"Two agents are named {agent.name!r}: give each a name of its own")
@@ -601,7 +601,7 @@ def _named(agents: Sequence[BaseWorkflowAgent]) -> dict[str, BaseWorkflowAgent]:
     return found
 
 
-def _root(agents: Mapping[str, BaseWorkflowAgent], root: str | None) -> str:
+def _root(agents: Mapping[str, BaseWorkflowAgent[Any, Any]], root: str | None) -> str:
     if root is None:
         if len(agents) > 1:
             raise ValueError(f"Exactly one root agent must be provided: root_agent= one of {', '.join(agents)}")

@@ -251,6 +251,7 @@ class Turn:
             output.usage_by_agent = dict(cast("dict[str, Usage]", totals))
             output.usage = sum(output.usage_by_agent.values(), Usage()) if totals else None
         await self.ctx.store.set("current_tool_calls", [])
+        output.declare(self.team.declared)
         return StopEvent(result=output)
 
 

@@ -35,9 +35,9 @@ _HELP = "/new forgets the conversation, /help shows this, /quit or Ctrl-D leaves
 def chat(given: Namespace) -> int:
     """Talk to an agent."""
     workflow = load_workflow(given.object)
-    if not isinstance(workflow, AgentLoop):
+    if not issubclass(type(workflow), AgentLoop):
         raise CommandError(f"{given.object} is not an agent: start it with `batonflow run {given.object}`", USAGE)
-    return _Chat(cast("AgentLoop", with_store(workflow, given))).talk()
+    return _Chat(cast("AgentLoop[Any, Any]", with_store(workflow, given))).talk()
 
 
 class _Chat:
@@ -47,7 +47,7 @@ class _Chat:
         agent: The agent to talk to.
     """
 
-    def __init__(self, agent: AgentLoop) -> None:
+    def __init__(self, agent: AgentLoop[Any, Any]) -> None:
         self._agent = agent
         self._context: Context[Any] = Context(agent)
         self._at_terminal = sys.stdin.isatty()

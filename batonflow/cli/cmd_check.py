@@ -3,7 +3,7 @@
 import os
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
@@ -78,8 +78,9 @@ class _Checks:
         for member in members:
             self._agent(member)
         if isinstance(workflow, AgentWorkflow):
-            self._handoffs(workflow)
-            self._output(workflow, f"team {workflow.name}")
+            team = cast("AgentWorkflow[Any, Any]", workflow)
+            self._handoffs(team)
+            self._output(team, f"team {workflow.name}")
         for inner, attached in workflow.__batonflow__.children.items():
             if attached not in members:
                 self.workflow(attached, f"{path}/{inner}" if path else inner)
@@ -109,7 +110,7 @@ class _Checks:
         else:
             self.passed.append(f"{name}: answers as {cls.__name__}")
 
-    def _handoffs(self, team: AgentWorkflow) -> None:
+    def _handoffs(self, team: AgentWorkflow[Any, Any]) -> None:
         names = list(team.agents)
         ways: dict[str, list[str]] = {}
         problems: list[str] = []

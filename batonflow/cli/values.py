@@ -55,13 +55,13 @@ def fields_of(workflow: Workflow, given: Namespace) -> dict[str, Any]:
     except ValueError as error:
         problems = str(error)
     if isinstance(workflow, AgentRuns):
-        problems = problems or _problem_for_agent(workflow, found, given.object)
+        problems = problems or _problem_for_agent(cast("Any", workflow), found, given.object)
     if problems:
         raise CommandError(problems, USAGE)
     return found
 
 
-def _problem_for_agent(agent: AgentRuns, found: Mapping[str, Any], spec: str) -> str:
+def _problem_for_agent(agent: AgentRuns[Any, Any], found: Mapping[str, Any], spec: str) -> str:
     """Return the text for fields with which an agent cannot run, or an empty text.
 
     Args:

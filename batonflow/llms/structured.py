@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Literal, Protocol, Self, cast
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar, cast
 
 from pydantic import BaseModel, RootModel, ValidationError
 from pydantic_core import to_json
@@ -34,13 +34,27 @@ from batonflow.llms.strict_schema import strict_schema
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.llms.usage import Usage
 
-__all__ = ["Ask", "Form", "FormTool", "Outcome", "Way", "ask_until_it_fits", "last_output", "outputs", "stream_pieces"]
+__all__ = [
+    "Ask",
+    "Form",
+    "FormTool",
+    "Outcome",
+    "UnfitError",
+    "Way",
+    "ask_until_it_fits",
+    "checked_as_json",
+    "last_output",
+    "outputs",
+    "stream_pieces",
+]
 
 Way = Literal["native", "function", "llm"]
 """The way to a structured answer, in the words of ``PydanticProgramMode``."""
 
 Ask = Callable[[list[ChatMessage]], AsyncGenerator[PartialModel | ChatResponse, None]]
 """A function that sends a conversation and yields partial answers when streamed, and last the response."""
+
+T = TypeVar("T")
 
 _LONGEST_NAME = 64
 _LONGEST_VALUE = 100
@@ -114,9 +128,12 @@ class Form(Generic[Model]):
         self.title = str(schema.get("title", output_cls.__name__))
         self.name = re.sub(r"[^A-Za-z0-9_-]", "_", self.title)[:_LONGEST_NAME]
         self.description = str(schema.get("description") or "")
-        # All ways require an object.
         self._bare = issubclass(output_cls, RootModel)
-        self.parameters = _in_object(schema) if self._bare else _without_reference(schema)
+        self._take_schema(_in_object(schema) if self._bare else schema)
+
+    def _take_schema(self, schema: dict[str, Any]) -> None:
+        # All ways require an object.
+        self.parameters = _without_reference(schema)
 
     @cached_property
     def native(self) -> OutputSchema | None:
@@ -155,21 +172,7 @@ class Form(Generic[Model]):
             UnfitError: The value does not fit.
         """
         inner = value["root"] if self._bare and "root" in value else value
-        try:
-            written = to_json(inner)
-        except ValueError:
-            # Lone surrogates, or objects of any type from test doubles.
-            written = None
-        try:
-            # Validated as JSON, because a strict model takes a date from JSON text but not from a Python string.
-            return (
-                self.output_cls.model_validate(inner)
-                if written is None
-                else self.output_cls.model_validate_json(written)
-            )
-        except ValidationError as err:
-            answer = repr(inner) if written is None else written.decode()
-            raise UnfitError(_problems(err), answer) from err
+        return checked_as_json(inner, self.output_cls.model_validate, self.output_cls.model_validate_json)
 
     def parse_text(self, text: str) -> Model:
         """Return the instance in a text: the first fitting object with most names of the form.
@@ -195,6 +198,29 @@ class Form(Generic[Model]):
     def answer_call(self, calls: Sequence[ToolSelection]) -> ToolSelection | None:
         """Return the call with the answer: the first call of the form's tool, or the first call."""
         return next((call for call in calls if call.tool_name == self.name), calls[0] if calls else None)
+
+
+def checked_as_json(value: Any, validate: Callable[[Any], T], validate_json: Callable[[bytes], T]) -> T:
+    """Return the instance for a JSON value.
+
+    Args:
+        value: The value.
+        validate: Validates a value that cannot be written as JSON.
+        validate_json: Validates JSON.
+
+    Raises:
+        UnfitError: The value does not fit.
+    """
+    try:
+        written = to_json(value)
+    except ValueError:
+        # Lone surrogates, or objects of any type from test doubles.
+        written = None
+    try:
+        # Validated as JSON, because a strict model takes a date from JSON text but not from a Python string.
+        return validate(value) if written is None else validate_json(written)
+    except ValidationError as err:
+        raise UnfitError(_problems(err), repr(value) if written is None else written.decode()) from err
 
 
 def _in_object(schema: dict[str, Any]) -> dict[str, Any]:

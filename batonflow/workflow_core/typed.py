@@ -8,7 +8,17 @@ from typing_extensions import TypeAliasType, TypeVar
 
 from batonflow.workflow_core.events import DictState
 
-__all__ = ["AgentDepsT", "DepsT", "OfResult", "OutT", "ResultT", "StateT", "declared_result", "without_alias"]
+__all__ = [
+    "AgentDepsT",
+    "DepsT",
+    "OfAgent",
+    "OfResult",
+    "OutT",
+    "ResultT",
+    "StateT",
+    "declared_result",
+    "without_alias",
+]
 
 ResultT = TypeVar("ResultT", default=Any, covariant=True)
 """The result of a run."""
@@ -31,6 +41,9 @@ if TYPE_CHECKING:
     class OfResult(Generic[ResultT]):
         """A workflow with a result of a declared type."""
 
+    class OfAgent(Generic[AgentDepsT, OutT]):
+        """An agent with dependencies and an output of declared types."""
+
 else:
 
     class OfResult:
@@ -43,6 +56,12 @@ else:
             if Generic in cls.__mro__:  # a class of the user with type variables of its own
                 return super().__class_getitem__(item)
             return GenericAlias(cls, item)
+
+    class OfAgent:
+        """The base of agents: ``FunctionAgent[Deps, int]`` is the class itself, only type checkers know more."""
+
+        def __class_getitem__(cls, item: Any) -> Any:
+            return super().__class_getitem__(item) if Generic in cls.__mro__ else cls
 
 
 def declared_result(cls: type) -> Any:

@@ -326,7 +326,7 @@ def _started(workflow: Workflow, tool: str, arguments: dict[str, Any]) -> Workfl
         if not isinstance(message, str):
             return "the argument message must be a text"
         with served_input():
-            return workflow.run(message, run_id=run_id)
+            return cast("AgentLoop[Any, Any]", workflow).run(message, run_id=run_id)
     try:
         with reading_input():
             event = workflow.__batonflow__.steps.start_event_class(**arguments)
