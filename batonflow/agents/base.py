@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
 
@@ -38,6 +38,15 @@ from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, a
 from batonflow.workflow_core import BatonflowError, Context, Workflow, WorkflowRuntimeError
 from batonflow.workflow_core.errors import NotInitializedError
 from batonflow.workflow_core.typed import AgentDepsT, OutT
+
+if TYPE_CHECKING:
+    from dataclasses import InitVar
+    from os import PathLike
+
+    from batonflow.resources import ResourceManager
+    from batonflow.workflow_core.engine.ports import RunStoreLike
+    from batonflow.workflow_core.options import Upcaster
+    from batonflow.workflow_core.step import WorkflowGraphCheck
 
 __all__ = ["WORKFLOW_OPTIONS", "BaseWorkflowAgent"]
 
@@ -196,6 +205,20 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
     max_result_chars: int | None = Field(default=100_000, ge=1)
     instructions: Any = Field(default=(), exclude=True)
     middleware: Sequence[Any] = Field(default=(), exclude=True)
+
+    if TYPE_CHECKING:  # of workflows: they are not fields, but the constructors of subclasses take them
+        timeout: InitVar[float | None] = None
+        verbose: InitVar[bool] = False
+        store: InitVar[str | PathLike[str] | RunStoreLike | None] = None
+        on_stall: InitVar[Literal["warn", "raise"]] = "warn"
+        timeout_excludes_waiting: InitVar[bool] = False
+        num_concurrent_runs: InitVar[int | None] = None
+        resource_manager: InitVar[ResourceManager | None] = None
+        upcasters: InitVar[Mapping[str, Upcaster] | None] = None
+        types: InitVar[Iterable[type]] = ()
+        workflows: InitVar[Mapping[str, Workflow] | None] = None
+        disable_validation: InitVar[bool] = False
+        skip_graph_checks: InitVar[set[WorkflowGraphCheck] | None] = None
 
     __hash__: ClassVar[Any] = object.__hash__  # agents are compared by identity
 

@@ -7,7 +7,7 @@ tool calls, and its variables hold data that the model does not have to read.
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from pydantic import Field, PrivateAttr, SerializeAsAny, field_validator
 
@@ -40,6 +40,11 @@ from batonflow.tools.code import Executor, Limits, declarations, default_executo
 from batonflow.tools.code.functions import code_functions
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.typed import AgentDepsT, OutT
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from batonflow.agents.options import BT, CodeActAgentOptions
 
 __all__ = ["EXECUTE", "CodeActAgent"]
 
@@ -94,6 +99,22 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
 
     _bf_executor: Executor = PrivateAttr()
 
+    @overload
+    def __init__(
+        self: "CodeActAgent[object, str]",
+        code_execute_fn: Callable[..., Any] | None = None,
+        *,
+        output_cls: None = None,
+        **options: "Unpack[CodeActAgentOptions]",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "CodeActAgent[object, BT]",
+        code_execute_fn: Callable[..., Any] | None = None,
+        *,
+        output_cls: "type[BT]",
+        **options: "Unpack[CodeActAgentOptions]",
+    ) -> None: ...
     def __init__(self, code_execute_fn: Callable[..., Any] | None = None, **options: Any) -> None:
         given = [name for name in ("executor", "limits") if options.get(name) is not None]
         if code_execute_fn is not None and given:

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from pydantic import Field, model_validator
 
@@ -22,6 +22,11 @@ from batonflow.llms.tool_protocol import tool_selections
 from batonflow.tools import AsyncBaseTool, ToolSelection
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.typed import AgentDepsT, OutT
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from batonflow.agents.options import BT, FunctionAgentOptions
 
 __all__ = ["FunctionAgent", "ScratchpadAgent", "messages_of_turn", "move_into", "tool_message"]
 
@@ -113,6 +118,19 @@ class FunctionAgent(ScratchpadAgent[AgentDepsT, OutT]):
     initial_tool_choice: str | None = None
     tool_choice: Any = Field(default=None, exclude=True)
     allow_parallel_tool_calls: bool = True
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: "FunctionAgent[object, str]", *, output_cls: None = None, **options: Unpack[FunctionAgentOptions]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "FunctionAgent[object, BT]", *, output_cls: type[BT], **options: Unpack[FunctionAgentOptions]
+        ) -> None: ...
+
+        def __init__(self, **options: Any) -> None: ...
 
     @model_validator(mode="after")
     def _bf_chooses_once(self) -> Self:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from pydantic import Field, model_validator
 
@@ -36,6 +36,11 @@ from batonflow.llms.react_text import (
 from batonflow.tools import AsyncBaseTool, ToolSelection
 from batonflow.workflow_core import Context, WorkflowRuntimeError
 from batonflow.workflow_core.typed import AgentDepsT, OutT
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from batonflow.agents.options import BT, ReActAgentOptions
 
 __all__ = ["ReActAgent"]
 
@@ -87,6 +92,19 @@ class ReActAgent(BaseWorkflowAgent[AgentDepsT, OutT]):
     output_parser: Any = Field(default_factory=ReActOutputParser)
     formatter: ReActChatFormatter = Field(default_factory=ReActChatFormatter.from_defaults)
     max_parse_retries: int = 3
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: "ReActAgent[object, str]", *, output_cls: None = None, **options: Unpack[ReActAgentOptions]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "ReActAgent[object, BT]", *, output_cls: type[BT], **options: Unpack[ReActAgentOptions]
+        ) -> None: ...
+
+        def __init__(self, **options: Any) -> None: ...
 
     @model_validator(mode="after")
     def _bf_context_in_header(self) -> Self:

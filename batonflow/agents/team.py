@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Self, cast, get_args
+from typing import TYPE_CHECKING, Any, Self, cast, get_args, overload
 
 from pydantic import BaseModel
 
@@ -54,7 +54,10 @@ from batonflow.workflow_core.routing import steps_of
 from batonflow.workflow_core.typed import AgentDepsT, OutT
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from batonflow.agents.middleware import Middleware
+    from batonflow.agents.options import BT, TeamOptions
 
 __all__ = ["AgentWorkflow"]
 
@@ -174,9 +177,29 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
     if not TYPE_CHECKING:
         agents = NotInitialized()
 
+    @overload
+    def __init__(
+        self: "AgentWorkflow[object, str]",
+        agents: Sequence[AgentLoop[object, Any]],
+        initial_state: dict[str, Any] | None = None,
+        root_agent: str | None = None,
+        *,
+        output_cls: None = None,
+        **options: "Unpack[TeamOptions]",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "AgentWorkflow[object, BT]",
+        agents: Sequence[AgentLoop[object, Any]],
+        initial_state: dict[str, Any] | None = None,
+        root_agent: str | None = None,
+        *,
+        output_cls: "type[BT]",
+        **options: "Unpack[TeamOptions]",
+    ) -> None: ...
     def __init__(
         self,
-        agents: Sequence["BaseWorkflowAgent | AgentWorkflow"],
+        agents: Sequence[AgentLoop[Any, Any]],
         initial_state: dict[str, Any] | None = None,
         root_agent: str | None = None,
         handoff_prompt: str | BasePromptTemplate | None = None,
@@ -231,6 +254,35 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         self.__batonflow_team__ = TeamOfMembers(self)
         _take_in(self)
 
+    @overload
+    @classmethod
+    def from_tools_or_functions(
+        cls,
+        tools_or_functions: Sequence[BaseTool | Callable[..., Any]],
+        llm: LLM | str | None = None,
+        system_prompt: str | None = None,
+        state_prompt: str | BasePromptTemplate | None = None,
+        initial_state: dict[str, Any] | None = None,
+        output_cls: None = None,
+        structured_output_fn: Callable[[list[ChatMessage]], Any] | None = None,
+        timeout: float | None = None,
+        verbose: bool = False,
+    ) -> Self: ...
+    @overload
+    @classmethod
+    def from_tools_or_functions(
+        cls,
+        tools_or_functions: Sequence[BaseTool | Callable[..., Any]],
+        llm: LLM | str | None = None,
+        system_prompt: str | None = None,
+        state_prompt: str | BasePromptTemplate | None = None,
+        initial_state: dict[str, Any] | None = None,
+        *,
+        output_cls: "type[BT]",
+        structured_output_fn: Callable[[list[ChatMessage]], Any] | None = None,
+        timeout: float | None = None,
+        verbose: bool = False,
+    ) -> "AgentWorkflow[object, BT]": ...
     @classmethod
     def from_tools_or_functions(
         cls,
@@ -243,7 +295,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         structured_output_fn: Callable[[list[ChatMessage]], Any] | None = None,
         timeout: float | None = None,
         verbose: bool = False,
-    ) -> Self:
+    ) -> Any:
         """Return a team of one agent: a FunctionAgent if the model calls tools natively, else a ReActAgent.
 
         Example:
@@ -252,7 +304,8 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         model = llm_from(llm) if isinstance(llm, str) else llm or Settings.llm
         kind = FunctionAgent if model is None or model.metadata.is_function_calling_model else kinds.ReActAgent
         agent = kind(name="Agent", tools=list(tools_or_functions), llm=model, system_prompt=system_prompt)
-        return cls(
+        make: Any = cls
+        return make(
             agents=[agent],
             state_prompt=state_prompt,
             initial_state=initial_state,

@@ -3,8 +3,14 @@
 import asyncio
 from typing import assert_type
 
-from batonflow import AgentOutput, AgentResult, BaseWorkflowAgent, FunctionAgent, ScriptedLLM
+from pydantic import BaseModel
+
+from batonflow import AgentOutput, AgentResult, BaseWorkflowAgent, CodeActAgent, FunctionAgent, ReActAgent, ScriptedLLM
 from batonflow.agents import AgentHandler
+
+
+class Answer(BaseModel):
+    number: int
 
 
 class Mine(FunctionAgent[object, int]):
@@ -12,7 +18,7 @@ class Mine(FunctionAgent[object, int]):
 
 
 async def main() -> None:
-    agent = FunctionAgent(llm=ScriptedLLM(["hi"]))
+    agent = FunctionAgent(llm=ScriptedLLM(["hi"] * 3))
     handler = agent.run("Hello.")
     assert_type(handler, AgentHandler[str])
     assert isinstance(handler, AgentHandler)
@@ -36,7 +42,7 @@ async def main() -> None:
 
 
 async def stored() -> None:
-    agent = FunctionAgent(llm=ScriptedLLM(["hi"])).with_store("memory:")
+    agent = FunctionAgent(llm=ScriptedLLM(["hi"] * 3), store="memory:", timeout=5, verbose=False)
     await agent.run("Hello.", run_id="one")
     again = agent.resume("one")
     assert_type(again, AgentHandler[str])
@@ -48,8 +54,37 @@ async def stored() -> None:
     assert isinstance(handlers, list)
 
 
+async def with_output_cls() -> None:
+    data = ScriptedLLM(['{"number": 42}'] * 3)
+    agent = FunctionAgent(llm=data, output_cls=Answer)
+    assert_type(agent, FunctionAgent[object, Answer])
+    assert isinstance(agent, FunctionAgent)
+    output = await agent.run("2 + 40?")
+    assert_type(output.output, Answer)
+    assert isinstance(output.output, Answer)
+    acting = CodeActAgent(None, llm=data, output_cls=Answer, code_act_system_prompt=None)
+    assert_type((await acting.run("2 + 40?")).output, Answer)
+    assert isinstance((await acting.run("2 + 40?")).output, Answer)
+    reasoning = ReActAgent(llm=ScriptedLLM(["Thought: easy.\nAnswer: 42"]), timeout=3)
+    assert_type((await reasoning.run("2 + 40?")).output, str)
+    assert isinstance((await reasoning.run("2 + 40?")).output, str)
+
+
+class Extended(FunctionAgent):
+    """An agent of the user with an option more."""
+
+    extra: int = 0
+
+
+async def extended() -> None:
+    agent = Extended(llm=ScriptedLLM(["hi"] * 3), extra=1, timeout=3, store=None)
+    output = await agent.run("Hello.")
+    assert_type(output.output, str)
+    assert isinstance(output.output, str)
+
+
 def at_once() -> None:
-    output = FunctionAgent(llm=ScriptedLLM(["hi"])).run_sync("Hello.")
+    output = FunctionAgent(llm=ScriptedLLM(["hi"] * 3)).run_sync("Hello.")
     assert_type(output, AgentResult[str])
     assert isinstance(output, AgentResult)
 
@@ -63,6 +98,12 @@ async def refused(text: FunctionAgent[object, str], number: Mine) -> None:
     number_of(text)  # E
     wrong: int = (await text.run("Hello.")).output  # E
     print(wrong)
+    FunctionAgent(lm=None)  # E
+    FunctionAgent(llm=3)  # E
+    FunctionAgent(timeout="soon")  # E
+    FunctionAgent(output_cls=int)  # E
+    Extended(extra="no")  # E
+    ReActAgent(allow_parallel_tool_calls=False)  # E
 
 
 if __name__ == "__main__":

@@ -1,0 +1,134 @@
+"""The options of agents and teams, as type checkers know them; no program loads this module."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, TypedDict, TypeVar
+
+from pydantic import BaseModel
+
+from batonflow.agents.budget import Budget
+from batonflow.agents.handoff import Carried
+from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
+from batonflow.agents.instructions import Instructions
+from batonflow.agents.members import EarlyStopping
+from batonflow.agents.middleware import Middleware
+from batonflow.llms import LLM, ChatMessage
+from batonflow.llms.prompts import BasePromptTemplate
+from batonflow.llms.react_text import ReActChatFormatter
+from batonflow.resources import ResourceManager
+from batonflow.tools import BaseTool
+from batonflow.tools.code import Executor, Limits
+from batonflow.values.serializers import BaseSerializer
+from batonflow.workflow_core import Context, Workflow
+from batonflow.workflow_core.engine.ports import RunStoreLike
+from batonflow.workflow_core.options import Upcaster
+from batonflow.workflow_core.step import WorkflowGraphCheck
+
+__all__ = [
+    "BT",
+    "AgentOptions",
+    "CodeActAgentOptions",
+    "FunctionAgentOptions",
+    "ReActAgentOptions",
+    "T",
+    "TeamOptions",
+    "ToolChoice",
+    "WorkflowOptions",
+]
+
+# Variables of the module, because a constructor cannot use those of its class for another type of itself.
+T = TypeVar("T")
+BT = TypeVar("BT", bound=BaseModel)
+
+ToolChoice = str
+"""``"auto"``, ``"required"``, ``"none"``, or the name of a tool that is to be called."""
+
+
+class WorkflowOptions(TypedDict, total=False):
+    """The options of every workflow."""
+
+    timeout: float | None
+    verbose: bool
+    store: str | PathLike[str] | RunStoreLike | None
+    on_stall: Literal["warn", "raise"]
+    timeout_excludes_waiting: bool
+    num_concurrent_runs: int | None
+    resource_manager: ResourceManager | None
+    serializer: BaseSerializer | None
+    version: str | None
+    upcasters: Mapping[str, Upcaster] | None
+    idle_release: float | None
+    types: Iterable[type]
+    workflows: Mapping[str, Workflow[Any]] | None
+    workflow_name: str | None
+    disable_validation: bool
+    skip_graph_checks: set[WorkflowGraphCheck] | None
+    store_streamed: bool
+
+
+class AgentOptions(WorkflowOptions, total=False):
+    """The options of every agent; None counts as left out."""
+
+    name: str | None
+    description: str | None
+    system_prompt: str | None
+    instructions: Instructions | None
+    tools: Sequence[BaseTool | Callable[..., Any]] | None
+    tool_retriever: Any
+    can_handoff_to: Sequence[str] | None
+    llm: LLM | str | None
+    initial_state: dict[str, Any] | None
+    state_prompt: str | BasePromptTemplate | None
+    structured_output_fn: Callable[[list[ChatMessage]], Any] | None
+    streaming: bool | None
+    early_stopping_method: EarlyStopping | None
+    budget: Budget | None
+    before_tool: Sequence[BeforeTool] | None
+    after_tool: Sequence[AfterTool] | None
+    input_guards: Sequence[Guard] | None
+    output_guards: Sequence[Guard] | None
+    middleware: Sequence[Middleware] | None
+    max_result_chars: int | None
+
+
+class FunctionAgentOptions(AgentOptions, total=False):
+    """The options of a FunctionAgent."""
+
+    scratchpad_key: str | None
+    initial_tool_choice: str | None
+    tool_choice: ToolChoice | Callable[[Context[Any]], ToolChoice | None] | None
+    allow_parallel_tool_calls: bool | None
+
+
+class ReActAgentOptions(AgentOptions, total=False):
+    """The options of a ReActAgent."""
+
+    reasoning_key: str | None
+    output_parser: Any
+    formatter: ReActChatFormatter | None
+    max_parse_retries: int | None
+
+
+class CodeActAgentOptions(AgentOptions, total=False):
+    """The options of a CodeActAgent; ``code_execute_fn`` may also be given by position."""
+
+    scratchpad_key: str | None
+    executor: Executor | None
+    limits: Limits | None
+    code_act_system_prompt: str | BasePromptTemplate | None
+
+
+class TeamOptions(WorkflowOptions, total=False):
+    """The options of an AgentWorkflow; the first ones may also be given by position."""
+
+    handoff_prompt: str | BasePromptTemplate | None
+    handoff_output_prompt: str | BasePromptTemplate | None
+    state_prompt: str | BasePromptTemplate | None
+    structured_output_fn: Callable[[list[ChatMessage]], Any] | None
+    early_stopping_method: EarlyStopping
+    max_handoffs: int | None
+    budget: Budget | None
+    handoff_carries: Carried
+    middleware: Sequence[Middleware]
+    name: str
+    description: str
