@@ -19,7 +19,6 @@ from tests.wheel import ROOT, build_wheel, environment
 Line = tuple[str, int]
 """A file and the number of a line."""
 
-NOT_PROGRAMS = {"check.py", "test_programs.py"}
 MYPY_ERROR = re.compile(r"^(.+?):(\d+): error: (.*)$")
 
 
@@ -31,14 +30,19 @@ def main() -> int:
         home = at / "programs"
         for folder in ("examples", "tests/typing"):
             shutil.copytree(ROOT / folder, home / folder)
-        names = [str(path.relative_to(home)) for path in sorted(home.rglob("*.py")) if path.name not in NOT_PROGRAMS]
+        names = [str(path.relative_to(home)) for path in sorted(home.rglob("*.py")) if is_program(path.name)]
         marked = set(marked_lines(home, names))
-        typed = [name for name in names if name.startswith("tests")]
+        typed = [name for name in names if name.startswith(("tests", "examples/apps"))]
         said = {
             "mypy": (mypy_errors(home, names, python), marked),
             "pyright": (pyright_errors(home, typed, python), marked),
         }
     return max([report(checker, *found) for checker, found in said.items()])
+
+
+def is_program(name: str) -> bool:
+    """Tell whether a file is written as by a user, and is not a test."""
+    return name != "check.py" and not name.startswith("test_")
 
 
 def marked_lines(home: Path, names: Iterable[str]) -> Iterator[Line]:

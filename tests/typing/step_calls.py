@@ -39,6 +39,8 @@ class Calls(Workflow):
         assert_type(await ctx.ask("Where to?", Address), Address)
         assert_type(await ctx.ask(Address(street="Quay"), int | None), int | None)
         assert_type(await ctx.ask("a or b?", Literal["a", "b"]), Literal["a", "b"])
+        assert_type(await ctx.once("fetch", fetch, "a"), bytes)
+        assert_type(await ctx.effect("size", size, "a", about="a text"), int)
         assert_type(await ctx.send_to("ledger", Paid(order=1)), bool)
         return StopEvent()
 

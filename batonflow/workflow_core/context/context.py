@@ -384,7 +384,11 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         run, item = self._in_step("ask")
         return await ask_person(run, item, question, answer, choices, timeout, key)
 
-    async def once(self, key: str, fn: Callable[..., T | Awaitable[T]], *args: Any) -> T:
+    @overload
+    async def once(self, key: str, fn: Callable[..., Awaitable[T]], *args: Any) -> T: ...
+    @overload
+    async def once(self, key: str, fn: Callable[..., T], *args: Any) -> T: ...
+    async def once(self, key: str, fn: Callable[..., Any], *args: Any) -> Any:
         """Call ``fn`` once for this delivery, even if the step is repeated after a failure or a restore.
 
         Args:
@@ -403,11 +407,18 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
             >>> receipt = await ctx.once("charge", shop.charge, order.id)
         """
         run, item = self._in_step("once")
-        return cast("T", await parts.once.run_once(run, item, key, fn, args))
+        return await parts.once.run_once(run, item, key, fn, args)
 
+    # fmt: off
+    @overload
+    async def effect(self, key: str, fn: Callable[..., Awaitable[T]], *args: Any, about: Any = ...,
+                     repeat: bool = ...) -> T: ...
+    @overload
+    async def effect(self, key: str, fn: Callable[..., T], *args: Any, about: Any = ..., repeat: bool = ...) -> T: ...
+    # fmt: on
     async def effect(
-        self, key: str, fn: Callable[..., T | Awaitable[T]], *args: Any, about: Any = None, repeat: bool = False
-    ) -> T:
+        self, key: str, fn: Callable[..., Any], *args: Any, about: Any = None, repeat: bool = False
+    ) -> Any:
         """Call ``fn`` as in ``once``, for an external effect that must not be repeated silently.
 
         With a store, the intent is written before the call and the result after it. If the process ends in between,
@@ -429,7 +440,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
             >>> await ctx.effect("send", mail.send, letter, about={"to": letter.to})
         """
         run, item = self._in_step("effect")
-        return cast("T", await parts.once.run_effect(run, item, key, fn, args, about=about, repeat=repeat))
+        return await parts.once.run_effect(run, item, key, fn, args, about=about, repeat=repeat)
 
     # fmt: off
     @overload
