@@ -159,6 +159,9 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         input_guards: Guards ``(ctx, message)`` of the user's message, which return None or ``Block(reason)``.
         output_guards: The same for the answer, before it is kept; its text may have been streamed before.
         middleware: Objects around the model, the tools and the ends of a turn; see ``Middleware``.
+        deps_type: The class of the objects that ``run(deps=...)`` gives to tools as ``ctx.deps``.
+        deps_for: A function of ``(info)``, async or not, that makes ``deps`` for a run that was given no deps: a served
+            run, or one that ``recover()`` continues.
         max_result_chars: Characters of a tool's result that the model gets at once; None for all. The model reads the
             rest with a tool.
         **options: Options of ``Workflow``: ``timeout`` (in seconds; None by default), ``verbose``, ``store`` and so on.
@@ -204,6 +207,8 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
     output_guards: Sequence[Guard] = ()
     max_result_chars: int | None = Field(default=100_000, ge=1)
     instructions: Any = Field(default=(), exclude=True)
+    deps_type: Any = Field(default=object, exclude=True)
+    deps_for: Any = Field(default=None, exclude=True)
     middleware: Sequence[Any] = Field(default=(), exclude=True)
 
     if TYPE_CHECKING:  # of workflows: they are not fields, but the constructors of subclasses take them
@@ -251,6 +256,9 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
             self.structured_output_fn = None
         refuse_itself(self, self.tools)
         attach_agents(self, self.tools)
+        wants = any(getattr(tool, "deps_type", object) is not object for tool in self.tools)
+        if wants or self.deps_type is not object or self.deps_for is not None:
+            self.__batonflow__.deps = layers.source_of(self.name, self.deps_type, self.deps_for, self.tools)
 
     def __eq__(self, other: object) -> bool:
         return self is other

@@ -3,9 +3,10 @@
 import asyncio
 import copy
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
+from batonflow.agents import layers
 from batonflow.agents.budget import Budget, run_inside
 from batonflow.agents.events import AgentOutput, AgentResult, AgentWorkflowStartEvent
 from batonflow.agents.handler import AgentHandler
@@ -114,6 +115,11 @@ def _is_over_around(ctx: Context[Any]) -> bool:
     return around is not None
 
 
+def _declares(agent: Workflow[Any], name: str) -> bool:
+    """Return whether the start event of an agent's class has a field of this name."""
+    return name in agent.__batonflow__.steps.start_event_class.model_fields
+
+
 class AgentTool(FunctionTool):
     """A tool that calls an agent or a team, in a run of its own without the caller's conversation.
 
@@ -124,13 +130,17 @@ class AgentTool(FunctionTool):
         agent: The agent or team.
         name: The name for models; characters that vendors do not allow become ``_``.
         description: The description for models.
+        deps: Makes the dependencies of the agent from the caller's context.
     """
 
-    def __init__(self, agent: Workflow[Any], name: str, description: str) -> None:
+    def __init__(
+        self, agent: Workflow[Any], name: str, description: str, deps: Callable[[Context[Any]], Any] | None = None
+    ) -> None:
         name = _NOT_ALLOWED.sub("_", name)
 
         async def ask(input: str) -> ToolOutput:  # noqa: A002 - the name that models know from other tools
-            output = await run_within(agent, input)
+            given = {} if deps is None else {"deps": deps(Context.get_step_context())}
+            output = await run_within(agent, input, **given)
             return ToolOutput(
                 tool_name=name, content=str(output) or "(no text)", raw_input={"input": input}, raw_output=str(output)
             )
@@ -153,9 +163,9 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
     if TYPE_CHECKING:
         __batonflow_team__: Team
 
-        def resume(self, run_id: str) -> AgentHandler[OutT]: ...  # noqa: D102 - see Workflow
+        def resume(self, run_id: str, *, deps: Any = None) -> AgentHandler[OutT]: ...  # noqa: D102 - see Workflow
         async def recover(  # noqa: D102  # pyright: ignore[reportIncompatibleMethodOverride] - lists are invariant
-            self, limit: int = 10_000, *, skip: Collection[str] = ()
+            self, limit: int = 10_000, *, skip: Collection[str] = (), deps: Any = None
         ) -> list[AgentHandler[OutT]]: ...
     else:
         __batonflow_team__ = NotInitialized()
@@ -168,17 +178,24 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
             genai.AGENT_DESCRIPTION: self.description,
         }
 
-    def as_tool(self, name: str | None = None, description: str | None = None) -> AgentTool:
+    def as_tool(
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        deps: Callable[[Context[Any]], Any] | None = None,
+    ) -> AgentTool:
         """Return this agent or team as a tool of another agent; it works in a run of its own, inside the caller's.
 
         Args:
             name: The tool's name for models; the agent's name when left out.
             description: The tool's description for models; the agent's description when left out.
+            deps: Makes the dependencies of the agent from the caller's context; by default it gets those of the caller.
 
         Example:
             >>> editor = FunctionAgent(name="editor", llm=llm, tools=[researcher.as_tool()])
         """
-        return AgentTool(self, name or self.name, description or self.description)
+        return AgentTool(self, name or self.name, description or self.description, deps)
 
     def speaks_in(self, path: str) -> bool:
         """Return whether text of the run at ``path`` inside this one counts as its own; that of tools does not."""
@@ -208,10 +225,11 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
             early_stopping_method: The end after that: ``"force"`` an error, or ``"generate"`` an answer.
             start_event: The event to start with, instead of the arguments before.
             budget: The limits of this run, beside the limits of agents and team.
-            kwargs: ``run_id``, and further values for the start event.
+            kwargs: ``run_id``; ``deps``, the dependencies of the run; further values for the start event.
 
         Raises:
-            TypeError: ``ctx`` is not a Context.
+            TypeError: ``ctx`` is not a Context, or ``deps`` is not an instance of ``deps_type``.
+            DepsMissingError: The agent needs ``deps``.
             ValueError: Another argument has a value that it cannot have; the text names it.
 
         Example:
@@ -228,6 +246,9 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
             if isinstance(chat_history, StartEvent):
                 start_event, chat_history = chat_history, None
         check_context(ctx)
+        deps = None if "deps" in kwargs and _declares(self, "deps") else kwargs.pop("deps", None)
+        if deps is not None or self.__batonflow__.deps is not None:
+            ctx = layers.context_with(self, ctx, deps)
         given = {
             "user_msg": user_msg,
             "chat_history": chat_history,
@@ -258,6 +279,7 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         event: Event | None = None,
         new_id: str | None = None,
         llm: LLM | str | None = None,
+        deps: Any = None,
     ) -> AgentHandler[OutT]:
         """Begin a run that shares the beginning of another one, up to a commit; see ``Workflow.fork``.
 
@@ -268,13 +290,14 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
             event: Sent to the new run.
             new_id: Id of the new run.
             llm: The model of all agents from here on, in the new run only.
+            deps: The dependencies of the new run.
 
         Example:
             >>> handler = team.fork("tides-1", at=12, llm="anthropic:claude-sonnet-5")
         """
         model = llm_from(llm) if isinstance(llm, str) else llm
         agent = self if model is None else self.asking(model)
-        forked = super(AgentRuns, agent).fork(run_id, at, state=state, event=event, new_id=new_id)
+        forked = super(AgentRuns, agent).fork(run_id, at, state=state, event=event, new_id=new_id, deps=deps)
         return cast("AgentHandler[OutT]", forked)
 
     def asking(self, llm: LLM) -> Self:

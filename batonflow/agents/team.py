@@ -68,8 +68,8 @@ _DEFAULTS = BaseWorkflowAgent.model_fields
 _description = attrgetter("description")
 _OPTIONS = (
     "agents", "initial_state", "root_agent", "handoff_prompt", "handoff_output_prompt", "state_prompt", "output_cls",
-    "structured_output_fn", "early_stopping_method", "max_handoffs", "budget", "handoff_carries", "middleware", "name",
-    "description", *WORKFLOW_OPTIONS,
+    "structured_output_fn", "early_stopping_method", "max_handoffs", "budget", "handoff_carries", "middleware",
+    "deps_type", "deps_for", "name", "description", *WORKFLOW_OPTIONS,
 )  # fmt: skip
 
 
@@ -160,6 +160,8 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
             own messages (``"own"``), with a ``"summary"`` that the agent before makes with its model.
         budget: The limits of a run, whichever agent acts.
         middleware: Objects around the work of all members, outside their own middleware; see ``Middleware``.
+        deps_type: The class of ``deps`` of a run; by default that of the members.
+        deps_for: Makes ``deps`` for a run that was given no deps, as on agents.
         name: Names the team where it is a tool or a member of another team.
         description: The purpose of the team there.
         timeout: Seconds for a run; None for as long as it takes.
@@ -213,6 +215,8 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         budget: Budget | None = None,
         handoff_carries: Carried = "full",
         middleware: "Sequence[Middleware]" = (),
+        deps_type: Any = None,
+        deps_for: Any = None,
         name: str = _TEAM_NAME,
         description: str = _TEAM_DESCRIPTION,
         **options: Any,
@@ -252,6 +256,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         self.budget = budget
         self.middleware = layers.checked_middleware(middleware) if middleware else ()
         self.__batonflow_team__ = TeamOfMembers(self)
+        self.__batonflow__.deps = layers.source_of_team(deps_type, deps_for, self.agents.values())
         _take_in(self)
 
     @overload
@@ -384,7 +389,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         step = next((_STEP_OF[cls] for cls in type(ev).__mro__ if cls in _STEP_OF), None)
         if step is None:
             raise TypeError(f"member_step() takes an event of the loop, not {type(ev).__name__}")
-        return await layers.call_member_step(self, layers.member_steps(self.agents), step, ctx, ev)
+        return await layers.call_member_step(self, layers.overrides_of_members(self.agents), step, ctx, ev)
 
     def _get_handoff_tool(self, current_agent: Member) -> AsyncBaseTool | None:
         """Return the agent's handoff tool, made anew only when its texts have changed."""
@@ -422,7 +427,7 @@ class TeamOfMembers(Team):
     def __init__(self, loop: AgentWorkflow[Any, Any]) -> None:
         super().__init__(loop)
         if any(type(agent).__batonflow_overrides__ for agent in loop.agents.values()):
-            overridden, own = layers.member_steps(loop.agents), type(loop).__batonflow_overrides__
+            overridden, own = layers.overrides_of_members(loop.agents), type(loop).__batonflow_overrides__
             self.dispatched = {step: members for step, members in overridden.items() if step not in own}
         self._handoffs: dict[str, tuple[Any, AsyncBaseTool | None]] = {}
 

@@ -22,6 +22,7 @@ from batonflow.durable.opening import Opening
 from batonflow.durable.store_protocol import Claimed, RunStore
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.stores.opening import open_store
+from batonflow.workflow_core.dependencies import give_deps
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest
@@ -96,8 +97,15 @@ class StoreKeeper:
         opening = Opening(workflow, self.store, run)
         opening.start(opening.fork(source, at, state, event))
 
-    async def recover(self, workflow: AnyWorkflow, limit: int, skip: Collection[str]) -> list[Run]:
-        """Resume runs of a workflow that no live process drives, or that are due."""
+    async def recover(self, workflow: AnyWorkflow, limit: int, skip: Collection[str], ctx: Any) -> list[Run]:
+        """Resume runs of a workflow that no live process drives, or that are due.
+
+        Args:
+            workflow: The workflow.
+            limit: The maximum number of runs.
+            skip: The ids of runs to leave out.
+            ctx: A context with the dependencies of the runs, or None.
+        """
         store, name = self.store, workflow.__batonflow__.workflow_name
         found: list[Run] = []
         passed_over: list[Claimed] = []
@@ -111,6 +119,8 @@ class StoreKeeper:
                     connection_of(store).claimed_here(one, live)
                 else:
                     run = new_run(workflow, None, one.run_id)
+                    if ctx is not None:
+                        give_deps(run, ctx.given_deps)
                     opening = Opening(workflow, store, run)
                     opening.start(opening.take_up(one))
                     found.append(run)

@@ -22,6 +22,7 @@ from batonflow.durable.traces import ABANDONED, trace_in
 from batonflow.served_input import input_is_served
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.context.state_store import named_values
+from batonflow.workflow_core.dependencies import provide_deps
 from batonflow.workflow_core.engine.state import Cause, PastRecord, RunState
 from batonflow.workflow_core.errors import ReplayIncompatible, RunInUseError, StoreError
 from batonflow.workflow_core.events import Event
@@ -133,6 +134,8 @@ class Opening:
     async def create(self) -> None:
         """Create the run, or continue the run of its id."""
         run_id = self._run.state.run_id
+        if self._options.deps is not None:
+            await provide_deps(self._workflow, self._run)
         new = NewRun(
             run_id=run_id,
             workflow=self._options.workflow_name,
@@ -225,6 +228,8 @@ class Opening:
         if recorded.root.ended is not None:
             source, at = loaded.info.forked_from or (claimed.run_id, claimed.seq)
             raise StoreError(f"Run {source!r} is over at commit {at}: fork at an earlier one")
+        if self._options.deps is not None:
+            await provide_deps(self._workflow, run)
         lease, _ = self._record_from(recorded.last_record + 1)
         snapshot_at = loaded.snapshot[0] if loaded.snapshot is not None else 0
         known_to = run.stream.go_on_at(claimed.stream_seq)

@@ -27,6 +27,7 @@ from batonflow.tools.schema import (
     cleaned,
     context_parameter,
     create_schema_from_function,
+    deps_in_context,
     parameter_docs,
     parameters_of,
 )
@@ -126,6 +127,7 @@ class FunctionTool(AsyncBaseTool):
     Attributes:
         requires_context: True if the function takes the workflow's Context.
         ctx_param_name: The parameter that takes it.
+        deps_type: The dependencies in the annotation of the Context; ``object`` without any.
         takes_idempotency_key: True if the function takes a key that is equal for all attempts of a call.
 
     Raises:
@@ -164,6 +166,7 @@ class FunctionTool(AsyncBaseTool):
         self._parameters: list[Parameter] = parameters_of(real)
         self.ctx_param_name = context_parameter(self._parameters)
         self.requires_context = self.ctx_param_name is not None
+        self.deps_type: Any = deps_in_context(self._parameters)
         signature = inspect.signature(real)
         self.takes_idempotency_key = IDEMPOTENCY_KEY in signature.parameters
         self._injected = {one.name for one in self._parameters if one.is_context or one.name == IDEMPOTENCY_KEY}

@@ -45,6 +45,7 @@ __all__ = [
     "cleaned",
     "context_parameter",
     "create_schema_from_function",
+    "deps_in_context",
     "parameter_docs",
     "parameters_of",
     "parameters_text",
@@ -199,6 +200,15 @@ def _is_expression(text: str) -> bool:
 def context_parameter(parameters: Sequence[Parameter]) -> str | None:
     """Return the name of the parameter for the Context, or None."""
     return next((one.name for one in parameters if one.is_context), None)
+
+
+def deps_in_context(parameters: Sequence[Parameter]) -> Any:
+    """Return the dependencies that the annotation of the Context names; ``object`` without any."""
+    annotation = next((without_alias(one.annotation) for one in parameters if one.is_context), None)
+    if get_origin(annotation) in {Union, UnionType, Annotated}:
+        annotation = next((without_alias(one) for one in get_args(annotation) if _is_context(one)), None)
+    declared = get_args(annotation)
+    return declared[1] if len(declared) > 1 and declared[1] is not Any else object
 
 
 def _below(docstring: str) -> str:

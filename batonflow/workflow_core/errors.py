@@ -18,6 +18,7 @@
     ├── WorkflowStepDoesNotExistError      no step of that name
     ├── ContextSerdeError                  a snapshot cannot be written or read
     ├── ContextStateError                  a member of Context was used in the wrong place
+    ├── DepsMissingError (RuntimeError)    a run needs dependencies and was given no dependencies
     ├── InputClosedError (RuntimeError)    an answer to a question that is not open
     ├── InputResponseError (ValueError)    an answer does not fit its question
     ├── ServerConfigurationError (ValueError)  the arguments of a WorkflowServer contradict each other or are unsafe
@@ -49,6 +50,7 @@ __all__ = [
     "BatonflowError",
     "ContextSerdeError",
     "ContextStateError",
+    "DepsMissingError",
     "InputClosedError",
     "InputResponseError",
     "NoRunningLoopError",
@@ -119,6 +121,10 @@ class NotInitializedError(WorkflowRuntimeError, AttributeError):
     def __init__(self, cls: type, given: str) -> None:
         at_fault = next(one for one in cls.__mro__ if "__init__" in vars(one))
         super().__init__(f"{at_fault.__name__}.__init__() did not call super().__init__(): call it first, with {given}")
+
+
+class DepsMissingError(BatonflowError, RuntimeError):
+    """The error for a run that needs dependencies and was given no dependencies; no step has run."""
 
 
 class NoRunningLoopError(WorkflowRuntimeError, RuntimeError):

@@ -192,6 +192,7 @@ class Options:
     idle_release: float | None
     store_streamed: bool
     keeper: Any = None
+    deps: Any = None
     turns: RunQueue = field(init=False)
     said_verbose: bool = field(init=False)
     children: dict[str, Any] = field(default_factory=dict[str, Any])

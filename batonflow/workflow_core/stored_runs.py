@@ -68,6 +68,15 @@ def _keeper_for(workflow: "StoredRuns[Any]", what: str, *ids: Any) -> Keeper:
     return keeper
 
 
+def _with_deps(workflow: "StoredRuns[Any]", deps: Any) -> Context[Any] | None:
+    """Return a context that gives dependencies to a run; None without dependencies."""
+    if deps is None:
+        return None
+    if workflow.__batonflow__.deps is not None:
+        workflow.__batonflow__.deps.check(deps)
+    return Context(workflow, deps=deps)
+
+
 class StoredRuns(OfResult[ResultT]):
     """The methods of a workflow that need a store."""
 
@@ -159,7 +168,7 @@ class StoredRuns(OfResult[ResultT]):
         """
         return await _keeper_for(self, "awaited_events", run_id).awaited_events(self, run_id, at)
 
-    def resume(self, run_id: str) -> WorkflowHandler[ResultT]:
+    def resume(self, run_id: str, *, deps: Any = None) -> WorkflowHandler[ResultT]:
         """Resume a stored run, and return its handler at once.
 
         Awaiting the handler raises ``StoreError`` if the run does not exist, ``RunInUseError``
@@ -167,14 +176,16 @@ class StoredRuns(OfResult[ResultT]):
 
         Args:
             run_id: The run; the handler of a finished run has its recorded result.
+            deps: The dependencies of the run, which no store keeps.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
+            TypeError: ``deps`` has another type than declared.
         """
         keeper = _keeper_for(self, "resume", run_id)
         run = keeper.live_run(self, run_id)
         if run is None:
-            run = new_run(self, None, run_id)
+            run = new_run(self, _with_deps(self, deps), run_id)
             keeper.resume(self, run)
         return self.__batonflow_handler__(run)
 
@@ -186,6 +197,7 @@ class StoredRuns(OfResult[ResultT]):
         state: Mapping[str, Any] | None = None,
         event: Event | None = None,
         new_id: str | None = None,
+        deps: Any = None,
     ) -> WorkflowHandler[ResultT]:
         """Start a run that shares the work of another run up to a commit, and return its handler at once.
 
@@ -199,6 +211,7 @@ class StoredRuns(OfResult[ResultT]):
                 no run is created, and awaiting the handler raises ``WorkflowRuntimeError``.
             event: An event to send to the new run.
             new_id: The id of the new run.
+            deps: The dependencies of the new run.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
@@ -221,11 +234,13 @@ class StoredRuns(OfResult[ResultT]):
         keeper = _keeper_for(self, "fork")
         if new_id is not None:
             keeper.check_run_id(new_id)
-        run = new_run(self, None, new_id)
+        run = new_run(self, _with_deps(self, deps), new_id)
         keeper.fork(self, run, run_id, at, state or {}, event)
         return self.__batonflow_handler__(run)
 
-    async def recover(self, limit: int = 10_000, *, skip: Collection[str] = ()) -> list[WorkflowHandler[ResultT]]:
+    async def recover(
+        self, limit: int = 10_000, *, skip: Collection[str] = (), deps: Any = None
+    ) -> list[WorkflowHandler[ResultT]]:
         """Resume all unfinished runs of this workflow that no live process drives, for the start of a program.
 
         Runs that wait for input stay in the store until it arrives.
@@ -233,6 +248,7 @@ class StoredRuns(OfResult[ResultT]):
         Args:
             limit: The maximum number of runs.
             skip: The ids of runs to leave out, for example after a failed attempt to resume them.
+            deps: The dependencies of all these runs. ``deps_for`` of an agent makes them for each run.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
@@ -242,7 +258,7 @@ class StoredRuns(OfResult[ResultT]):
         ids: Any = skip
         if isinstance(ids, str) or not isinstance(ids, Collection):
             raise TypeError(f"skip is a list of ids of runs, not {ids!r}")
-        runs = await _keeper_for(self, "recover").recover(self, limit, skip)
+        runs = await _keeper_for(self, "recover").recover(self, limit, skip, _with_deps(self, deps))
         return [self.__batonflow_handler__(run) for run in runs]
 
     async def send_to_run(self, run_id: str, event: Event, *, key: str | None = None, step: str | None = None) -> bool:

@@ -390,7 +390,10 @@ class Workflow(StoredRuns[ResultT]):
         if keeper is None:
             run = new_run(self, ctx, run_id, stepwise=stepwise)
             handler = self.__batonflow_handler__(run)  # set before eager tasks can end the run
-            options.turns.launch(run, event)
+            if options.deps is not None and parts.dependencies.known_deps(run) is None:
+                parts.dependencies.open_run(self, run, event)
+            else:
+                options.turns.launch(run, event)
         elif stepwise:
             raise WorkflowRuntimeError(
                 "run(stepwise=True) hands its events to the caller and cannot be kept in a store"

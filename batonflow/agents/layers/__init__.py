@@ -11,12 +11,13 @@ from batonflow._moved import module_at
 if TYPE_CHECKING:
     from batonflow.agents.layers.approval import ask_person
     from batonflow.agents.layers.calls_allowed import count_call, refuse_used_up
+    from batonflow.agents.layers.deps import context_with, source_of, source_of_team
     from batonflow.agents.layers.form_guard import guard_form
     from batonflow.agents.layers.guards import block_input, block_output, blocked
     from batonflow.agents.layers.hooks import call_hooks
     from batonflow.agents.layers.instructions import system_message
     from batonflow.agents.layers.long_results import cut_result, cut_text, read_result, whole_text
-    from batonflow.agents.layers.member_steps import StepResult, acting_team, call_member_step, member_steps
+    from batonflow.agents.layers.member_steps import StepResult, acting_team, call_member_step, overrides_of_members
     from batonflow.agents.layers.middleware import checked_instructions, checked_middleware, with_added
     from batonflow.agents.layers.model_middleware import around_model
     from batonflow.agents.layers.record import make_writable, record_outcome
@@ -47,17 +48,20 @@ __all__ = [
     "checked_middleware",
     "checked_overrides",
     "close_turn",
+    "context_with",
     "count_call",
     "cut_result",
     "cut_text",
     "guard_form",
     "make_writable",
-    "member_steps",
     "middleware_around_tool",
     "native_form",
+    "overrides_of_members",
     "read_result",
     "record_outcome",
     "refuse_used_up",
+    "source_of",
+    "source_of_team",
     "structured_response",
     "system_message",
     "warn_of_member_steps",
@@ -85,17 +89,20 @@ _LAZY = {
     "checked_overrides": "step_checks",
     "charge_call": "tool_budget",
     "close_turn": "unfinished",
+    "context_with": "deps",
     "count_call": "calls_allowed",
     "cut_result": "long_results",
     "cut_text": "long_results",
     "guard_form": "form_guard",
     "make_writable": "record",
-    "member_steps": "member_steps",
+    "overrides_of_members": "member_steps",
     "native_form": "structured_output",
     "middleware_around_tool": "tool_middleware",
     "read_result": "long_results",
     "record_outcome": "record",
     "refuse_used_up": "calls_allowed",
+    "source_of": "deps",
+    "source_of_team": "deps",
     "structured_response": "structured_output",
     "system_message": "instructions",
     "warn_of_member_steps": "step_checks",

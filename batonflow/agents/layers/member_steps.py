@@ -11,7 +11,7 @@ from batonflow.workflow_core import Context
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.routing import StepSpec, steps_of
 
-__all__ = ["StepResult", "acting_team", "call_member_step", "member_steps"]
+__all__ = ["StepResult", "acting_team", "call_member_step", "overrides_of_members"]
 
 MemberSteps = Mapping[str, Mapping[str, StepSpec]]
 """The overrides of members: by step of the loop, then by name of the member."""
@@ -28,7 +28,7 @@ class StepResult:
     value: Any
 
 
-def member_steps(agents: Mapping[str, Any]) -> MemberSteps:
+def overrides_of_members(agents: Mapping[str, Any]) -> MemberSteps:
     """Return the overrides of the members of a team.
 
     Args:

@@ -41,6 +41,7 @@ _HOMES = {
 _PARTS = {
     "child_runs": "batonflow.workflow_core.child_runs",
     "collecting": "batonflow.workflow_core.context.collecting",
+    "dependencies": "batonflow.workflow_core.dependencies",
     "inputs": "batonflow.workflow_core.inputs",
     "once": "batonflow.workflow_core.context.once",
     "questions": "batonflow.workflow_core.questions",

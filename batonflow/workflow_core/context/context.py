@@ -48,6 +48,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         workflow: The workflow that will run, or whose run the snapshot holds.
         previous_context: A snapshot made by ``to_dict()``.
         serializer: Reads the snapshot's values; JSON by default.
+        deps: Objects of the program for steps and tools, as ``ctx.deps``. They are never recorded.
 
     Raises:
         ContextSerdeError: ``previous_context`` is not a snapshot that can be read.
@@ -62,8 +63,10 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         workflow: AnyWorkflow,
         previous_context: dict[str, Any] | None = None,
         serializer: BaseSerializer | None = None,
+        deps: Any = None,
     ) -> None:
         self._serializer = serializer
+        self._deps = deps
         self._workflow: AnyWorkflow | None = workflow
         self._item: WorkItem | None = None
         self._run_ref: Callable[[], Run | None] = _no_run
@@ -85,18 +88,19 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         context._cell = run.cell
         context._store = None
         context._workflow = None
+        context._deps = None
         return context
 
     @classmethod
     def from_dict(
-        cls, workflow: AnyWorkflow, data: dict[str, Any], serializer: BaseSerializer | None = None
+        cls, workflow: AnyWorkflow, data: dict[str, Any], serializer: BaseSerializer | None = None, deps: Any = None
     ) -> "Context[StateT, DepsT]":
         """Return a context from a snapshot; run it with ``workflow.run(ctx=...)``.
 
         Raises:
             ContextSerdeError: ``data`` is not a snapshot, or its version is newer.
         """
-        return cls(workflow, previous_context=data, serializer=serializer)
+        return cls(workflow, previous_context=data, serializer=serializer, deps=deps)
 
     @staticmethod
     def get_step_context() -> "Context[Any]":
@@ -126,6 +130,37 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         if self._cell is not run.cell:
             self._cell, self._store = run.cell, None
         self._restored = None
+        if self._deps is not None:
+            parts.dependencies.give_deps(run, self._deps)
+
+    @property
+    def deps(self) -> DepsT:
+        """The dependencies of the run: the same object in its steps, tools, middleware and child runs.
+
+        Raises:
+            DepsMissingError: The run was given no dependencies.
+            ContextStateError: Before a run.
+
+        Example:
+            >>> async def orders(ctx: RunContext[Deps], since: date) -> list[str]:
+            ...     "Orders of the user."
+            ...     return await ctx.deps.db.orders(ctx.deps.user, since)
+        """
+        if self._deps is not None:
+            return self._deps
+        run = self._run_ref()
+        if run is None:
+            raise ContextStateError(f"deps {_RUNNING}")
+        return parts.dependencies.deps_of(run)
+
+    def give_deps(self, deps: Any) -> None:
+        """Give dependencies to the run that starts with this context."""
+        self._deps = deps
+
+    @property
+    def given_deps(self) -> Any:
+        """The dependencies that this context gives to its run; None without any."""
+        return self._deps
 
     @property
     def given_serializer(self) -> BaseSerializer | None:
