@@ -215,8 +215,8 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         timeout: InitVar[float | None] = None
         verbose: InitVar[bool] = False
         store: InitVar[str | PathLike[str] | RunStoreLike | None] = None
-        on_stall: InitVar[Literal["warn", "raise"]] = "warn"
-        timeout_excludes_waiting: InitVar[bool] = False
+        on_stall: InitVar[Literal["warn", "raise", "wait"] | None] = None
+        timeout_excludes_waiting: InitVar[bool | None] = None
         num_concurrent_runs: InitVar[int | None] = None
         resource_manager: InitVar[ResourceManager | None] = None
         upcasters: InitVar[Mapping[str, Upcaster] | None] = None

@@ -14,7 +14,7 @@ budgets, guards and approvals are components in ``layers``, which act at named p
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 from batonflow.agents import layers
 from batonflow.agents.events import (
@@ -54,6 +54,7 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
     """A workflow that runs one agent, or several that hand over to one another."""
 
     __batonflow_id_matters__: ClassVar[bool] = True  # keys of tool calls, sessions of code
+    __batonflow_on_stall__: ClassVar[Literal["raise"] | None] = "raise"
     __batonflow_called__: ClassVar[frozenset[str]] = CALLED
     __batonflow_overrides__: ClassVar[Mapping[str, str]] = {}  # the steps of the loop that the class overrides
 

@@ -50,8 +50,8 @@ class WorkflowOptions(TypedDict, total=False):
     timeout: float | None
     verbose: bool
     store: str | PathLike[str] | RunStoreLike | None
-    on_stall: Literal["warn", "raise"]
-    timeout_excludes_waiting: bool
+    on_stall: Literal["warn", "raise", "wait"] | None
+    timeout_excludes_waiting: bool | None
     num_concurrent_runs: int | None
     resource_manager: ResourceManager | None
     serializer: BaseSerializer | None

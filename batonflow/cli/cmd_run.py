@@ -8,6 +8,7 @@ from batonflow.cli.loading import load_workflow
 from batonflow.cli.run_session import RunSession
 from batonflow.cli.stores import checked_run_id, with_store
 from batonflow.cli.values import fields_of
+from batonflow.workflow_core.handler import WorkflowHandler, raise_on_stall
 
 __all__ = ["run"]
 
@@ -21,4 +22,10 @@ def run(given: Namespace) -> int:
     if given.run_id is not None and workflow.__batonflow__.store is not None:
         checked_run_id(given.run_id)
     options = {} if given.run_id is None else {"run_id": given.run_id}
-    return asyncio.run(RunSession(workflow, given).drive(lambda: workflow.run(**options, **fields)))
+
+    def begin() -> WorkflowHandler:
+        handler = workflow.run(**options, **fields)
+        raise_on_stall(handler)
+        return handler
+
+    return asyncio.run(RunSession(workflow, given).drive(begin))

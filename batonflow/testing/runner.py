@@ -7,6 +7,7 @@ from typing import Any
 
 from batonflow.workflow_core.context import Context
 from batonflow.workflow_core.events import Event, StartEvent
+from batonflow.workflow_core.handler import raise_on_stall
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["WorkflowTestResult", "WorkflowTestRunner"]
@@ -63,6 +64,7 @@ class WorkflowTestRunner:
         """
         left_out = set(exclude_events or ())
         handler = self._workflow.run(ctx=ctx, start_event=start_event or StartEvent())
+        raise_on_stall(handler)
         streamed = handler.stream_events(expose_internal=expose_internal)
         collected = [event async for event in streamed if type(event) not in left_out]
         result = await handler

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.inputs import InputRequest
     from batonflow.workflow_core.map_results import Progress
 
-__all__ = ["WorkflowHandler"]
+__all__ = ["WorkflowHandler", "raise_on_stall"]
 
 
 class WorkflowHandler(EarlierHandler, Generic[ResultT]):
@@ -246,3 +246,10 @@ class WorkflowHandler(EarlierHandler, Generic[ResultT]):
         result = None if event is None else event.result if type(event) is StopEvent else event
         name = self._run.workflow.__batonflow__.workflow_name
         return f"WorkflowHandler(workflow={name}, run_id={self.run_id}, result={result})"
+
+
+def raise_on_stall(handler: WorkflowHandler[Any]) -> None:
+    """Let a stall fail a run, unless its workflow has the option ``on_stall``."""
+    run = handler.ctx.run
+    if run is not None:
+        run.ending.on_stall = "raise"

@@ -137,7 +137,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         _or_none(_an(BaseSerializer)),
         "must be an object with serialize(value) and deserialize(text), or None for JSON",
     ),
-    "on_stall": (_one_of("warn", "raise", "wait"), 'must be "warn", "raise" or "wait"'),
+    "on_stall": (_or_none(_one_of("warn", "raise", "wait")), 'must be "warn", "raise" or "wait"'),
     "types": (_classes, "must be a list of classes, such as [Note]"),
     "workflows": (_or_none(_by_text), 'must be a dict of names with workflows, such as {"child": Child()}'),
     "version": (_or_none(_is_text), 'must be a text such as "2"'),
@@ -184,8 +184,8 @@ class Options:
     name: str | None
     skip_graph_checks: frozenset[str]
     given_serializer: BaseSerializer | None
-    on_stall: Literal["warn", "raise", "wait"]
-    timeout_excludes_waiting: bool
+    on_stall: Literal["warn", "raise", "wait"] | None
+    timeout_excludes_waiting: bool | None
     types: tuple[type, ...]
     version: str | None
     upcasters: Mapping[str, Upcaster]
@@ -207,6 +207,12 @@ class Options:
     def store(self) -> Any:
         """The store of the runs; None without a store."""
         return None if self.keeper is None else self.keeper.store
+
+    @property
+    def excludes_waiting(self) -> bool:
+        """Tell whether waiting for a person uses up no time; by default if the runs are stored."""
+        given = self.timeout_excludes_waiting
+        return self.keeper is not None if given is None else given
 
     def attach(self, workflows: "Mapping[str, Any] | None", on_parent_stop: ParentStop = "finish") -> None:
         """Attach workflows by name; see ``Workflow.add_workflows``.

@@ -20,7 +20,7 @@ from batonflow.workflow_core.engine.ports import RunStoreLike, open_keeper, work
 from batonflow.workflow_core.engine.state import RunState
 from batonflow.workflow_core.errors import ContextStateError, NoRunningLoopError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
-from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.handler import WorkflowHandler, raise_on_stall
 from batonflow.workflow_core.options import (
     NotInitialized,
     Options,
@@ -60,8 +60,8 @@ class Workflow(StoredRuns[ResultT]):
         skip_graph_checks: The checks to skip: ``"reachability"``, ``"terminal_event"``, ``"dead_end"``.
         serializer: The serializer of snapshots; JSON by default.
         on_stall: The reaction to a run with nothing left to do: ``"warn"``, ``"raise"``, or ``"wait"`` for a service,
-            which takes events of other runs.
-        timeout_excludes_waiting: Pause the timeout while a run waits for input.
+            which takes events of other runs. By default agents, and ``run_sync`` without a store, raise; others warn.
+        timeout_excludes_waiting: Pause the timeout while a run waits for input; by default with a store.
         store: The store of runs, which then outlive the process: the path of a SQLite file, ``"memory:"``, or a
             ``RunStore``.
         types: Further classes for snapshots, for example classes declared inside functions.
@@ -92,6 +92,8 @@ class Workflow(StoredRuns[ResultT]):
         __batonflow__ = NotInitialized()
     # Whether external effects use the id of the run, so that a copy of the run must keep the id.
     __batonflow_id_matters__: ClassVar[bool] = False
+    # The option ``on_stall`` if it is not given.
+    __batonflow_on_stall__: ClassVar[Literal["raise"] | None] = None
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = WorkflowHandler
     __batonflow_steps__: ClassVar[ClassSteps]
     # Methods that the engine calls by name; steps cannot have these names.
@@ -113,8 +115,8 @@ class Workflow(StoredRuns[ResultT]):
         skip_graph_checks: set[WorkflowGraphCheck] | None = None,
         serializer: BaseSerializer | None = None,
         *,
-        on_stall: Literal["warn", "raise", "wait"] = "warn",
-        timeout_excludes_waiting: bool = False,
+        on_stall: Literal["warn", "raise", "wait"] | None = None,
+        timeout_excludes_waiting: bool | None = None,
         store: str | PathLike[str] | RunStoreLike | None = None,
         types: Iterable[type] = (),
         workflows: "Mapping[str, Workflow | type[Workflow]] | None" = None,
@@ -134,7 +136,7 @@ class Workflow(StoredRuns[ResultT]):
             name=checked("workflow_name", workflow_name),
             skip_graph_checks=check_graph_names(skip_graph_checks),
             given_serializer=checked("serializer", serializer),
-            on_stall=checked("on_stall", on_stall),
+            on_stall=checked("on_stall", self.__batonflow_on_stall__ if on_stall is None else on_stall),
             timeout_excludes_waiting=timeout_excludes_waiting,
             # An iterator can be read only once.
             types=tuple(checked("types", tuple(types) if isinstance(types, Iterator) else types)),
@@ -422,9 +424,14 @@ class Workflow(StoredRuns[ResultT]):
         Example:
             >>> print(workflow.run_sync(topic="tides"))
         """
-        return run_on_background_loop(
-            lambda: self.run(*args, **kwargs), beside=_say_when_asked, loop=_loop_of_parent(self)
-        )
+
+        def begin() -> WorkflowHandler[ResultT]:
+            handler = self.run(*args, **kwargs)
+            if self.__batonflow__.keeper is None:  # no event can reach the run
+                raise_on_stall(handler)
+            return handler
+
+        return run_on_background_loop(begin, beside=_say_when_asked, loop=_loop_of_parent(self))
 
     def _repr_html_(self) -> str:
         return workflow_svg(self)

@@ -172,7 +172,8 @@ async def test_the_store_learns_of_an_end_that_comes_while_the_run_leaves(
         return parked if written else await park(*given)
 
     timeout = None if how == "cancelled" else 0.1
-    handler = Waits(store=store, timeout=timeout, idle_release=0).run(run_id="r")
+    flow = Waits(store=store, timeout=timeout, timeout_excludes_waiting=False, idle_release=0)
+    handler = flow.run(run_id="r")
     with monkeypatch.context() as patched:
         patched.setattr(store, "park", slowly)
         await leaving.wait()

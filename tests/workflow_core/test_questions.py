@@ -335,7 +335,7 @@ async def test_one_is_answered_once_whoever_asked_for_it(idle_release: float | N
 
 async def test_a_run_whose_time_is_up_out_of_memory_is_over_in_the_store_too() -> None:
     store = MemoryStore()
-    flow = Siblings(store=store, timeout=0.2, idle_release=0)
+    flow = Siblings(store=store, timeout=0.2, timeout_excludes_waiting=False, idle_release=0)
     handler = flow.run(run_id="r")
     await until(lambda: handler.is_released)
     with pytest.raises(WorkflowTimeoutError):

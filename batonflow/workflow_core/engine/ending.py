@@ -34,18 +34,18 @@ class Ending:
 
     __slots__ = (
         "_alive_seconds", "_deadline", "_dropped", "_futures", "_grace", "_run", "_stragglers", "_unrecorded",
-        "alive_since", "awaited_in", "done", "error", "event", "handlers", "over", "refused", "resolved",
+        "alive_since", "awaited_in", "done", "error", "event", "handlers", "on_stall", "over", "refused", "resolved",
     )  # fmt: skip
 
     def __init__(self, run: LiveRun) -> None:
         self._run = run
-        self.over = False
-        self.done = False
-        self.resolved = False
+        self.over = self.done = self.resolved = False
         # The run could not begin: recording failed, or another process owns it.
         self.refused = False
         # Handlers that may still ask for the result; a handler that has asked counts for ever.
         self.handlers = 0
+        # The reaction to a stall, if the workflow does not say it.
+        self.on_stall = "warn"
         self.event: StopEvent | None = None
         self.error: BaseException | None = None
         # The run with the step that waits for this one.
@@ -93,8 +93,7 @@ class Ending:
         The option of the root also applies to its child runs, because the root receives the answers.
         """
         run = self._run
-        leaves_out = run.workflow.__batonflow__.timeout_excludes_waiting
-        if (leaves_out or run.root.workflow.__batonflow__.timeout_excludes_waiting) and run.awaits_people():
+        if any(one.workflow.__batonflow__.excludes_waiting for one in (run, run.root)) and run.awaits_people():
             self._pause()
 
     def busy_again(self) -> None:
@@ -144,13 +143,14 @@ class Ending:
 
     def stalled(self, waiting_on: list[str]) -> None:
         """Report that the run has stalled, unless it is a service."""
-        if self._run.workflow.__batonflow__.on_stall == "wait":
+        on_stall = self._run.workflow.__batonflow__.on_stall or self._run.root.ending.on_stall
+        if on_stall == "wait":
             return
         lacks = "; ".join(waiting_on) or "no step is left to run and none returned a StopEvent"
         if nobodys := self._run.stream.last_unhandled():
             lacks += f"; the last event that no step takes was {nobodys}"
         text = f"the run can no longer move: {lacks}"
-        if self._run.workflow.__batonflow__.on_stall == "raise":
+        if on_stall == "raise":
             error = WorkflowStalledError(f"{self._run.workflow.__batonflow__.workflow_name}: {text}")
             self.end(RunEnded(WorkflowFailedEvent(step_name="", exception=error), error))
         else:

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from batonflow.testing import WorkflowTestRunner
 from batonflow.workflow_core import (
     Context,
     ContextStateError,
@@ -348,6 +349,15 @@ async def test_a_stall_can_be_an_error():
     assert type(last).__name__ == "WorkflowFailedEvent"
 
 
+def test_run_sync_without_a_store_and_the_test_runner_raise_on_a_stall():
+    with pytest.raises(WorkflowStalledError):
+        Lacks().run_sync()
+    with pytest.raises(WorkflowStalledError):
+        asyncio.run(WorkflowTestRunner(Lacks()).run())
+    with pytest.raises(WorkflowTimeoutError):  # told otherwise
+        Lacks(on_stall="warn", timeout=0.01).run_sync()
+
+
 @contract("4.4")
 async def test_the_warning_comes_once_per_quiet_period(caplog: pytest.LogCaptureFixture):
     class Flow(Workflow):
@@ -366,8 +376,8 @@ async def test_the_warning_comes_once_per_quiet_period(caplog: pytest.LogCapture
     assert len(caplog.records) == 2
 
 
-async def test_on_stall_is_one_of_two_words():
-    with pytest.raises(Exception, match='"warn" or "raise"'):
+async def test_on_stall_is_one_of_three_words():
+    with pytest.raises(Exception, match='"warn", "raise" or "wait"'):
         Lacks(on_stall="ignore")  # type: ignore[arg-type]
 
 
