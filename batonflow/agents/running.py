@@ -18,6 +18,7 @@ from batonflow.agents.prompts import AGENT_AS_TOOL, GOES_ON
 from batonflow.instrumentation.logs import logger_named
 from batonflow.llms import LLM, ChatMessage, genai
 from batonflow.llms.settings import llm_from
+from batonflow.resources import ResourceDefinition
 from batonflow.tools import FunctionTool, ToolMetadata, ToolOutput, ToolPolicy
 from batonflow.tools.base import DefaultToolFnSchema
 from batonflow.workflow_core import Context, Workflow, WorkflowHandler
@@ -169,6 +170,10 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         ) -> list[AgentHandler[OutT]]: ...
     else:
         __batonflow_team__ = NotInitialized()
+
+    def __batonflow_resources__(self) -> Iterable[tuple[str, list[ResourceDefinition]]]:
+        tools = [tool for tool in self.__batonflow_team__.all_tools() if isinstance(tool, FunctionTool)]
+        return [(f"In tool '{tool.metadata.get_name()}'", tool.resources) for tool in tools if tool.resources]
 
     def trace_tags(self) -> dict[str, Any]:
         """Return the tags for the span of a run."""

@@ -206,9 +206,10 @@ async def run_tool(
         asks = getattr(policy, "requires_approval", False) is not False
         if not approved and asks and await needs_approval(tool, values):
             raise PermissionError(f"Tool {name!r} was not run: it requires a person's approval, which was not given.")
-    except Exception as err:  # noqa: BLE001 - a predicate or validator of the user may raise anything
+        resources = await function.resolved(ctx) if function is not None and function.resources else {}
+    except Exception as err:  # noqa: BLE001 - code of the user may raise anything
         return error_output(name, arguments, err)
-    filled_in = {} if function is None else function.filled_in(ctx, idempotency_key)
+    filled_in = {} if function is None else {**function.filled_in(ctx, idempotency_key), **resources}
     running = _outcome(target, policy, values, filled_in, report, idempotency_key)
     return await (traced(tool, target, values, filled_in, call_id, running) if dispatcher.enabled else running)
 

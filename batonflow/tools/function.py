@@ -128,6 +128,7 @@ class FunctionTool(AsyncBaseTool):
         requires_context: True if the function takes the workflow's Context.
         ctx_param_name: The parameter that takes it.
         deps_type: The dependencies in the annotation of the Context; ``object`` without any.
+        resources: The parameters that take resources, as ``Annotated[Database, Resource(open_database)]``.
         takes_idempotency_key: True if the function takes a key that is equal for all attempts of a call.
 
     Raises:
@@ -167,9 +168,10 @@ class FunctionTool(AsyncBaseTool):
         self.ctx_param_name = context_parameter(self._parameters)
         self.requires_context = self.ctx_param_name is not None
         self.deps_type: Any = deps_in_context(self._parameters)
+        self.resources = [one.resource for one in self._parameters if one.resource is not None]
         signature = inspect.signature(real)
         self.takes_idempotency_key = IDEMPOTENCY_KEY in signature.parameters
-        self._injected = {one.name for one in self._parameters if one.is_context or one.name == IDEMPOTENCY_KEY}
+        self._injected = {one.name for one in self._parameters if one.is_filled_in or one.name == IDEMPOTENCY_KEY}
         self._needed = {one for one in self._injected if signature.parameters[one].default is inspect.Parameter.empty}
         self._takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
         self._positional_only = [one.name for one in signature.parameters.values() if one.kind is one.POSITIONAL_ONLY]
@@ -316,6 +318,20 @@ class FunctionTool(AsyncBaseTool):
             found[IDEMPOTENCY_KEY] = idempotency_key
         return found
 
+    async def resolved(self, ctx: Any) -> dict[str, Any]:
+        """Return the resources, each built once for the agent or team that runs.
+
+        Args:
+            ctx: The context of a run.
+
+        Raises:
+            Exception: The exception of a factory, with a note that names the parameter.
+        """
+        if ctx is None or ctx.run is None:
+            return {}
+        resolved: dict[str, Any] = await ctx.run.workflow.__batonflow__.resource_manager.resolve(self.resources)
+        return resolved
+
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         arguments = {**self._field_defaults, **self.partial_params, **kwargs}
         missing = self._needed - arguments.keys()
@@ -327,8 +343,13 @@ class FunctionTool(AsyncBaseTool):
                 f"run_tool(tool, arguments, {IDEMPOTENCY_KEY}=...) or tool.call(..., {IDEMPOTENCY_KEY}=...); a "
                 "default of the parameter makes it optional"
             )
-        if missing:
+        if self.ctx_param_name in missing:
             raise ToolArgumentsError("Context is required for this tool")
+        if missing:
+            raise ToolArgumentsError(
+                f"Tool {self._metadata.get_name()!r} needs {', '.join(sorted(missing))}, which runs of agents pass; "
+                "in other calls give resources by name"
+            )
         return arguments
 
     def _split(self, args: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -453,7 +474,7 @@ def _metadata(
     name = name or _name_of(function)
     docstring = cleaned(_docstring(function))
     parameters = parameters_of(function)
-    hidden = {one.name for one in parameters if one.is_context} | {"self", IDEMPOTENCY_KEY, *partial_params}
+    hidden = {one.name for one in parameters if one.is_filled_in} | {"self", IDEMPOTENCY_KEY, *partial_params}
     if description is None:
         signature = inspect.signature(function)
         types = {one.name: one.annotation for one in parameters}

@@ -30,6 +30,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from batonflow.llms._vendor import load
+from batonflow.resources import Resource, ResourceConfig, ResourceDefinition
 from batonflow.values.types import is_context_class
 from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.typed import without_alias
@@ -92,6 +93,7 @@ class Parameter(NamedTuple):
         annotation: Its type; Any if it is missing or cannot be evaluated.
         default: Its default, ``inspect.Parameter.empty`` without one.
         is_context: True if it takes the workflow's Context.
+        resource: The resource that it takes, as a parameter of a step does.
         unknown: The annotation, if it names a type that is not defined in the module of the function.
     """
 
@@ -100,6 +102,12 @@ class Parameter(NamedTuple):
     default: Any
     is_context: bool
     unknown: str | None = None
+    resource: ResourceDefinition | None = None
+
+    @property
+    def is_filled_in(self) -> bool:
+        """Tell whether the caller fills it in, and models do not see it."""
+        return self.is_context or self.resource is not None
 
 
 class _Annotations:
@@ -184,8 +192,18 @@ def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
         if isinstance(annotation, str) and not is_context:
             unknown = annotation if _is_expression(annotation) else None
             annotation = Any
-        found.append(Parameter(one.name, annotation, one.default, is_context, unknown))
+        resource = _resource(one.name, annotation)
+        found.append(Parameter(one.name, annotation, one.default, is_context, unknown, resource))
     return found
+
+
+def _resource(name: str, annotation: Any) -> ResourceDefinition | None:
+    """Return the resource of ``Annotated[T, Resource(make)]``; None for other annotations."""
+    if get_origin(annotation) is not Annotated:
+        return None
+    wanted, *marks = get_args(annotation)
+    found: list[Any] = [mark for mark in marks if isinstance(mark, Resource | ResourceConfig)]
+    return ResourceDefinition(name, found[0], wanted) if found else None
 
 
 def _is_expression(text: str) -> bool:
@@ -315,7 +333,7 @@ def create_schema_from_function(
     """
     docs = param_descriptions or {}
     hidden = {IDEMPOTENCY_KEY, *(ignore_fields or ())}
-    shown = [one for one in parameters_of(func) if not one.is_context and one.name not in hidden]
+    shown = [one for one in parameters_of(func) if not one.is_filled_in and one.name not in hidden]
     for one in list(shown):
         if one.unknown is not None and one.default is not inspect.Parameter.empty:
             shown.remove(one)  # the function has a default for it

@@ -483,6 +483,9 @@ def _resources(
         for spec in member.steps.values():
             step = f"step '{spec.name}'"
             yield f"In {step}" if member.parent is None else f"In {member.label}, {step}", manager, spec.resources
+        more: Any = getattr(member.workflow or root, "__batonflow_resources__", tuple)  # those of an agent's tools
+        for place, definitions in more():
+            yield place if member.parent is None else f"{place} of {member.label}", manager, definitions
 
 
 def _resource_problems(members: list[AttachedWorkflow], root: AnyWorkflow) -> list[str]:
