@@ -7,6 +7,7 @@ the whole tree of attached workflows, because events pass between its workflows.
 import asyncio
 from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import Any
 
 from batonflow.resources import ResourceDefinition, ResourceManager
 from batonflow.values.names import qualified_name
