@@ -65,7 +65,7 @@ async def with_output_cls() -> None:
     acting = CodeActAgent(None, llm=data, output_cls=Answer, code_act_system_prompt=None)
     assert_type((await acting.run("2 + 40?")).output, Answer)
     assert isinstance((await acting.run("2 + 40?")).output, Answer)
-    reasoning = ReActAgent(llm=ScriptedLLM(["Thought: easy.\nAnswer: 42"]), timeout=3)
+    reasoning = ReActAgent(llm=ScriptedLLM(["Thought: easy.\nAnswer: 42"] * 2), timeout=3)
     assert_type((await reasoning.run("2 + 40?")).output, str)
     assert isinstance((await reasoning.run("2 + 40?")).output, str)
 
