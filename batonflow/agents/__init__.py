@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from batonflow.agents.instructions import each_step
     from batonflow.agents.members import AgentContext, SimpleAgentContext
     from batonflow.agents.middleware import Middleware, ModelRequest, ToolRequest
-    from batonflow.agents.output_types import FormOutput, TypedOutput
+    from batonflow.agents.output_types import FormOutput, TypedOutput, declared_output, declared_output_of
     from batonflow.agents.react import ReActAgent
     from batonflow.agents.team import AgentWorkflow
     from batonflow.llms.predict_and_call import AgentChatResponse
@@ -76,6 +76,8 @@ __all__ = [
     "ToolProgress",
     "ToolRequest",
     "TypedOutput",
+    "declared_output",
+    "declared_output_of",
     "each_step",
 ]
 
@@ -93,6 +95,8 @@ _LAZY = {
     "ToolRequest": "agents.middleware",
     "FormOutput": "agents.output_types",
     "TypedOutput": "agents.output_types",
+    "declared_output": "agents.output_types",
+    "declared_output_of": "agents.output_types",
     "each_step": "agents.instructions",
 }
 

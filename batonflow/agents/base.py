@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
 
+from batonflow import agents as kinds
 from batonflow.agents import layers
 from batonflow.agents.asking import PAUSED, request_here, streamed, unpaused, whole_answer
 from batonflow.agents.budget import Budget
@@ -148,7 +149,10 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         llm: A model, or its name: ``"openai:gpt-5.6"``; by default ``Settings.llm``.
         initial_state: State that the model sees and tools may change, under the key ``state``.
         state_prompt: The prompt around the state, with ``{state}`` and ``{msg}``.
-        output_cls: A model of the structured answer.
+        output_type: The type of the output: anything that pydantic validates, a function whose result is the output, or
+            a list of these. With ``str`` in a union, an answer in plain text is the output.
+        output_retries: How often an answer that does not fit ``output_type`` goes back to the model.
+        output_cls: A model of the structured answer, which the model is asked for after its answer.
         structured_output_fn: Makes the structured answer from the messages.
         streaming: Stream the model's answers.
         early_stopping_method: After ``max_iterations`` steps: ``"force"`` an error, or ``"generate"`` an answer.
@@ -196,6 +200,8 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
     llm: LLM | str | None = None
     initial_state: dict[str, Any] = Field(default_factory=dict[str, Any])
     state_prompt: SerializeAsAny[BasePromptTemplate] = Field(default_factory=lambda: PromptTemplate(STATE_PROMPT))
+    output_type: Any = Field(default=None, exclude=True)
+    output_retries: int = Field(default=1, ge=0)
     output_cls: type[BaseModel] | None = Field(default=None, exclude=True)
     structured_output_fn: Callable[[list[ChatMessage]], Any] | None = Field(default=None, exclude=True)
     streaming: bool = True
@@ -254,6 +260,8 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         object.__setattr__(self, "__batonflow_team__", TeamOfOne(self))
         if self.output_cls is not None:
             self.structured_output_fn = None
+        if self.output_type is not None:
+            object.__setattr__(self, "typed_output", kinds.declared_output_of(self))
         refuse_itself(self, self.tools)
         attach_agents(self, self.tools)
         wants = any(getattr(tool, "deps_type", object) is not object for tool in self.tools)
@@ -461,6 +469,11 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
             return list(adapted)
         found: list[BaseTool] = await self.tool_retriever.aretrieve(input_str or "")
         return [*adapted, *(adapt_to_async_tool(tool) for tool in found)]
+
+    @property
+    def ends_by_tool(self) -> bool:
+        """Tell whether the model gives an output by a native tool call or schema, and not as text."""
+        return False
 
     @property
     def reads_on(self) -> bool:

@@ -6,7 +6,7 @@ tool calls, and its variables hold data that the model does not have to read.
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from pydantic import Field, PrivateAttr, SerializeAsAny, field_validator
@@ -42,9 +42,9 @@ from batonflow.workflow_core import Context
 from batonflow.workflow_core.typed import AgentDepsT, OutT
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import TypeForm, Unpack
 
-    from batonflow.agents.options import BT, CodeActAgentOptions
+    from batonflow.agents.options import BT, CodeActAgentOptions, T
 
 __all__ = ["EXECUTE", "CodeActAgent"]
 
@@ -104,6 +104,7 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
         self: "CodeActAgent[object, str]",
         code_execute_fn: Callable[..., Any] | None = None,
         *,
+        output_type: None = None,
         output_cls: None = None,
         **options: "Unpack[CodeActAgentOptions]",
     ) -> None: ...
@@ -112,7 +113,53 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
         self: "CodeActAgent[object, BT]",
         code_execute_fn: Callable[..., Any] | None = None,
         *,
+        output_type: None = None,
         output_cls: "type[BT]",
+        **options: "Unpack[CodeActAgentOptions]",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "CodeActAgent[object, T]",
+        code_execute_fn: Callable[..., Any] | None = None,
+        *,
+        output_type: "TypeForm[T]",
+        output_cls: None = None,
+        **options: "Unpack[CodeActAgentOptions]",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "CodeActAgent[object, T]",
+        code_execute_fn: Callable[..., Any] | None = None,
+        *,
+        output_type: "Callable[..., Awaitable[T]]",
+        output_cls: None = None,
+        **options: "Unpack[CodeActAgentOptions]",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "CodeActAgent[object, T]",
+        code_execute_fn: Callable[..., Any] | None = None,
+        *,
+        output_type: "Callable[..., T]",
+        output_cls: None = None,
+        **options: "Unpack[CodeActAgentOptions]",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "CodeActAgent[object, T]",
+        code_execute_fn: Callable[..., Any] | None = None,
+        *,
+        output_type: "Sequence[type[T] | Callable[..., Awaitable[T]] | Callable[..., T]]",
+        output_cls: None = None,
+        **options: "Unpack[CodeActAgentOptions]",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "CodeActAgent[object, Any]",
+        code_execute_fn: Callable[..., Any] | None = None,
+        *,
+        output_type: Sequence[Any],
+        output_cls: None = None,
         **options: "Unpack[CodeActAgentOptions]",
     ) -> None: ...
     def __init__(self, code_execute_fn: Callable[..., Any] | None = None, **options: Any) -> None:

@@ -424,7 +424,7 @@ class AgentOutput(Event):
     """
 
     # The declared output of the run, which is not recorded: the loop and the handler put it here.
-    __slots__ = ("_declared",)
+    __slots__ = ("_declared", "_value")
 
     response: ChatMessage
     structured_response: dict[str, Any] | None = None
@@ -508,6 +508,10 @@ class AgentOutput(Event):
         """Let ``output`` read this answer as the run has declared; a declaration that is there stays."""
         if getattr(self, "_declared", None) is None:
             object.__setattr__(self, "_declared", declared)
+
+    def keep_value(self, value: Any) -> None:
+        """Let ``output`` give this very value, which a function of the user has returned."""
+        object.__setattr__(self, "_value", value)
 
     @property
     def blocked(self) -> str | None:

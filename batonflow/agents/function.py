@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -12,6 +12,7 @@ from batonflow.agents import layers
 from batonflow.agents.asking import NOT_WHOLE, PAUSED, streamed, streamed_events, unpaused, whole_answer, with_reason
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
+from batonflow.agents.layers.tool import output_here
 from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import is_question, observation
@@ -24,9 +25,9 @@ from batonflow.workflow_core import Context
 from batonflow.workflow_core.typed import AgentDepsT, OutT
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import TypeForm, Unpack
 
-    from batonflow.agents.options import BT, FunctionAgentOptions
+    from batonflow.agents.options import BT, FunctionAgentOptions, T
 
 __all__ = ["FunctionAgent", "ScratchpadAgent", "messages_of_turn", "move_into", "tool_message"]
 
@@ -123,13 +124,60 @@ class FunctionAgent(ScratchpadAgent[AgentDepsT, OutT]):
 
         @overload
         def __init__(
-            self: "FunctionAgent[object, str]", *, output_cls: None = None, **options: Unpack[FunctionAgentOptions]
+            self: "FunctionAgent[object, str]",
+            *,
+            output_type: None = None,
+            output_cls: None = None,
+            **options: Unpack[FunctionAgentOptions],
         ) -> None: ...
         @overload
         def __init__(
-            self: "FunctionAgent[object, BT]", *, output_cls: type[BT], **options: Unpack[FunctionAgentOptions]
+            self: "FunctionAgent[object, BT]",
+            *,
+            output_type: None = None,
+            output_cls: type[BT],
+            **options: Unpack[FunctionAgentOptions],
         ) -> None: ...
-
+        @overload
+        def __init__(
+            self: "FunctionAgent[object, T]",
+            *,
+            output_type: TypeForm[T],
+            output_cls: None = None,
+            **options: Unpack[FunctionAgentOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "FunctionAgent[object, T]",
+            *,
+            output_type: Callable[..., Awaitable[T]],
+            output_cls: None = None,
+            **options: Unpack[FunctionAgentOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "FunctionAgent[object, T]",
+            *,
+            output_type: Callable[..., T],
+            output_cls: None = None,
+            **options: Unpack[FunctionAgentOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "FunctionAgent[object, T]",
+            *,
+            output_type: Sequence[type[T] | Callable[..., Awaitable[T]] | Callable[..., T]],
+            output_cls: None = None,
+            **options: Unpack[FunctionAgentOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "FunctionAgent[object, Any]",
+            *,
+            output_type: Sequence[Any],
+            output_cls: None = None,
+            **options: Unpack[FunctionAgentOptions],
+        ) -> None: ...
         def __init__(self, **options: Any) -> None: ...
 
     @model_validator(mode="after")
@@ -141,6 +189,11 @@ class FunctionAgent(ScratchpadAgent[AgentDepsT, OutT]):
                 f"tool_choice is 'auto', 'required', 'none', the name of a tool or a function, not {self.tool_choice!r}"
             )
         return self
+
+    @property
+    def ends_by_tool(self) -> bool:
+        """Tell whether the model gives an output by a native tool call or schema: always."""
+        return True
 
     async def take_step(
         self,
@@ -233,6 +286,8 @@ async def _request(
         form = layers.native_form(agent.output_cls)
         if form is not None:
             request["output_schema"] = form
+    elif (typed := output_here(ctx, agent)) is not None and (schema := layers.native_output(agent, typed)) is not None:
+        request["output_schema"] = schema
     return {**request, **options} if (options := agent.request_options()) else request
 
 

@@ -27,7 +27,7 @@ from batonflow.agents.events import (
 )
 from batonflow.agents.layers.limits import ARRIVED, limits_for
 from batonflow.agents.layers.model import OVER_BUDGET, ask_model
-from batonflow.agents.layers.tool import answer_call, requests_of, tools_of, with_read_result
+from batonflow.agents.layers.tool import answer_call, output_for, requests_of, tools_of, with_read_result
 from batonflow.agents.members import CALLED, HANDOFF_TOOL, empty_output
 from batonflow.agents.memory.turns import text_of
 from batonflow.agents.prompts import BUDGET_EXCEEDED, EARLY_STOPPING, MAX_ITERATIONS_REACHED
@@ -122,6 +122,8 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
         state = await ctx.store.get("state", default=None)
         if state and shown:
             shown = await layers.with_shown_state(ctx, shown, state, ev.current_agent_name, team.state_template())
+        if (typed := output_for(team, agent)) is not None:
+            shown = layers.ask_for_output(agent, typed, shown)
         return AgentSetup.made(input=shown, current_agent_name=ev.current_agent_name)
 
     @step
@@ -214,6 +216,8 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
         so_far: list[ToolCallResult] = [*await store.get("current_tool_calls", default=[]), *results]
         await store.set("current_tool_calls", so_far)
         await agent.handle_tool_call_results(ctx, results, turn.memory)
+        if (typed := output_for(team, agent)) is not None:
+            await layers.count_unfit(ctx, typed, results)
         direct = next((one for one in results if one.return_direct and not one.tool_output.is_error), None)
         if direct is not None:
             if direct.tool_name != HANDOFF_TOOL:

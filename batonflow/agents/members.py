@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from pydantic import BaseModel
 
@@ -25,6 +25,9 @@ from batonflow.user_warnings import warn_user
 from batonflow.values.types import is_whole
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.context import DictState, InMemoryStateStore
+
+if TYPE_CHECKING:
+    from batonflow.agents.output_types import TypedOutput
 
 __all__ = [
     "CALLED",
@@ -58,7 +61,8 @@ _OPTIONS_OF_RUNS = (
 # Only options that programs do not use as names of their own data.
 _OPTIONS_OF_AGENTS = frozenset(
     ("llm", "tools", "tool_retriever", "system_prompt", "can_handoff_to", "root_agent", "max_handoffs",
-     "handoff_carries", "output_cls", "structured_output_fn", "state_prompt", "initial_state", "streaming",
+     "handoff_carries", "output_type", "output_retries", "output_cls", "structured_output_fn",
+     "state_prompt", "initial_state", "streaming",
      "before_tool", "after_tool", "input_guards", "output_guards", "max_result_chars", "store", "timeout",
      "idle_release", "num_concurrent_runs")
 )  # fmt: skip
@@ -75,6 +79,7 @@ class Member(Protocol):
     can_handoff_to: list[str] | None
     tool_retriever: Any
     output_cls: type[BaseModel] | None
+    typed_output: "TypedOutput | None"
     structured_output_fn: Callable[[list[ChatMessage]], Any] | None
     early_stopping_method: EarlyStopping
     budget: Budget | None
@@ -89,6 +94,8 @@ class Member(Protocol):
 
     @property
     def reads_on(self) -> bool: ...
+    @property
+    def ends_by_tool(self) -> bool: ...
     def call_one_tool(
         self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]
     ) -> Coroutine[Any, Any, ToolOutput]: ...
@@ -157,8 +164,8 @@ class Team:
     @property
     def declared(self) -> TextOutput:
         """The output that a run is declared to have."""
-        cls: type[BaseModel] | None = self.loop.output_cls
-        return TEXT if cls is None else kinds.FormOutput(cls)
+        typed, cls = self.loop.typed_output, self.loop.output_cls
+        return typed or (TEXT if cls is None else kinds.FormOutput(cls))
 
     def settings(self) -> LoopSettings:
         """Return the settings of the loop."""

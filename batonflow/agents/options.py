@@ -79,6 +79,7 @@ class AgentOptions(WorkflowOptions, total=False):
     llm: LLM | str | None
     initial_state: dict[str, Any] | None
     state_prompt: str | BasePromptTemplate | None
+    output_retries: int | None
     structured_output_fn: Callable[[list[ChatMessage]], Any] | None
     streaming: bool | None
     early_stopping_method: EarlyStopping | None
@@ -89,6 +90,8 @@ class AgentOptions(WorkflowOptions, total=False):
     output_guards: Sequence[Guard] | None
     middleware: Sequence[Middleware] | None
     max_result_chars: int | None
+    deps_type: Any
+    deps_for: Callable[[Any], Any] | None
 
 
 class FunctionAgentOptions(AgentOptions, total=False):
@@ -124,11 +127,14 @@ class TeamOptions(WorkflowOptions, total=False):
     handoff_prompt: str | BasePromptTemplate | None
     handoff_output_prompt: str | BasePromptTemplate | None
     state_prompt: str | BasePromptTemplate | None
+    output_retries: int
     structured_output_fn: Callable[[list[ChatMessage]], Any] | None
     early_stopping_method: EarlyStopping
     max_handoffs: int | None
     budget: Budget | None
     handoff_carries: Carried
     middleware: Sequence[Middleware]
+    deps_type: Any
+    deps_for: Callable[[Any], Any] | None
     name: str
     description: str

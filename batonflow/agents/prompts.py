@@ -20,6 +20,7 @@ __all__ = [
     "CODE_RESULT",
     "CODE_VARIABLES_GONE",
     "EARLY_STOPPING",
+    "FINAL_ANSWER_TOOL",
     "GOES_ON",
     "HANDOFF_CARRIED",
     "HANDOFF_CARRIED_SUMMARY",
@@ -33,6 +34,10 @@ __all__ = [
     "MAX_ITERATIONS_REACHED",
     "NO_STEPS_LEFT",
     "ONE_HANDOFF",
+    "OUTPUT_FORM",
+    "OUTPUT_NOT_REACHED",
+    "OUTPUT_NOT_READ",
+    "OUTPUT_UNFIT",
     "PAUSED_TOO_OFTEN",
     "REACT_EMPTY",
     "REACT_GIVEN_UP",
@@ -206,3 +211,16 @@ GOES_ON = (
     "The run of this context was interrupted and goes on where it was: {names} of this call to run() is not used. "
     "Await the run first, or use another context."
 )
+
+FINAL_ANSWER_TOOL = "Give the final answer. Call this tool once, when you have the whole answer."
+
+OUTPUT_FORM = (
+    "Your final answer is JSON that fits the following JSON schema, without other text around it. Do not repeat the "
+    "schema.\n\n{schema}"
+)
+
+OUTPUT_UNFIT = "The answer does not fit what is asked for:\n{problems}\n{remedy}"
+
+OUTPUT_NOT_READ = "The result of {tool} ended the run, and does not fit the declared output."
+
+OUTPUT_NOT_REACHED = "The steps or the budget ran out before there was an answer that fits."

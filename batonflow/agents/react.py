@@ -38,9 +38,9 @@ from batonflow.workflow_core import Context, WorkflowRuntimeError
 from batonflow.workflow_core.typed import AgentDepsT, OutT
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import TypeForm, Unpack
 
-    from batonflow.agents.options import BT, ReActAgentOptions
+    from batonflow.agents.options import BT, ReActAgentOptions, T
 
 __all__ = ["ReActAgent"]
 
@@ -97,13 +97,60 @@ class ReActAgent(BaseWorkflowAgent[AgentDepsT, OutT]):
 
         @overload
         def __init__(
-            self: "ReActAgent[object, str]", *, output_cls: None = None, **options: Unpack[ReActAgentOptions]
+            self: "ReActAgent[object, str]",
+            *,
+            output_type: None = None,
+            output_cls: None = None,
+            **options: Unpack[ReActAgentOptions],
         ) -> None: ...
         @overload
         def __init__(
-            self: "ReActAgent[object, BT]", *, output_cls: type[BT], **options: Unpack[ReActAgentOptions]
+            self: "ReActAgent[object, BT]",
+            *,
+            output_type: None = None,
+            output_cls: type[BT],
+            **options: Unpack[ReActAgentOptions],
         ) -> None: ...
-
+        @overload
+        def __init__(
+            self: "ReActAgent[object, T]",
+            *,
+            output_type: TypeForm[T],
+            output_cls: None = None,
+            **options: Unpack[ReActAgentOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "ReActAgent[object, T]",
+            *,
+            output_type: Callable[..., Awaitable[T]],
+            output_cls: None = None,
+            **options: Unpack[ReActAgentOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "ReActAgent[object, T]",
+            *,
+            output_type: Callable[..., T],
+            output_cls: None = None,
+            **options: Unpack[ReActAgentOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "ReActAgent[object, T]",
+            *,
+            output_type: Sequence[type[T] | Callable[..., Awaitable[T]] | Callable[..., T]],
+            output_cls: None = None,
+            **options: Unpack[ReActAgentOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "ReActAgent[object, Any]",
+            *,
+            output_type: Sequence[Any],
+            output_cls: None = None,
+            **options: Unpack[ReActAgentOptions],
+        ) -> None: ...
         def __init__(self, **options: Any) -> None: ...
 
     @model_validator(mode="after")

@@ -27,6 +27,9 @@ from batonflow.workflow_core.options import NotInitialized, warn_of_checkpoints
 from batonflow.workflow_core.stored_runs import check_context
 from batonflow.workflow_core.typed import AgentDepsT, OfAgent, OutT
 
+if TYPE_CHECKING:
+    from batonflow.agents.output_types import TypedOutput
+
 __all__ = ["AgentRuns", "AgentTool", "attach", "attach_agents", "refuse_itself", "run_within"]
 
 logger = logger_named("batonflow.agents.loop")
@@ -135,13 +138,21 @@ class AgentTool(FunctionTool):
     """
 
     def __init__(
-        self, agent: Workflow[Any], name: str, description: str, deps: Callable[[Context[Any]], Any] | None = None
+        self,
+        agent: "AgentRuns[Any, Any]",
+        name: str,
+        description: str,
+        deps: Callable[[Context[Any]], Any] | None = None,
     ) -> None:
         name = _NOT_ALLOWED.sub("_", name)
 
         async def ask(input: str) -> ToolOutput:  # noqa: A002 - the name that models know from other tools
             given = {} if deps is None else {"deps": deps(Context.get_step_context())}
             output = await run_within(agent, input, **given)
+            typed = agent.typed_output
+            if typed is not None and output.blocked is None:
+                text, value = typed.as_json(output)
+                return ToolOutput(tool_name=name, content=text, raw_input={"input": input}, raw_output=value)
             return ToolOutput(
                 tool_name=name, content=str(output) or "(no text)", raw_input={"input": input}, raw_output=str(output)
             )
@@ -159,6 +170,10 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
 
     name: str
     description: str
+    if TYPE_CHECKING:
+        typed_output: TypedOutput | None
+    else:
+        typed_output = None
 
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = AgentHandler
     if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """AgentWorkflow: several agents that hand over to one another."""
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, cast, get_args, overload
@@ -47,6 +47,7 @@ from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTempla
 from batonflow.llms.settings import llm_from
 from batonflow.tools import AsyncBaseTool, BaseTool, ToolOutput
 from batonflow.user_warnings import warn_user
+from batonflow.values.types import is_whole
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import NotInitialized
@@ -54,10 +55,10 @@ from batonflow.workflow_core.routing import steps_of
 from batonflow.workflow_core.typed import AgentDepsT, OutT
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import TypeForm, Unpack
 
     from batonflow.agents.middleware import Middleware
-    from batonflow.agents.options import BT, TeamOptions
+    from batonflow.agents.options import BT, T, TeamOptions
 
 __all__ = ["AgentWorkflow"]
 
@@ -68,6 +69,7 @@ _DEFAULTS = BaseWorkflowAgent.model_fields
 _description = attrgetter("description")
 _OPTIONS = (
     "agents", "initial_state", "root_agent", "handoff_prompt", "handoff_output_prompt", "state_prompt", "output_cls",
+    "output_type", "output_retries",
     "structured_output_fn", "early_stopping_method", "max_handoffs", "budget", "handoff_carries", "middleware",
     "deps_type", "deps_for", "name", "description", *WORKFLOW_OPTIONS,
 )  # fmt: skip
@@ -152,6 +154,8 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         handoff_prompt: The description of the handoff tool for models; has ``{agent_info}``.
         handoff_output_prompt: The text of a handoff for the next agent; has ``{to_agent}`` and ``{reason}``.
         state_prompt: How the state is shown; has ``{state}`` and ``{msg}``.
+        output_type: The type of the output, whichever agent answers; see ``BaseWorkflowAgent``.
+        output_retries: How often an answer that does not fit ``output_type`` goes back to the model.
         output_cls: A model of the structured answer; wins over that of the agents.
         structured_output_fn: Makes the structured answer from the messages.
         early_stopping_method: After the last allowed step: ``"force"`` an error, or ``"generate"`` an answer.
@@ -186,6 +190,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         initial_state: dict[str, Any] | None = None,
         root_agent: str | None = None,
         *,
+        output_type: None = None,
         output_cls: None = None,
         **options: "Unpack[TeamOptions]",
     ) -> None: ...
@@ -196,7 +201,63 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         initial_state: dict[str, Any] | None = None,
         root_agent: str | None = None,
         *,
+        output_type: None = None,
         output_cls: "type[BT]",
+        **options: "Unpack[TeamOptions]",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "AgentWorkflow[object, T]",
+        agents: Sequence[AgentLoop[object, Any]],
+        initial_state: dict[str, Any] | None = None,
+        root_agent: str | None = None,
+        *,
+        output_type: "TypeForm[T]",
+        output_cls: None = None,
+        **options: "Unpack[TeamOptions]",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "AgentWorkflow[object, T]",
+        agents: Sequence[AgentLoop[object, Any]],
+        initial_state: dict[str, Any] | None = None,
+        root_agent: str | None = None,
+        *,
+        output_type: "Callable[..., Awaitable[T]]",
+        output_cls: None = None,
+        **options: "Unpack[TeamOptions]",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "AgentWorkflow[object, T]",
+        agents: Sequence[AgentLoop[object, Any]],
+        initial_state: dict[str, Any] | None = None,
+        root_agent: str | None = None,
+        *,
+        output_type: "Callable[..., T]",
+        output_cls: None = None,
+        **options: "Unpack[TeamOptions]",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "AgentWorkflow[object, T]",
+        agents: Sequence[AgentLoop[object, Any]],
+        initial_state: dict[str, Any] | None = None,
+        root_agent: str | None = None,
+        *,
+        output_type: "Sequence[type[T] | Callable[..., Awaitable[T]] | Callable[..., T]]",
+        output_cls: None = None,
+        **options: "Unpack[TeamOptions]",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "AgentWorkflow[object, Any]",
+        agents: Sequence[AgentLoop[object, Any]],
+        initial_state: dict[str, Any] | None = None,
+        root_agent: str | None = None,
+        *,
+        output_type: Sequence[Any],
+        output_cls: None = None,
         **options: "Unpack[TeamOptions]",
     ) -> None: ...
     def __init__(
@@ -219,6 +280,8 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         deps_for: Any = None,
         name: str = _TEAM_NAME,
         description: str = _TEAM_DESCRIPTION,
+        output_type: Any = None,
+        output_retries: int = 1,
         **options: Any,
     ) -> None:
         unknown = next((option for option in options if option not in WORKFLOW_OPTIONS), None)
@@ -231,6 +294,8 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         if handoff_carries not in get_args(Carried):
             raise ValueError(f"handoff_carries is one of {', '.join(get_args(Carried))}, not {handoff_carries!r}")
         check_output(initial_state, output_cls, structured_output_fn)
+        if not is_whole(output_retries):
+            raise ValueError(f"output_retries is a whole number from 0 on, not {output_retries!r}")
         for option, value in (("name", name), ("description", description)):
             if not isinstance(value, str) or not value.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ValueError(f"{option} is a text that says something, not {value!r}")
@@ -249,7 +314,9 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
             "handoff_output_prompt", handoff_output_prompt or HANDOFF_DONE, "to_agent", "reason"
         )
         self.state_prompt = _prompt("state_prompt", state_prompt or STATE_PROMPT, "state", "msg")
-        self.output_cls = output_cls
+        self.output_cls, self.output_type = output_cls, output_type
+        if output_type is not None:
+            self.typed_output = kinds.declared_output(output_type, output_cls, output_retries)
         self.structured_output_fn = None if output_cls is not None else structured_output_fn
         self.early_stopping_method: EarlyStopping = early_stopping_method
         self.max_handoffs = max_handoffs

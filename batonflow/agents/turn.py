@@ -19,18 +19,19 @@ from batonflow.agents.layers.limits import (
     BUDGET_ANSWER,
     INSTRUCTIONS,
     LEDGER,
+    OUTPUT_RETRIES,
     REFUSED,
     TOOLS_RUN,
     limits_for,
     within_time,
 )
 from batonflow.agents.layers.model import output_of
-from batonflow.agents.layers.tool import refusal_output, requests_of, result_of
+from batonflow.agents.layers.tool import output_for, refusal_output, requests_of, result_of
 from batonflow.agents.layers.usage import count_usage
 from batonflow.agents.members import Member, Team, empty_output
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.memory.turns import is_question
-from batonflow.agents.prompts import NO_STEPS_LEFT
+from batonflow.agents.prompts import NO_STEPS_LEFT, OUTPUT_NOT_REACHED
 from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage
 from batonflow.tools import ToolSelection
 from batonflow.workflow_core import Context, StopEvent
@@ -86,7 +87,7 @@ async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) 
         "usage": {},
     }
     # Values from an earlier run on the same context do not apply to this run.
-    kept = dict.fromkeys((LEDGER, BUDGET_ANSWER, TOOLS_RUN, REFUSED, ARRIVED, INSTRUCTIONS))
+    kept = dict.fromkeys((LEDGER, BUDGET_ANSWER, TOOLS_RUN, REFUSED, ARRIVED, INSTRUCTIONS, OUTPUT_RETRIES))
     for name, value in (*values.items(), ("budget", ev.get("budget")), *kept.items()):
         if name in values or value is not None or await store.get(name, default=None) is not None:
             await store.set(name, value)
@@ -157,10 +158,13 @@ class Turn:
         shown = await self.conversation(asked)
         return AgentInput.made(input=[*shown, *more] if more else shown, current_agent_name=self.agent.name)
 
-    async def answer(self, ev: AgentOutput) -> StopEvent:
-        """End the run with the answer of the model."""
+    async def answer(self, ev: AgentOutput) -> StopEvent | AgentInput:
+        """End the run with the answer of the model, unless it does not fit the declared output."""
         # A copy: readers of the stream have the original, and an agent may cut its answer out of the text.
         output = ev.model_copy(update={"tool_calls": list(ev.tool_calls), "response": ev.response.model_copy()})
+        typed = output_for(self.team, self.agent)
+        if typed is not None and (again := await layers.read_output(self, typed, output)) is not None:
+            return again
         output = await self._finalized(output)
         output.tool_calls.extend(await self.ctx.store.get("current_tool_calls", default=[]))
         await self.add_form(output)
@@ -174,6 +178,8 @@ class Turn:
             so_far: The calls of this run.
         """
         output = _direct_output(self.agent.name, direct, so_far, await layers.whole_text(self.ctx, direct))
+        if (typed := output_for(self.team, self.agent)) is not None:
+            layers.take_result(typed, output, direct)
         output = await self._finalized(output)
         await self.add_form(output, shown=layers.cut_text(direct))
         await self.team.name_next(self.ctx)
@@ -228,6 +234,9 @@ class Turn:
             shown: The beginning of a long answer, as it stands in the conversation.
         """
         settings, ctx, agent = self.team.settings(), self.ctx, self.agent
+        if output_for(self.team, agent) is not None:
+            await self._show_form(output)
+            return
         source = agent if settings.output_cls is None and settings.structured_output_fn is None else settings
         cls, function = source.output_cls, source.structured_output_fn
         if "blocked" in output or (cls is None and function is None):
@@ -239,8 +248,13 @@ class Turn:
         async with count_usage(ctx, agent.name, limits):
             data = await layers.structured_response(agent.llm_or_none(), known, cls, function, answer, limits)
         output.structured_response = data
-        if data is not None and (not agent.output_guards or await layers.guard_form(ctx, agent, output)):
-            ctx.write_event_to_stream(AgentStreamStructuredOutput(output=data))
+        await self._show_form(output)
+
+    async def _show_form(self, output: AgentOutput) -> None:
+        data = None if "blocked" in output else output.structured_response
+        guarded = self.agent.output_guards
+        if data is not None and (not guarded or await layers.guard_form(self.ctx, self.agent, output)):
+            self.ctx.write_event_to_stream(AgentStreamStructuredOutput(output=data))
 
     async def end(self, output: AgentOutput) -> StopEvent:
         """Return the end of the run, with the usage of all agents in the output."""
@@ -320,6 +334,8 @@ async def answer_early(turn: Turn, words: str, *, over_budget: bool = False) -> 
     output = await _last_answer(turn, shown, over_budget=over_budget)
     output.tool_calls = await ctx.store.get("current_tool_calls", default=[])
     await turn.memory.aput(output.response)
+    if (typed := output_for(turn.team, agent)) is not None and "blocked" not in output:
+        layers.read_early(typed, output, OUTPUT_NOT_REACHED)
     await turn.add_form(output)
     ended = await turn.end(output)
     ctx.write_event_to_stream(output)

@@ -2,14 +2,31 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import pytest
 from pydantic import BaseModel
 
-from batonflow import AgentOutput, AgentResult, AgentWorkflow, FunctionAgent, OutputUnfitError, ScriptedLLM, StopEvent
-from batonflow.agents import BaseWorkflowAgent, Block, CodeActAgent, OutputMissingError, ReActAgent
-from batonflow.llms import ChatMessage
+from batonflow import (
+    AgentOutput,
+    AgentResult,
+    AgentWorkflow,
+    Context,
+    FunctionAgent,
+    OutputUnfitError,
+    ScriptedLLM,
+    StopEvent,
+)
+from batonflow.agents import (
+    AgentStreamStructuredOutput,
+    BaseWorkflowAgent,
+    Block,
+    CodeActAgent,
+    OutputMissingError,
+    ReActAgent,
+    Replace,
+)
+from batonflow.llms import ChatMessage, tool_call
 
 T = TypeVar("T")
 
@@ -151,3 +168,257 @@ def test_what_reads_an_output_is_neither_recorded_nor_compared():
     output.declare(FunctionAgent(llm=ScriptedLLM(["hi"])).__batonflow_team__.declared)
     assert json.dumps(output.model_dump(mode="json")) == before
     assert output == answered("hi")
+
+
+# --- output_type ------------------------------------------------------------------------------------------------------
+
+
+def add(a: int, b: int) -> int:
+    "Add two numbers."
+    return a + b
+
+
+@pytest.mark.parametrize(
+    ("output_type", "arguments", "expected"),
+    [
+        (Answer, {"number": 42}, Answer(number=42)),
+        (Point, {"x": 1, "y": 2}, Point(1, 2)),
+        (int, {"response": 42}, 42),
+        (list[int], {"response": [1, 2]}, [1, 2]),
+        (Literal["yes", "no"], {"response": "yes"}, "yes"),
+        (Answer | Point, {"response": {"x": 1, "y": 2}}, Point(1, 2)),
+        (Answer | None, {"response": None}, None),
+        ([Answer, Point], {"response": {"number": 7}}, Answer(number=7)),
+        (Answer | str, {"number": 7}, Answer(number=7)),
+    ],
+)
+async def test_a_model_gives_an_output_by_the_tool_final_answer(output_type, arguments, expected):
+    llm = ScriptedLLM([tool_call("final_answer", **arguments)])
+    agent = FunctionAgent(llm=llm, output_type=output_type)
+    output = await agent.run("Go.")
+    assert output.output == expected
+    assert output.structured_response == arguments
+    assert json.loads(str(output)) == arguments
+    assert [tool.name for tool in llm.requests[0].tools] == ["final_answer"]
+
+
+async def test_a_plain_answer_is_the_output_where_text_is_a_member_of_the_union():
+    output = await FunctionAgent(llm=ScriptedLLM(["I do not know."]), output_type=Answer | str).run("Go.")
+    assert output.output == "I do not know."
+    assert output.structured_response is None
+
+
+async def test_a_plain_answer_that_is_json_of_the_type_is_taken():
+    output = await FunctionAgent(llm=ScriptedLLM(['{"number": 42}']), output_type=Answer).run("Go.")
+    assert output.output == Answer(number=42)
+
+
+async def test_text_as_the_only_type_is_asked_for_in_no_special_way():
+    llm = ScriptedLLM(["hi"])
+    assert (await FunctionAgent(llm=llm, output_type=str).run("Go.")).output == "hi"
+    assert not llm.requests[0].tools
+
+
+async def test_an_answer_that_does_not_fit_goes_back_to_the_model_with_the_problems():
+    llm = ScriptedLLM([tool_call("final_answer", number="many"), tool_call("final_answer", number=3)])
+    output = await FunctionAgent(llm=llm, output_type=Answer).run("Go.")
+    assert output.output == Answer(number=3)
+    said = llm.requests[1].messages[-1].content
+    assert "number: Input should be a valid integer" in said
+    assert [call.tool_output.is_error for call in output.tool_calls if hasattr(call, "tool_output")] == []
+
+
+async def test_a_text_in_place_of_the_tool_goes_back_to_the_model():
+    llm = ScriptedLLM(["It is three.", tool_call("final_answer", number=3)])
+    output = await FunctionAgent(llm=llm, output_type=Answer).run("Go.")
+    assert output.output == Answer(number=3)
+    assert "Call final_answer" in llm.requests[1].messages[-1].content
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2])
+@pytest.mark.parametrize("turn", ["It is three.", tool_call("final_answer", number="three")])
+async def test_the_run_fails_after_the_retries(retries, turn):
+    llm = ScriptedLLM([turn] * 5)
+    with pytest.raises(OutputUnfitError, match="does not fit Answer") as caught:
+        await FunctionAgent(llm=llm, output_type=Answer, output_retries=retries).run("Go.")
+    assert len(llm.requests) == retries + 1
+    assert "three" in caught.value.text
+    assert caught.value.errors
+    assert caught.value.output_type is Answer
+
+
+async def test_each_run_on_one_context_has_its_own_retries():
+    llm = ScriptedLLM(["no", tool_call("final_answer", number=1)] * 2)
+    agent = FunctionAgent(llm=llm, output_type=Answer)
+    ctx = Context(agent)
+    assert [(await agent.run("Go.", ctx=ctx)).output.number for _ in range(2)] == [1, 1]
+
+
+class NativeLLM(ScriptedLLM):
+    @property
+    def native_output_schema(self) -> bool:
+        return True
+
+
+async def test_a_native_schema_is_used_where_the_model_has_one():
+    llm = NativeLLM(['{"response": [1, 2]}'])
+    output = await FunctionAgent(llm=llm, output_type=list[int]).run("Go.")
+    assert output.output == [1, 2]
+    assert not llm.requests[0].tools
+    assert llm.requests[0].output_schema.parameters["required"] == ["response"]
+
+
+@pytest.mark.parametrize("kind", [ReActAgent, CodeActAgent])
+async def test_an_agent_that_answers_in_text_is_shown_the_schema(kind):
+    answers = {ReActAgent: 'Thought: easy.\nAnswer: {"number": 42}', CodeActAgent: '{"number": 42}'}
+    llm = ScriptedLLM(["Thought: hm.\nAnswer: no." if kind is ReActAgent else "no.", answers[kind]])
+    output = await kind(llm=llm, output_type=Answer).run("Go.")
+    assert output.output == Answer(number=42)
+    assert '"number"' in "".join(message.content or "" for message in llm.requests[0].messages)
+    assert "does not fit" in "".join(message.content or "" for message in llm.requests[1].messages)
+
+
+async def test_the_result_of_a_function_is_the_output():
+    seen = []
+
+    async def book(ctx: Context, x: int, y: int) -> Point:
+        "Book a seat."
+        seen.append(await ctx.store.get("user_msg_str"))
+        return Point(x, y)
+
+    llm = ScriptedLLM([tool_call("book", x=1, y="two"), tool_call("book", x=1, y=2)])
+    output = await FunctionAgent(llm=llm, output_type=book).run("Go.")
+    assert output.output == Point(1, 2)
+    assert output.structured_response == {"x": 1, "y": 2}
+    assert seen == ["Go."]
+
+
+async def test_hooks_act_on_a_function_that_makes_the_output():
+    def book(x: int) -> int:
+        "Book a seat."
+        return x
+
+    llm = ScriptedLLM([tool_call("book", x=1)])
+    agent = FunctionAgent(llm=llm, output_type=[book, Answer], before_tool=[lambda ctx, call: Replace({"x": 5})])
+    output = await agent.run("Go.")
+    assert output.output == 5
+    assert {tool.name for tool in llm.requests[0].tools} == {"book", "final_answer"}
+
+
+async def test_a_value_that_is_not_json_is_the_output_in_the_process_of_the_run():
+    class Booking:
+        def __str__(self):
+            return "booked"
+
+    made = Booking()
+
+    def book():
+        "Book a seat."
+        return made
+
+    output = await FunctionAgent(llm=ScriptedLLM([tool_call("book")]), output_type=book).run("Go.")
+    assert output.output is made
+
+
+async def test_a_recorded_output_is_read_as_its_type(tmp_path):
+    llm = ScriptedLLM([tool_call("final_answer", response=[1, 2])])
+    agent = FunctionAgent(llm=llm, output_type=list[int], store=tmp_path / "runs.db")
+    assert (await agent.run("Go.", run_id="one")).output == [1, 2]
+    again = FunctionAgent(llm=ScriptedLLM([]), output_type=list[int], store=tmp_path / "runs.db")
+    assert (await again.resume("one")).output == [1, 2]
+
+
+async def test_a_team_asks_whichever_member_answers():
+    handoff = tool_call("handoff", to_agent="writer", reason="writes")
+    asks = FunctionAgent(name="asks", description="Asks.", llm=ScriptedLLM([handoff]))
+    writer = FunctionAgent(
+        name="writer", description="Writes.", llm=ScriptedLLM([tool_call("final_answer", response=[1])])
+    )
+    team = AgentWorkflow(agents=[asks, writer], root_agent="asks", output_type=list[int])
+    output = await team.run("Go.")
+    assert output.output == [1]
+    assert [tool.name for tool in writer.llm.requests[0].tools][-1] == "final_answer"
+
+
+async def test_a_member_with_a_type_in_a_team_without_one_has_text():
+    member = FunctionAgent(name="a", llm=ScriptedLLM([tool_call("final_answer", number=1)]), output_type=Answer)
+    output = await AgentWorkflow(agents=[member]).run("Go.")
+    assert output.output == '{"number": 1}'
+    assert output.structured_response == {"number": 1}
+
+
+async def test_an_agent_with_a_type_as_a_tool_gives_its_output_as_json():
+    inner = FunctionAgent(
+        name="inner", llm=ScriptedLLM([tool_call("final_answer", response=[1, 2])]), output_type=list[int]
+    )
+    outer = FunctionAgent(llm=ScriptedLLM([tool_call("inner", input="Go."), "done"]), tools=[inner.as_tool()])
+    output = await outer.run("Go.")
+    assert output.tool_calls[0].tool_output.content == "[1, 2]"
+    assert output.tool_calls[0].tool_output.raw_output == [1, 2]
+
+
+async def test_the_output_is_missing_where_the_steps_ran_out():
+    llm = ScriptedLLM([tool_call("add", a=1, b=2), "I could not finish."])
+    agent = FunctionAgent(llm=llm, tools=[add], output_type=Answer, early_stopping_method="generate")
+    output = await agent.run("Go.", max_iterations=1)
+    assert str(output) == "I could not finish."
+    assert "ran out" in output.blocked
+    with pytest.raises(OutputMissingError, match="ran out"):
+        _ = output.output
+
+
+async def test_a_blocked_answer_has_no_output():
+    llm = ScriptedLLM([tool_call("final_answer", number=1)])
+    agent = FunctionAgent(llm=llm, output_type=Answer, output_guards=[lambda ctx, message: Block("not so")])
+    output = await agent.run("Go.")
+    assert output.structured_response is None
+    assert output.blocked == "not so"
+
+
+async def test_the_form_of_an_output_is_streamed():
+    handler = FunctionAgent(llm=ScriptedLLM([tool_call("final_answer", number=1)]), output_type=Answer).run("Go.")
+    forms = [event.output async for event in handler.stream_events() if isinstance(event, AgentStreamStructuredOutput)]
+    assert forms == [{"number": 1}]
+
+
+async def test_a_conversation_goes_on_after_an_output():
+    llm = ScriptedLLM([tool_call("final_answer", number=1), tool_call("final_answer", number=2)])
+    agent = FunctionAgent(llm=llm, output_type=Answer)
+    ctx = Context(agent)
+    await agent.run("Go.", ctx=ctx)
+    await agent.run("Again.", ctx=ctx)
+    assert [message.role.value for message in llm.requests[1].messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
+
+
+# --- refused ----------------------------------------------------------------------------------------------------------
+
+
+def final_answer() -> str:
+    "A tool of the user."
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"output_type": Answer, "output_cls": Answer}, "output_type and output_cls"),
+        ({"output_type": []}, "the list is empty"),
+        ({"output_type": "Answer"}, "output_type is a type, a function, or a list"),
+        ({"output_type": object()}, "output_type"),
+        ({"output_type": Context}, "has no JSON schema"),
+        ({"output_type": Answer, "tools": [final_answer]}, "has a tool 'final_answer'"),
+        ({"output_retries": -1}, "output_retries"),
+    ],
+)
+def test_options_that_cannot_be_met_are_refused_at_construction(options, text):
+    with pytest.raises(ValueError, match=text):
+        FunctionAgent(llm=ScriptedLLM([]), **options)
+    if "tools" not in options:
+        with pytest.raises(ValueError, match=text):
+            AgentWorkflow([FunctionAgent(llm=ScriptedLLM([]))], **options)

@@ -40,6 +40,13 @@ async def with_output_cls() -> None:
     assert isinstance((await outer.run("2 + 40?")).output, str)
 
 
+async def with_output_type() -> None:
+    team = AgentWorkflow([member("adder")], output_type=Answer | None)
+    output = await team.run("2 + 40?")
+    assert_type(output.output, Answer | None)
+    assert isinstance(output.output, Answer | None)
+
+
 async def of_tools() -> None:
     team = AgentWorkflow.from_tools_or_functions([], llm=ScriptedLLM(['{"number": 42}']), output_cls=Answer)
     output = await team.run("2 + 40?")
@@ -59,4 +66,5 @@ async def refused() -> None:
 if __name__ == "__main__":
     asyncio.run(main())
     asyncio.run(with_output_cls())
+    asyncio.run(with_output_type())
     asyncio.run(of_tools())

@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from batonflow.agents.layers.tool_budget import answer_over_budget, charge_call
     from batonflow.agents.layers.tool_middleware import middleware_around_tool
     from batonflow.agents.layers.turn_middleware import after_run, before_run
+    from batonflow.agents.layers.typed_output import (
+        ask_for_output,
+        count_unfit,
+        native_output,
+        output_tools,
+        read_early,
+        read_output,
+        take_result,
+    )
     from batonflow.agents.layers.unfinished import close_turn
 
 __all__ = [
@@ -35,6 +44,7 @@ __all__ = [
     "after_run",
     "answer_over_budget",
     "around_model",
+    "ask_for_output",
     "ask_person",
     "before_run",
     "block_input",
@@ -50,13 +60,18 @@ __all__ = [
     "close_turn",
     "context_with",
     "count_call",
+    "count_unfit",
     "cut_result",
     "cut_text",
     "guard_form",
     "make_writable",
     "middleware_around_tool",
     "native_form",
+    "native_output",
+    "output_tools",
     "overrides_of_members",
+    "read_early",
+    "read_output",
     "read_result",
     "record_outcome",
     "refuse_used_up",
@@ -64,6 +79,7 @@ __all__ = [
     "source_of_team",
     "structured_response",
     "system_message",
+    "take_result",
     "warn_of_member_steps",
     "whole_text",
     "with_added",
@@ -109,6 +125,13 @@ _LAZY = {
     "whole_text": "long_results",
     "with_added": "middleware",
     "with_shown_state": "shown_state",
+    "ask_for_output": "typed_output",
+    "native_output": "typed_output",
+    "count_unfit": "typed_output",
+    "output_tools": "typed_output",
+    "read_early": "typed_output",
+    "read_output": "typed_output",
+    "take_result": "typed_output",
 }
 
 

@@ -9,7 +9,17 @@ from batonflow.agents.budget import Budget, Limits, ledger_of, payers
 from batonflow.agents.members import Member, Team
 from batonflow.workflow_core import Context
 
-__all__ = ["ARRIVED", "BUDGET_ANSWER", "INSTRUCTIONS", "LEDGER", "REFUSED", "TOOLS_RUN", "limits_for", "within_time"]
+__all__ = [
+    "ARRIVED",
+    "BUDGET_ANSWER",
+    "INSTRUCTIONS",
+    "LEDGER",
+    "OUTPUT_RETRIES",
+    "REFUSED",
+    "TOOLS_RUN",
+    "limits_for",
+    "within_time",
+]
 
 T = TypeVar("T")
 
@@ -27,6 +37,9 @@ ARRIVED = "arrived_results"
 
 INSTRUCTIONS = "instructions"
 """The key of the texts of functions in the system messages of a turn, by agent."""
+
+OUTPUT_RETRIES = "output_retries"
+"""The key of the number of answers in a run that did not fit the declared output."""
 
 TOOLS_RUN = "tools_run"
 """The key of the calls that limited tools have made: places by tool."""

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from batonflow.agents import layers
 from batonflow.agents.arguments import as_sent
@@ -23,6 +23,9 @@ from batonflow.tools.call import error_output, unknown_tool_output
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.events import Event
 
+if TYPE_CHECKING:
+    from batonflow.agents.output_types import TypedOutput
+
 __all__ = [
     "HANDLE",
     "LONG_RESULTS",
@@ -34,6 +37,8 @@ __all__ = [
     "answer_call",
     "call_options",
     "invocation_here",
+    "output_for",
+    "output_here",
     "perform",
     "refusal_output",
     "requests_of",
@@ -372,6 +377,18 @@ async def _find_tool(store: Any, team: Team, agent: Member, name: str) -> AsyncB
     return unknown_tool_output(name, {}, known)
 
 
+def output_for(team: Team, agent: Member) -> "TypedOutput | None":
+    """Return the declared output that an agent is asked for: that of the loop, or its own."""
+    return team.loop.typed_output or agent.typed_output
+
+
+def output_here(ctx: Any, agent: Any) -> "TypedOutput | None":
+    """Return the declared output of the run around this code, if there is a run, else that of the agent."""
+    run = getattr(ctx, "run", None)
+    team = None if run is None else getattr(run.workflow, "__batonflow_team__", None)
+    return agent.typed_output if team is None else output_for(team, agent)
+
+
 async def tools_of(team: Team, agent: Member, text: str) -> Sequence[AsyncBaseTool]:
     """Return the tools of an agent for a conversation about a text, and those that its middleware adds.
 
@@ -381,6 +398,8 @@ async def tools_of(team: Team, agent: Member, text: str) -> Sequence[AsyncBaseTo
         text: The user's message.
     """
     tools = await team.tools_for(agent, text)
+    if (typed := output_for(team, agent)) is not None:
+        tools = [*tools, *layers.output_tools(agent, typed)]
     return layers.with_added(team, agent, tools) if agent.middleware or team.middleware else tools
 
 
