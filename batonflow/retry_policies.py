@@ -435,6 +435,7 @@ class stop_after_attempt(_Stop):
 
     def __init__(self, max_attempt_number: int) -> None:
         super().__init__(tenacity.stop_after_attempt(max_attempt_number))
+        self.max_attempt_number = max_attempt_number
 
 
 class stop_after_delay(_Stop):

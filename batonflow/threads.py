@@ -45,7 +45,7 @@ T = TypeVar("T")
 SECONDS_IDLE = 10.0
 """Seconds that a thread without work stays for the next call."""
 
-logger = logger_named("batonflow.workflow_core")
+logger = logger_named("batonflow.workflow")
 
 
 class _Call:

@@ -2,10 +2,10 @@
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["warn_user"]
+__all__ = ["warn_of_checkpoints", "warn_user"]
 
 _PASSED_OVER = frozenset(
     {"batonflow", "asyncio", "concurrent", "contextlib", "contextvars", "functools", "pydantic", "threading", "wrapt"}
@@ -41,3 +41,21 @@ def _is_passed_over(frame: Any) -> bool:
 def _is_import(frame: Any) -> bool:
     name = frame.f_code.co_filename
     return "importlib" in name and "_bootstrap" in name
+
+
+_warned: set[type] = set()
+
+
+def warn_of_checkpoints(cls: type, given: Mapping[str, Any]) -> None:
+    """Warn once for each class of workflow of ``run(checkpoint_callback=...)``, which has no effect.
+
+    Args:
+        cls: The class of the workflow.
+        given: The values for the start event that are not fields of it.
+    """
+    if "checkpoint_callback" in given and cls not in _warned:
+        _warned.add(cls)
+        warn_user(
+            f"run(checkpoint_callback=...) has no effect: {cls.__name__}(store=...) keeps each step of a run, and "
+            "resume() goes on with it"
+        )

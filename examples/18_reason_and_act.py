@@ -4,12 +4,15 @@ import asyncio
 
 from models import model_or
 
-from batonflow import AgentStream, ReActAgent
+from batonflow import AgentStream, ReActAgent, ToolRetry
 
 
 def height(hour: int) -> float:
     """Height of the water in metres at an hour of the day."""
-    return {6: 5.7, 12: 0.9, 18: 5.5}[hour]
+    heights = {6: 5.7, 12: 0.9, 18: 5.5}
+    if hour not in heights:
+        raise ToolRetry("heights are known at 6, 12 and 18")
+    return heights[hour]
 
 
 async def main() -> None:

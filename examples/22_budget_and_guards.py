@@ -4,7 +4,7 @@ import asyncio
 
 from models import model_or
 
-from batonflow import FunctionAgent, tool
+from batonflow import FunctionAgent, ToolRetry, tool
 from batonflow.agents import Block, Budget, Deny, ToolCall
 from batonflow.llms import ChatMessage, tool_call
 from batonflow.workflow_core import Context
@@ -15,7 +15,10 @@ LETTERS: list[str] = []
 @tool
 def look_up(harbour: str) -> str:
     """Look up when the next high water of a harbour is, and how high."""
-    return {"Brest": "18:40, 6.9 metres", "Emden": "20:05, 3.2 metres"}[harbour]
+    known = {"Brest": "18:40, 6.9 metres", "Emden": "20:05, 3.2 metres"}
+    if harbour not in known:
+        raise ToolRetry(f"there is no tide table for {harbour}")
+    return known[harbour]
 
 
 @tool(max_calls=2)

@@ -4,7 +4,7 @@ import asyncio
 
 from models import model_or
 
-from batonflow import AgentWorkflow, Context, FunctionAgent
+from batonflow import AgentWorkflow, Context, FunctionAgent, ToolRetry
 from batonflow.llms import tool_call
 
 
@@ -24,7 +24,7 @@ async def write_report(ctx: Context, text: str) -> str:
     """Write the report; it needs notes first."""
     async with ctx.store.edit_state() as run:
         if not run["state"]["notes"]:
-            raise ValueError("there are no notes yet: ask the researcher")
+            raise ToolRetry("there are no notes yet: ask the researcher")
         run["state"]["report"] = text
     return "The report is written."
 

@@ -18,6 +18,7 @@ try:
     from batonflow import AgentWorkflow, FunctionAgent, ToolCall, ToolCallResult, WorkflowCancelledByUser, tool
     from batonflow.agents import AgentHandler, AgentStream, ApprovalRequired
     from batonflow.llms import ScriptedLLM, tool_call
+    from batonflow.tools import ToolRetry
 except KeyboardInterrupt:  # the imports take about a second
     sys.exit(130)
 
@@ -38,7 +39,7 @@ def make_team(folder: Path = FOLDER) -> AgentWorkflow:
         note = folder / "notes" / f"{Path(topic).name}.txt"
         if not note.exists():
             there = ", ".join(sorted(one.stem for one in note.parent.iterdir()))
-            raise FileNotFoundError(f"there is no note on {topic}; there are notes on {there}")
+            raise ToolRetry(f"there is no note on {topic}; there are notes on {there}")
         return note.read_text()
 
     @tool(requires_approval=True)

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from batonflow import AgentWorkflow, FunctionAgent, tool
+from batonflow import AgentWorkflow, FunctionAgent, ToolRetry, tool
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.llms.stream import ChatRequest
 
@@ -33,7 +33,9 @@ def seen(line: str) -> None:
 async def search(topic: str) -> str:
     """Look up facts about a topic."""
     await asyncio.sleep(0.05)
-    return {"tides": "The moon pulls the sea; high water comes twice a day."}[topic]
+    if topic != "tides":
+        raise ToolRetry("there is only a note on tides")
+    return "The moon pulls the sea; high water comes twice a day."
 
 
 @tool(requires_approval=True)

@@ -2,6 +2,7 @@
 
 from models import model_or
 
+from batonflow import ToolRetry
 from batonflow.llms import tool_call
 
 NOTES = {"tides": "The moon pulls the sea; high water comes twice a day."}
@@ -9,6 +10,8 @@ NOTES = {"tides": "The moon pulls the sea; high water comes twice a day."}
 
 def search(topic: str) -> str:
     """Look up facts about a topic."""
+    if topic not in NOTES:
+        raise ToolRetry(f"there is no note on {topic}; there are notes on {', '.join(NOTES)}")
     return NOTES[topic]
 
 

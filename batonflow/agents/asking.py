@@ -38,7 +38,7 @@ _MOST_PARTS = 20
 NOT_WHOLE = ("length", "refusal", "content_filter")
 """The reasons of answers that are not whole."""
 
-logger = logger_named("batonflow.agents.outcomes")
+logger = logger_named("batonflow.agent")
 
 request_here: "ContextVar[ModelRequest | None]" = ContextVar("batonflow_request", default=None)
 """The request of a middleware around this code, where ``the_llm()`` and ``request_options()`` look."""

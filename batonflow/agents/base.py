@@ -36,6 +36,7 @@ from batonflow.llms.prompts.base import as_template
 from batonflow.llms.settings import llm_from
 from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool, run_tool
+from batonflow.tools.policy import ToolErrors
 from batonflow.workflow_core import BatonflowError, Context, Workflow, WorkflowRuntimeError
 from batonflow.workflow_core.errors import NotInitializedError
 from batonflow.workflow_core.typed import AgentDepsT, OutT
@@ -54,7 +55,7 @@ __all__ = ["WORKFLOW_OPTIONS", "BaseWorkflowAgent"]
 WORKFLOW_OPTIONS = (
     "timeout", "verbose", "store", "on_stall", "timeout_excludes_waiting", "num_concurrent_runs", "resource_manager",
     "serializer", "version", "upcasters", "idle_release", "types", "workflows", "workflow_name", "disable_validation",
-    "skip_graph_checks", "store_streamed",
+    "skip_graph_checks", "store_streamed", "debug",
 )  # fmt: skip
 
 
@@ -168,6 +169,9 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
             run, or one that ``recover()`` continues.
         max_result_chars: Characters of a tool's result that the model gets at once; None for all. The model reads the
             rest with a tool.
+        tool_errors: ``"tell"`` exceptions of tools to the model; ``"raise_bugs"``: NameError, AttributeError,
+            TypeError, ImportError and AssertionError fail the run; ``"raise"``: all exceptions do. Errors of
+            ``ToolError`` are always told.
         **options: Options of ``Workflow``: ``timeout`` (in seconds; None by default), ``verbose``, ``store`` and so on.
 
     Raises:
@@ -212,6 +216,7 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
     input_guards: Sequence[Guard] = ()
     output_guards: Sequence[Guard] = ()
     max_result_chars: int | None = Field(default=100_000, ge=1)
+    tool_errors: ToolErrors = "tell"
     instructions: Any = Field(default=(), exclude=True)
     deps_type: Any = Field(default=object, exclude=True)
     deps_for: Any = Field(default=None, exclude=True)
@@ -221,6 +226,7 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         timeout: InitVar[float | None] = None
         verbose: InitVar[bool] = False
         store: InitVar[str | PathLike[str] | RunStoreLike | None] = None
+        debug: InitVar[bool | None] = None
         on_stall: InitVar[Literal["warn", "raise", "wait"] | None] = None
         timeout_excludes_waiting: InitVar[bool | None] = None
         num_concurrent_runs: InitVar[int | None] = None

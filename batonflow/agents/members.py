@@ -21,6 +21,7 @@ from batonflow.lazy import at_first_use
 from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.prompts.base import placeholders
 from batonflow.tools import AsyncBaseTool, ToolOutput
+from batonflow.tools.policy import ToolErrors
 from batonflow.user_warnings import warn_user
 from batonflow.values.types import is_whole
 from batonflow.workflow_core import Context
@@ -63,8 +64,8 @@ _OPTIONS_OF_AGENTS = frozenset(
     ("llm", "tools", "tool_retriever", "system_prompt", "can_handoff_to", "root_agent", "max_handoffs",
      "handoff_carries", "output_type", "output_retries", "output_cls", "structured_output_fn",
      "state_prompt", "initial_state", "streaming",
-     "before_tool", "after_tool", "input_guards", "output_guards", "max_result_chars", "store", "timeout",
-     "idle_release", "num_concurrent_runs")
+     "before_tool", "after_tool", "input_guards", "output_guards", "max_result_chars", "tool_errors", "store",
+     "timeout", "idle_release", "num_concurrent_runs")
 )  # fmt: skip
 
 get_close_matches = at_first_use("difflib", "get_close_matches")
@@ -88,6 +89,7 @@ class Member(Protocol):
     before_tool: Sequence[BeforeTool]
     after_tool: Sequence[AfterTool]
     max_result_chars: int | None
+    tool_errors: ToolErrors
     instructions: Sequence[Any]
     middleware: Sequence[Any]
     streaming: bool
@@ -155,6 +157,7 @@ class Team:
     budget: Budget | None = None  # for each run of the whole team
     remembers_apart: bool = False  # whether each agent has a conversation of its own
     middleware: Sequence[Any] = ()  # of the whole team; that of an agent is inside
+    tool_errors: ToolErrors = "tell"  # of the whole team
     dispatched: Mapping[str, Mapping[str, Any]] = {}  # see layers/member_steps.py
 
     def __init__(self, loop: Any) -> None:

@@ -18,6 +18,7 @@ from batonflow.llms.react_text import ReActChatFormatter
 from batonflow.resources import ResourceManager
 from batonflow.tools import BaseTool
 from batonflow.tools.code import Executor, Limits
+from batonflow.tools.policy import ToolErrors
 from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core import Context, Workflow
 from batonflow.workflow_core.engine.ports import RunStoreLike
@@ -64,6 +65,7 @@ class WorkflowOptions(TypedDict, total=False):
     disable_validation: bool
     skip_graph_checks: set[WorkflowGraphCheck] | None
     store_streamed: bool
+    debug: bool | None
 
 
 class AgentOptions(WorkflowOptions, total=False):
@@ -92,6 +94,7 @@ class AgentOptions(WorkflowOptions, total=False):
     max_result_chars: int | None
     deps_type: Any
     deps_for: Callable[[Any], Any] | None
+    tool_errors: ToolErrors | None
 
 
 class FunctionAgentOptions(AgentOptions, total=False):
@@ -136,5 +139,6 @@ class TeamOptions(WorkflowOptions, total=False):
     middleware: Sequence[Middleware]
     deps_type: Any
     deps_for: Callable[[Any], Any] | None
+    tool_errors: ToolErrors
     name: str
     description: str

@@ -15,15 +15,16 @@ from batonflow.agents.layers.usage import count_earlier_usage
 from batonflow.agents.members import EarlyStopping, Team, check_options, warn_of_misspelt
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import AGENT_AS_TOOL, GOES_ON
-from batonflow.instrumentation.logs import logger_named
+from batonflow.instrumentation.logs import logger_named, take_debug
 from batonflow.llms import LLM, ChatMessage, genai
 from batonflow.llms.settings import llm_from
 from batonflow.resources import ResourceDefinition
 from batonflow.tools import FunctionTool, ToolMetadata, ToolOutput, ToolPolicy
 from batonflow.tools.base import DefaultToolFnSchema
+from batonflow.user_warnings import warn_of_checkpoints
 from batonflow.workflow_core import Context, Workflow, WorkflowHandler
 from batonflow.workflow_core.events import Event, StartEvent
-from batonflow.workflow_core.options import NotInitialized, warn_of_checkpoints
+from batonflow.workflow_core.options import NotInitialized
 from batonflow.workflow_core.stored_runs import check_context
 from batonflow.workflow_core.typed import AgentDepsT, OfAgent, OutT
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentRuns", "AgentTool", "attach", "attach_agents", "refuse_itself", "run_within"]
 
-logger = logger_named("batonflow.agents.loop")
+logger = logger_named("batonflow.agent")
 
 _NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]+")
 
@@ -245,7 +246,7 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
             early_stopping_method: The end after that: ``"force"`` an error, or ``"generate"`` an answer.
             start_event: The event to start with, instead of the arguments before.
             budget: The limits of this run, beside the limits of agents and team.
-            kwargs: ``run_id``; ``deps``, the dependencies of the run; further values for the start event.
+            kwargs: ``run_id``, ``debug``; ``deps``, the dependencies of the run; further values for the start event.
 
         Raises:
             TypeError: ``ctx`` is not a Context, or ``deps`` is not an instance of ``deps_type``.
@@ -279,6 +280,8 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         }
         given = {name: value for name, value in given.items() if value is not None}
         options = {name: kwargs.pop(name) for name in ("run_id", "stepwise") if name in kwargs}
+        if (debug := take_debug(self.__batonflow__.steps.start_event_class, kwargs) if kwargs else None) is not None:
+            options["debug"] = debug
         # Before the context is touched, as the event may refuse its values.
         begins = AgentWorkflowStartEvent(**given, **kwargs) if start_event is None else start_event
         if ctx is not None and (start_event is not None or user_msg is not None or chat_history):

@@ -46,6 +46,7 @@ from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, Settings
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.llms.settings import llm_from
 from batonflow.tools import AsyncBaseTool, BaseTool, ToolOutput
+from batonflow.tools.policy import ToolErrors
 from batonflow.user_warnings import warn_user
 from batonflow.values.types import is_whole
 from batonflow.workflow_core import Context
@@ -71,7 +72,7 @@ _OPTIONS = (
     "agents", "initial_state", "root_agent", "handoff_prompt", "handoff_output_prompt", "state_prompt", "output_cls",
     "output_type", "output_retries",
     "structured_output_fn", "early_stopping_method", "max_handoffs", "budget", "handoff_carries", "middleware",
-    "deps_type", "deps_for", "name", "description", *WORKFLOW_OPTIONS,
+    "deps_type", "deps_for", "tool_errors", "name", "description", *WORKFLOW_OPTIONS,
 )  # fmt: skip
 
 
@@ -166,6 +167,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         middleware: Objects around the work of all members, outside their own middleware; see ``Middleware``.
         deps_type: The class of ``deps`` of a run; by default that of the members.
         deps_for: Makes ``deps`` for a run that was given no deps, as on agents.
+        tool_errors: As for agents, for all members; the stricter setting of team and member holds.
         name: Names the team where it is a tool or a member of another team.
         description: The purpose of the team there.
         timeout: Seconds for a run; None for as long as it takes.
@@ -278,6 +280,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         middleware: "Sequence[Middleware]" = (),
         deps_type: Any = None,
         deps_for: Any = None,
+        tool_errors: ToolErrors = "tell",
         name: str = _TEAM_NAME,
         description: str = _TEAM_DESCRIPTION,
         output_type: Any = None,
@@ -296,6 +299,8 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         check_output(initial_state, output_cls, structured_output_fn)
         if not is_whole(output_retries):
             raise ValueError(f"output_retries is a whole number from 0 on, not {output_retries!r}")
+        if tool_errors not in get_args(ToolErrors):
+            raise ValueError(f"tool_errors is one of {', '.join(get_args(ToolErrors))}, not {tool_errors!r}")
         for option, value in (("name", name), ("description", description)):
             if not isinstance(value, str) or not value.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ValueError(f"{option} is a text that says something, not {value!r}")
@@ -321,6 +326,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         self.early_stopping_method: EarlyStopping = early_stopping_method
         self.max_handoffs = max_handoffs
         self.budget = budget
+        self.tool_errors: ToolErrors = tool_errors
         self.middleware = layers.checked_middleware(middleware) if middleware else ()
         self.__batonflow_team__ = TeamOfMembers(self)
         self.__batonflow__.deps = layers.source_of_team(deps_type, deps_for, self.agents.values())
@@ -512,6 +518,11 @@ class TeamOfMembers(Team):
     def middleware(self) -> "Sequence[Middleware]":  # pyright: ignore[reportIncompatibleVariableOverride]
         """The middleware of the whole team."""
         return self.loop.middleware
+
+    @property
+    def tool_errors(self) -> ToolErrors:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The way of exceptions of tools, for all members."""
+        return self.loop.tool_errors
 
     def settings(self) -> LoopSettings:
         """Return the settings of the loop."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
@@ -43,10 +43,11 @@ def check_folder(file: str, name: str = "") -> None:
         raise CommandError(f"there is no folder {folder} for {name or file}: make it first, or name another", USAGE)
 
 
-def say(text: str = "", *, end: str = "\n") -> None:
-    """Print text, made safe for a terminal."""
-    sys.stdout.write(plain(text) + end)
-    sys.stdout.flush()
+def say(text: str = "", *, end: str = "\n", file: TextIO | None = None) -> None:
+    """Print text, made safe for a terminal; on stdout unless a file is given."""
+    out = sys.stdout if file is None else file
+    out.write(plain(text) + end)
+    out.flush()
 
 
 def complain(text: str) -> None:

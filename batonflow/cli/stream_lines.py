@@ -1,7 +1,8 @@
 """Streamed events as lines for people: live events, and recorded ones whose classes are not loaded."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from functools import partial
+from typing import Any, TextIO, cast
 
 from batonflow.agents.approvals import ApprovalRequired
 from batonflow.agents.events import (
@@ -50,6 +51,9 @@ def envelope(item: StreamItem) -> dict[str, Any]:
 class StreamPrinter:
     """Prints the events that a run streams.
 
+    Args:
+        file: The file to print to; stdout when left out.
+
     Example:
         >>> printer = StreamPrinter()
         >>> async for item in handler.subscribe():
@@ -57,7 +61,8 @@ class StreamPrinter:
         >>> printer.finish()
     """
 
-    def __init__(self) -> None:
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._say = partial(say, file=file)
         self._speaker = ""
         self._speech_parts: list[str] = []
         self._printers = {qualified_name(cls): printer for cls, printer in _PRINTERS.items()}
@@ -88,13 +93,13 @@ class StreamPrinter:
     def finish(self) -> None:
         """End the line of an answer that is being printed."""
         if self._speaker:
-            say()
+            self._say()
         self._speaker = ""
 
     def _line(self, text: str) -> None:
         self.finish()
         self._speech_parts = []
-        say(text)
+        self._say(text)
 
     def _print_speech(self, value: Fields) -> None:
         delta, name = value.get("delta"), str(value.get("current_agent_name") or "agent")
@@ -103,10 +108,10 @@ class StreamPrinter:
         if self._speaker != name:
             self.finish()
             self._speech_parts = []
-            say(f"{one_line(name)}: ", end="")
+            self._say(f"{one_line(name)}: ", end="")
             self._speaker = name
         self._speech_parts.append(str(delta))
-        say(str(delta), end="")
+        self._say(str(delta), end="")
 
     def _tool(self, value: Fields) -> None:
         if value.get("tool_name") != HANDOFF_TOOL:
@@ -131,7 +136,7 @@ class StreamPrinter:
 
     def _structured(self, value: Fields) -> None:
         self.finish()
-        say(summary("output", value.get("output")))
+        self._say(summary("output", value.get("output")))
 
     def _reset(self, value: Fields) -> None:
         """Print nothing: lost sequence numbers do not matter to people."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreConnection", "connection_of"]
 
-logger = logger_named("batonflow.workflow_core")
+logger = logger_named("batonflow.store")
 
 SECONDS_OF_SHORT_RUNS = 0.05
 """A run that is over sooner needs no renewed lease and has an empty inbox."""

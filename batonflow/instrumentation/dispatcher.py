@@ -26,7 +26,7 @@ __all__ = [
     "instrument_tags",
 ]
 
-_logger = logger_named("batonflow.workflow_core.instrumentation.dispatcher")
+_logger = logger_named("batonflow.workflow")
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -1,17 +1,73 @@
-"""Loggers that redact secrets and control characters in their records."""
+"""Loggers with records that say where they come from, without secrets and control characters."""
 
 import logging
 import re
+import sys
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any
 
 from typing_extensions import override
 
 from batonflow.instrumentation.redaction import redacted
 
-__all__ = ["clean", "fit_to_show", "logger_named", "plain"]
+__all__ = [
+    "FIELDS",
+    "clean",
+    "debugging",
+    "describe_with",
+    "fit_to_show",
+    "here",
+    "in_words",
+    "is_debugging",
+    "logger_named",
+    "plain",
+    "take_debug",
+]
+
+FIELDS = ("run_id", "workflow", "step", "agent", "tool", "attempt", "session")
+"""The attributes of each record; an empty text where they do not apply."""
+
+debugging: ContextVar[bool] = ContextVar("batonflow_debug", default=False)
+"""The debugging of the run around this code."""
+
+_describers: list[Callable[[], Mapping[str, Any]]] = []
 
 # Control characters except tab and newline, characters that change the writing direction, and invisible line
 # separators.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def describe_with(describer: Callable[[], Mapping[str, Any]]) -> None:
+    """Add a function that returns some of the ``FIELDS`` for the code that runs here."""
+    _describers.append(describer)
+
+
+def here() -> dict[str, Any]:
+    """Return the ``FIELDS`` for the code that runs here."""
+    found: dict[str, Any] = dict.fromkeys(FIELDS, "")
+    for describer in _describers:
+        found.update(describer())
+    return found
+
+
+def in_words(subject: str) -> str:
+    """Return a subject with its agent and run, for the beginning of a record."""
+    at = here()
+    agent = f" of agent {at['agent']}" if at["agent"] and not subject.startswith("agent ") else ""
+    return f"{subject}{agent}{', run ' + at['run_id'] if at['run_id'] else ''}"
+
+
+def take_debug(event_class: Any, given: dict[str, Any]) -> bool | None:
+    """Take ``debug=`` out of the arguments of a run, unless it is a field of the start event."""
+    if not isinstance(given.get("debug"), bool) or "debug" in event_class.model_fields:
+        return None
+    return given.pop("debug")
+
+
+def is_debugging() -> bool:
+    """Return whether the run around this code is debugged."""
+    return debugging.get()
 
 
 def plain(text: str) -> str:
@@ -30,13 +86,15 @@ def fit_to_show(text: str) -> str:
 
 
 def logger_named(name: str) -> logging.Logger:
-    """Return the logger with the name ``name``, with redacted records.
+    """Return the logger with the name ``name``, with redacted records that have the ``FIELDS``.
 
     Args:
         name: As for ``logging.getLogger``.
     """
     logger = logging.getLogger(name)
     clean(logger)
+    if type(logger) is logging.Logger:  # otherwise the program has a class of its own for loggers
+        logger.__class__ = _TreeLogger
     return logger
 
 
@@ -47,10 +105,11 @@ def clean(logger: logging.Logger) -> None:
 
 
 class _FitToShow(logging.Filter):
-    """Redact a record before any handler receives it."""
+    """Redact a record, and add the ``FIELDS``, before any handler receives it."""
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
+        record.__dict__.update({name: value for name, value in here().items() if name not in record.__dict__})
         text = record.getMessage()
         if (safe_text := fit_to_show(text)) != text:
             record.msg, record.args = safe_text, None
@@ -63,3 +122,24 @@ class _FitToShow(logging.Filter):
 
 
 _formatter = logging.Formatter()
+
+
+class _TreeLogger(logging.Logger):
+    """A logger that shows all records of debugged runs on stderr, whatever its level is."""
+
+    @override
+    def isEnabledFor(self, level: int) -> bool:
+        return super().isEnabledFor(level) or debugging.get()
+
+    @override
+    def callHandlers(self, record: logging.LogRecord) -> None:
+        if super().isEnabledFor(record.levelno):
+            super().callHandlers(record)
+        else:
+            _DebugHandler().handle(record)
+
+
+class _DebugHandler(logging.Handler):
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"{record.levelname} {record.name}: {self.format(record)}", file=sys.stderr, flush=True)

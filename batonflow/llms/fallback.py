@@ -18,7 +18,7 @@ from batonflow.llms.usage import CostOf, Usage, with_cost
 
 __all__ = ["FallbackLLM"]
 
-_logger = logger_named(__name__)
+_logger = logger_named("batonflow.llm")
 
 
 def _passing(error: LLMError) -> bool:

@@ -54,7 +54,7 @@ _DRAIN_TIME = 0.1
 # This header makes the SDKs return the unread HTTP response.
 _RAW_RESPONSE = "X-Stainless-Raw-Response"
 
-_logger = logger_named(__name__)
+_logger = logger_named("batonflow.llm")
 
 
 class SDKModel(FunctionCallingLLM):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkflowServer"]
 
-logger = logger_named("batonflow.workflow_core.server")
+logger = logger_named("batonflow.server")
 
 MIB = 1024 * 1024
 SECONDS_TO_STOP = 5.0

@@ -13,7 +13,7 @@ from batonflow.workflow_core.stored_runs import StoredRuns
 
 __all__ = ["Keeper"]
 
-logger = logger_named("batonflow.workflow_core.server")
+logger = logger_named("batonflow.server")
 
 LOOKS_EVERY = 1.0
 """Seconds between searches for runs without a hint: runs of dead processes, and due timers."""

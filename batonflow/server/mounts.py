@@ -11,7 +11,7 @@ from batonflow.instrumentation.logs import logger_named
 
 __all__ = ["Door", "Lifespan", "own_path"]
 
-logger = logger_named("batonflow.workflow_core.server")
+logger = logger_named("batonflow.server")
 
 SECONDS_TO_CUT = 1.0
 """Seconds to wait for a cancelled application."""

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from batonflow.instrumentation.logs import debugging
 from batonflow.workflow_core.context import Context
 from batonflow.workflow_core.events import Event, StartEvent
-from batonflow.workflow_core.handler import raise_on_stall
+from batonflow.workflow_core.handler import WorkflowHandler, raise_on_stall
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["WorkflowTestResult", "WorkflowTestRunner"]
@@ -31,7 +32,7 @@ class WorkflowTestResult:
 
 
 class WorkflowTestRunner:
-    """Runner of a workflow that collects its events.
+    """Runner of a workflow that collects its events. Its runs are debugged: a bug in a tool fails them.
 
     Args:
         workflow: The workflow to run.
@@ -63,9 +64,16 @@ class WorkflowTestRunner:
             BaseException: Any error of the run.
         """
         left_out = set(exclude_events or ())
-        handler = self._workflow.run(ctx=ctx, start_event=start_event or StartEvent())
+        handler = self._started(ctx, start_event or StartEvent())
         raise_on_stall(handler)
         streamed = handler.stream_events(expose_internal=expose_internal)
         collected = [event async for event in streamed if type(event) not in left_out]
         result = await handler
         return WorkflowTestResult(collected, dict(Counter(type(event) for event in collected)), result, handler.ctx)
+
+    def _started(self, ctx: Context[Any] | None, event: StartEvent) -> WorkflowHandler:
+        token = debugging.set(True)
+        try:
+            return self._workflow.run(ctx=ctx, start_event=event)
+        finally:
+            debugging.reset(token)

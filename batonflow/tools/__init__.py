@@ -31,6 +31,7 @@ from batonflow.tools.schema import (
     ToolArgumentsError,
     ToolDefinitionError,
     ToolError,
+    ToolRetry,
     ToolTimeoutError,
     create_schema_from_function,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "ToolMetadata",
     "ToolOutput",
     "ToolPolicy",
+    "ToolRetry",
     "ToolSelection",
     "ToolTimeoutError",
     "acall_tool",

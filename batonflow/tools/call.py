@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, TypeVar, cast
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from batonflow.clock import current_source
 from batonflow.instrumentation import events, get_dispatcher
 from batonflow.instrumentation.context import active_span_id, undo
-from batonflow.instrumentation.logs import logger_named
+from batonflow.instrumentation.logs import in_words, logger_named
 from batonflow.instrumentation.redaction import redacted
 from batonflow.instrumentation.traced import bound
 from batonflow.llms import genai
@@ -20,7 +20,8 @@ from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.tools.base import AsyncBaseTool, BaseTool, ToolOutput, adapt_to_async_tool, validated_arguments
 from batonflow.tools.function import FunctionTool
 from batonflow.tools.generators import Report
-from batonflow.tools.schema import ToolArgumentsError, ToolTimeoutError
+from batonflow.tools.policy import ToolErrors, raises
+from batonflow.tools.schema import ToolArgumentsError, ToolError, ToolRetry, ToolTimeoutError
 from batonflow.workflow_core.step import RetryPolicy, next_delay
 
 __all__ = [
@@ -46,7 +47,7 @@ T = TypeVar("T")
 # The characters of an output in the event at the end of a call.
 _SUMMARY = 200
 
-logger = logger_named(__name__)
+logger = logger_named("batonflow.tool")
 
 # Handlers filter by this name. The classes of its events are loaded only for processes with a handler.
 dispatcher = get_dispatcher("batonflow.tools.call")
@@ -170,6 +171,7 @@ async def run_tool(
     idempotency_key: str | None = None,
     report: Report | None = None,
     call_id: str | None = None,
+    on_error: ToolErrors | Callable[[], ToolErrors] = "tell",
 ) -> ToolOutput:
     """Validate a model's arguments, run the tool, and return its output; exceptions become error outputs.
 
@@ -186,6 +188,12 @@ async def run_tool(
         idempotency_key: For functions with a parameter of this name; equal for all attempts of this call.
         report: Called on the event loop's thread with each value that a generator yields.
         call_id: The model's id of the call, for traces.
+        on_error: ``"tell"`` exceptions as outputs, let ``"raise_bugs"`` bugs of the tool out, or ``"raise"`` all of
+            its exceptions; or a function that returns one of these. The policy of the tool has priority. Errors of
+            ``ToolError``, such as wrong arguments, are always told.
+
+    Raises:
+        Exception: An exception of the tool, if ``on_error`` says so.
 
     Example:
         >>> output = await run_tool(add, {"a": "2", "b": 40})
@@ -210,7 +218,7 @@ async def run_tool(
     except Exception as err:  # noqa: BLE001 - code of the user may raise anything
         return error_output(name, arguments, err)
     filled_in = {} if function is None else {**function.filled_in(ctx, idempotency_key), **resources}
-    running = _outcome(target, policy, values, filled_in, report, idempotency_key)
+    running = _outcome(target, policy, values, filled_in, report, idempotency_key, on_error)
     return await (traced(tool, target, values, filled_in, call_id, running) if dispatcher.enabled else running)
 
 
@@ -276,6 +284,7 @@ async def _outcome(
     filled_in: dict[str, Any],
     report: Report | None,
     key: str | None,
+    on_error: ToolErrors | Callable[[], ToolErrors],
 ) -> ToolOutput:
     """Return the output of the first successful attempt, or the last error as an output."""
     timeout: float | None = getattr(policy, "timeout", None)
@@ -284,8 +293,23 @@ async def _outcome(
         if timeout is None and retry is None:
             return await tool.acall_reporting({**values, **filled_in}, report)
         return await _Attempts(tool, values, filled_in, report, timeout).outcome(retry, key)
-    except Exception as err:  # noqa: BLE001 - the boundary of tools: the model reads the error
-        return error_output(tool.metadata.name or "", values, err)
+    except Exception as err:
+        mode: ToolErrors = getattr(policy, "on_error", None) or (on_error() if callable(on_error) else on_error)
+        if raises(err, mode):
+            raise
+        name = tool.metadata.name or ""
+        _log_told(name, err)
+        return error_output(name, values, err)
+
+
+def _log_told(name: str, error: Exception) -> None:
+    """Log an exception that the model is told: a fault with its traceback, and what a tool means for the model."""
+    if isinstance(error, ToolRetry | ToolArgumentsError) or type(error) is ToolError:
+        logger.debug("%s told the model: %s", in_words(f"tool {name}"), error)
+    else:
+        # The traceback of a timeout shows only the wait for the tool.
+        shown = None if isinstance(error, ToolTimeoutError) else error
+        logger.warning("%s raised %s", in_words(f"tool {name}"), type(error).__name__, exc_info=shown)
 
 
 class _Attempts:
@@ -338,6 +362,13 @@ class _Attempts:
                 delay = next_delay(retry, source.monotonic() - started, failures, err, f"{seed}:{failures}")
                 if delay is None:
                     raise
+                logger.warning(
+                    "%s failed at attempt %d and is called again in %g seconds: %r",
+                    in_words(f"tool {self._name}"),
+                    failures,
+                    delay,
+                    err,
+                )
             await asyncio.sleep(delay)
 
     async def _within_time(self, values: dict[str, Any]) -> ToolOutput:

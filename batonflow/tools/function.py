@@ -17,7 +17,7 @@ from batonflow.llms.blocks import BaseContentBlock, TextBlock, ThinkingBlock, To
 from batonflow.threads import call_in_thread
 from batonflow.tools.base import AsyncBaseTool, ToolMetadata, ToolOutput, validated_arguments
 from batonflow.tools.generators import GENERATORS, Report, settled, settled_sync
-from batonflow.tools.policy import Approval, OnUnknown, ToolPolicy
+from batonflow.tools.policy import Approval, OnUnknown, ToolErrors, ToolPolicy
 from batonflow.tools.schema import (
     IDEMPOTENCY_KEY,
     Parameter,
@@ -544,6 +544,7 @@ def tool(
     retry: RetryPolicy | None = None,
     max_calls: int | None = None,
     max_result_chars: int | None = None,
+    on_error: ToolErrors | None = None,
 ) -> Callable[[Function], FunctionTool]: ...
 def tool(
     fn: Function | None = None,
@@ -562,6 +563,7 @@ def tool(
     retry: RetryPolicy | None = None,
     max_calls: int | None = None,
     max_result_chars: int | None = None,
+    on_error: ToolErrors | None = None,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
     """Create a tool from a function, as a decorator with or without arguments.
 
@@ -580,6 +582,8 @@ def tool(
         retry: Retry policy of failed attempts; see ``batonflow.workflow_core.retry_policy``.
         max_calls: Largest number of calls in one run of an agent; None for no limit.
         max_result_chars: Characters of a result that the model receives at once; None for all.
+        on_error: ``"tell"`` exceptions to the model, let ``"raise_bugs"`` bugs out of the run, or ``"raise"`` all of
+            them; by default the setting of the agent.
 
     Raises:
         ToolDefinitionError: A parameter's type has no JSON form, or a value of the policy is invalid.
@@ -602,6 +606,7 @@ def tool(
                 retry=retry,
                 max_calls=max_calls,
                 max_result_chars=max_result_chars,
+                on_error=on_error,
             )
         except ToolDefinitionError as err:
             raise ToolDefinitionError(f"tool {name or _name_of(function)!r}: {err}") from None

@@ -3,16 +3,20 @@
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from batonflow.tools.schema import ToolDefinitionError
+from batonflow.tools.schema import ToolDefinitionError, ToolError
 from batonflow.values.types import is_seconds, is_whole
 from batonflow.workflow_core.step import RetryPolicy
 
-__all__ = ["Approval", "OnUnknown", "ToolPolicy"]
+__all__ = ["Approval", "OnUnknown", "ToolErrors", "ToolPolicy", "raises"]
 
 Approval = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
 OnUnknown = Literal["ask", "retry", "fail"]
+ToolErrors = Literal["tell", "raise_bugs", "raise"]
+"""The way of a tool's exception: told to the model, or out of the run; the later ones are stricter."""
+
+_BUGS = (NameError, AttributeError, TypeError, ImportError, AssertionError)
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class ToolPolicy:
         retry: Retry policy of failed attempts; see ``batonflow.workflow_core.retry_policy``.
         max_calls: Largest number of calls in one run of an agent; None for no limit.
         max_result_chars: Largest number of characters of a result that the model receives at once; None for all.
+        on_error: The way of the tool's exceptions: ``"tell"`` them to the model, ``"raise_bugs"`` out of the run, or
+            ``"raise"`` all of them; None for the setting of the agent.
 
     Raises:
         ToolDefinitionError: A value is invalid; the text names the field and the remedy.
@@ -47,6 +53,7 @@ class ToolPolicy:
     retry: RetryPolicy | None = None
     max_calls: int | None = None
     max_result_chars: int | None = None
+    on_error: ToolErrors | None = None
 
     def __post_init__(self) -> None:
         # Programs that no type checker has seen may pass any value.
@@ -57,6 +64,8 @@ class ToolPolicy:
             _refuse("idempotent", given, "True or False")
         if given["on_unknown"] not in {"ask", "retry", "fail"}:
             _refuse("on_unknown", given, "'ask', 'retry' or 'fail'")
+        if given["on_error"] not in {None, *get_args(ToolErrors)}:
+            _refuse("on_error", given, "'tell', 'raise_bugs' or 'raise'; leave it out for the setting of the agent")
         for name in ("timeout", "approval_timeout"):
             if not _is_duration(given[name]):
                 _refuse(name, given, "a number of seconds greater than 0; leave it out for no limit")
@@ -65,6 +74,18 @@ class ToolPolicy:
                 _refuse(name, given, "a whole number from 1 on; leave it out for no limit")
         if not _is_retry(given["retry"]):
             _refuse("retry", given, "a retry policy, as in retry_policy(stop=stop_after_attempt(3))")
+
+
+def raises(error: Exception, on_error: ToolErrors) -> bool:
+    """Return whether an exception of a tool leaves the run instead of being told to the model.
+
+    Args:
+        error: The exception. The errors of ``ToolError`` are always told.
+        on_error: The setting of the tool or its agent.
+    """
+    if on_error == "tell" or isinstance(error, ToolError):
+        return False
+    return on_error == "raise" or isinstance(error, _BUGS)
 
 
 def _refuse(name: str, given: dict[str, Any], remedy: str) -> None:

@@ -41,6 +41,7 @@ __all__ = [
     "ToolArgumentsError",
     "ToolDefinitionError",
     "ToolError",
+    "ToolRetry",
     "ToolTimeoutError",
     "argument_names",
     "cleaned",
@@ -56,6 +57,17 @@ __all__ = [
 
 class ToolError(BatonflowError):
     """A tool cannot be created or called."""
+
+
+class ToolRetry(ToolError):
+    """A tool asks the model for another call; the text is for the model.
+
+    A tool raises it. The model reads the text whatever ``tool_errors`` says, and nothing is logged as a fault.
+
+    Example:
+        >>> if not rows:
+        ...     raise ToolRetry(f"There is no customer {name}: ask for the number instead")
+    """
 
 
 class ToolDefinitionError(ToolError, TypeError):

@@ -25,6 +25,8 @@ from batonflow.instrumentation.events.run import (
 from batonflow.instrumentation.logs import fit_to_show, logger_named
 from batonflow.instrumentation.traced import named
 from batonflow.llms import genai
+from batonflow.tracing import run_logs
+from batonflow.tracing.failures import note_failure
 from batonflow.tracing.summary import summarize
 from batonflow.workflow_core.engine.attempts import events_and_context
 from batonflow.workflow_core.engine.ports import Observer
@@ -33,7 +35,7 @@ from batonflow.workflow_core.errors import RunInterruptedError
 from batonflow.workflow_core.events import Event, WorkflowCancelledEvent
 from batonflow.workflow_core.run import Run
 
-__all__ = ["EARLIER_TRACE", "RUN_ID", "RUN_INPUT", "STEP_INPUT", "observer_for"]
+__all__ = ["EARLIER_TRACE", "RUN_ID", "RUN_INPUT", "STEP_INPUT", "note_failure", "observer_for"]
 
 RUN_ID = "llamaindex.run_id"
 """Tag of spans of runs and steps, and of all events inside them."""
@@ -66,12 +68,14 @@ def observer_for(*, verbose: bool) -> Observer | None:
         listening.append(_Spans())
     if verbose:
         listening.append(_Verbose())
+    if run_logs.logger.isEnabledFor(logging.INFO):
+        listening.append(run_logs.RunLogs())
     if not listening:
         return None
-    return listening[0] if len(listening) == 1 else _Both(*listening)
+    return listening[0] if len(listening) == 1 else _Several(*listening)
 
 
-class _Both:
+class _Several:
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 

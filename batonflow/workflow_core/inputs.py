@@ -29,7 +29,7 @@ __all__ = [
     "say_when_asked",
 ]
 
-logger = logger_named("batonflow.workflow_core")
+logger = logger_named("batonflow.workflow")
 
 SECONDS_TO_ANSWER = 1.0
 """After so long a question is said to wait for a person."""

@@ -4,6 +4,7 @@ The engine, stores, the server and agents read all data of a workflow from
 ``workflow.__batonflow__``, because all other names of an instance may belong to the user.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 from batonflow.resources import ResourceManager
 from batonflow.runtime import BasicRuntime
-from batonflow.user_warnings import warn_user
 from batonflow.values.names import qualified_name
 from batonflow.values.serializers import BaseSerializer, JsonSerializer
 from batonflow.values.types import is_seconds, is_whole
@@ -32,7 +32,6 @@ __all__ = [
     "is_workflow",
     "option",
     "shown",
-    "warn_of_checkpoints",
 ]
 
 GRAPH_CHECKS: frozenset[str] = frozenset(get_args(WorkflowGraphCheck))
@@ -191,6 +190,7 @@ class Options:
     upcasters: Mapping[str, Upcaster]
     idle_release: float | None
     store_streamed: bool
+    debug: bool | None = None
     keeper: Any = None
     deps: Any = None
     turns: RunQueue = field(init=False)
@@ -202,6 +202,8 @@ class Options:
 
     def __post_init__(self) -> None:
         self.said_verbose = self.verbose
+        if self.debug is None and os.environ.get("BATONFLOW_DEBUG", "0") not in ("", "0"):
+            self.debug = True
 
     @property
     def store(self) -> Any:
@@ -346,21 +348,3 @@ class option:  # noqa: N801 - stands where `property` would
                     f"{type(workflow).__name__}.{self._name} is the option {self._option}, {error}: call an attribute "
                     "of your own otherwise"
                 ) from None
-
-
-_warned: set[type] = set()
-
-
-def warn_of_checkpoints(cls: type, given: Mapping[str, Any]) -> None:
-    """Warn once for each class of workflow of ``run(checkpoint_callback=...)``, which has no effect.
-
-    Args:
-        cls: The class of the workflow.
-        given: The values for the start event that are not fields of it.
-    """
-    if "checkpoint_callback" in given and cls not in _warned:
-        _warned.add(cls)
-        warn_user(
-            f"run(checkpoint_callback=...) has no effect: {cls.__name__}(store=...) keeps each step of a run, and "
-            "resume() goes on with it"
-        )

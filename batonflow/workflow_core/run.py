@@ -9,22 +9,39 @@ from functools import partial
 from threading import get_ident
 from typing import Any, TypeVar
 
+from batonflow.instrumentation.logs import describe_with
 from batonflow.served_input import mark_input
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.ports import Ownership, Recorder, dump_run, execution_counts, load_run
 from batonflow.workflow_core.engine.runner import Runner
-from batonflow.workflow_core.engine.state import Causes, RunState, Waiter, WorkItem, is_address
+from batonflow.workflow_core.engine.state import Causes, RunState, Waiter, WorkItem, current_item, is_address
 from batonflow.workflow_core.errors import RunInterruptedError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.stream import Origin, StreamReader
 
-__all__ = ["Run"]
+__all__ = ["Run", "fields_of"]
 
+
+def _described() -> dict[str, Any]:
+    """Return the run and the step of the code that runs here, for records of logs."""
+    item = current_item.get()
+    return {} if item is None or item.run is None else fields_of(item.run, item)
+
+
+describe_with(_described)
 
 SECONDS_TO_LOOK = 1.0
 """Seconds between two looks of a waiting thread at the loop of a run: it may have ended."""
 
 T = TypeVar("T")
+
+
+def fields_of(run: Any, item: WorkItem | None = None) -> dict[str, Any]:
+    """Return the fields of records of logs for a run and an attempt of a step."""
+    found: dict[str, Any] = {"run_id": run.state.run_id, "workflow": run.workflow.__batonflow__.workflow_name}
+    if item is not None:
+        found |= {"step": item.spec.name, "attempt": 1 + (item.failures.count if item.failures is not None else 0)}
+    return found
 
 
 class Run(Runner):

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any, cast
 
 from batonflow.clock import current_source
+from batonflow.instrumentation.logs import debugging
 from batonflow.served_input import input_is_served, mark_input
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
@@ -36,7 +37,14 @@ class WorkflowRun(Run):
         return parts.questions.OpenQuestions(self)
 
 
-def new_run(workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None, *, stepwise: bool = False) -> Run:
+def new_run(
+    workflow: AnyWorkflow,
+    ctx: Context[Any] | None,
+    run_id: str | None,
+    *,
+    stepwise: bool = False,
+    debug: bool | None = None,
+) -> Run:
     """Create a run without starting it, with the state of a context."""
     options = workflow.__batonflow__
     restored, cell, children = (
@@ -57,6 +65,7 @@ def new_run(workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None,
     run = (stepwise_run if stepwise else WorkflowRun)(workflow, restored, cell)
     if was_served:
         mark_input(run.variables, served=True)
+    _debug(run, debug)
     if children and children["runs"]:
         family: ChildRuns = cast("ChildRuns | None", run.family) or run.make_child_runs(None)
         run.family = family
@@ -70,6 +79,14 @@ def new_run(workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None,
         options.runtime.add(run)
     options.last_state = run.state
     return run
+
+
+def _debug(run: Run, asked: bool | None) -> None:
+    """Debug a run if it or its workflow asks for it; a run in a debugged run is debugged too."""
+    if asked is None:
+        asked = run.workflow.__batonflow__.debug
+    if asked is not None:
+        run.variables.run(debugging.set, asked)
 
 
 def _inner_run(
@@ -96,6 +113,7 @@ def _inner_run(
     # An event from elsewhere may have started it, or the parent was resumed.
     state.served = around.state.served
     mark_input(run.variables, served=state.served)
+    _debug(run, None)
     if run.family is not None and children:
         run.family.restore(children["counts"], children["runs"])
     if ctx is not None:

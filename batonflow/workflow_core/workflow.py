@@ -10,13 +10,14 @@ from pydantic import BaseModel, ValidationError
 
 from batonflow import values
 from batonflow.bridge import run_on_background_loop
-from batonflow.instrumentation.logs import logger_named
+from batonflow.instrumentation.logs import debugging, logger_named, take_debug
 from batonflow.resources import ResourceManager
 from batonflow.runtime import BasicRuntime, get_current_runtime
+from batonflow.user_warnings import warn_of_checkpoints
 from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
-from batonflow.workflow_core.engine.ports import RunStoreLike, open_keeper, workflow_svg
+from batonflow.workflow_core.engine.ports import RunStoreLike, open_keeper, tell_run, workflow_svg
 from batonflow.workflow_core.engine.state import RunState
 from batonflow.workflow_core.errors import ContextStateError, NoRunningLoopError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
@@ -30,7 +31,6 @@ from batonflow.workflow_core.options import (
     checked,
     option,
     shown,
-    warn_of_checkpoints,
 )
 from batonflow.workflow_core.routing import ClassSteps, StepTable, steps_of, steps_to_make
 from batonflow.workflow_core.runs import new_run
@@ -43,7 +43,7 @@ from batonflow.workflow_core.validation.validate import check_once, validate_wor
 
 __all__ = ["Workflow"]
 
-logger = logger_named("batonflow.workflow_core")
+logger = logger_named("batonflow.workflow")
 
 
 class Workflow(StoredRuns[ResultT]):
@@ -72,6 +72,8 @@ class Workflow(StoredRuns[ResultT]):
         idle_release: Seconds after which a stored run that only waits is released from memory; it is restored for the
             next event or timer. None: it stays in memory.
         store_streamed: Whether the store keeps streamed events.
+        debug: Tell each run on stderr, with the DEBUG records of ``logging``, and let bugs of tools fail it. None:
+            the variable ``BATONFLOW_DEBUG`` of the environment.
 
     Raises:
         WorkflowConfigurationError: No step accepts a start event, no step returns a stop event, or there are several of
@@ -124,6 +126,7 @@ class Workflow(StoredRuns[ResultT]):
         upcasters: Mapping[str, Upcaster] | None = None,
         idle_release: float | None = None,
         store_streamed: bool = True,
+        debug: bool | None = None,
     ) -> None:
         options = Options(
             steps_to_make(type(self)),
@@ -144,6 +147,7 @@ class Workflow(StoredRuns[ResultT]):
             upcasters=dict(checked("upcasters", upcasters) or {}),
             idle_release=checked("idle_release", idle_release),
             store_streamed=store_streamed,
+            debug=debug,
         )
         options.keeper = None if store is None else open_keeper(store)
         options.turns = Turns(options)
@@ -336,7 +340,7 @@ class Workflow(StoredRuns[ResultT]):
             ctx: A context with state for the run, or with a snapshot to continue. A StartEvent here is taken as
                 ``start_event``.
             start_event: The start event; by default it is created from the keyword arguments.
-            kwargs: The fields of the start event, and ``run_id`` and ``stepwise``.
+            kwargs: The fields of the start event, and ``run_id``, ``stepwise`` and ``debug``.
 
         Raises:
             TypeError: ``ctx`` is not a Context, or ``run_id`` is not text.
@@ -353,6 +357,8 @@ class Workflow(StoredRuns[ResultT]):
         """
         run_id: str | None = kwargs.pop("run_id", None)
         stepwise: bool = kwargs.pop("stepwise", False)
+        options = self.__batonflow__
+        debug = take_debug(options.steps.start_event_class, kwargs) if kwargs else None
         if isinstance(ctx, StartEvent):
             if start_event is not None:
                 raise ValueError("run() was given two start events: give one of them")
@@ -370,7 +376,6 @@ class Workflow(StoredRuns[ResultT]):
                 ", ".join(unused),
             )
         event = None if resumes else _start_event(self, start_event, kwargs)
-        options = self.__batonflow__
         check_once(self)
         try:
             asyncio.get_running_loop()
@@ -390,7 +395,7 @@ class Workflow(StoredRuns[ResultT]):
             return self.__batonflow_handler__(family.call(self, name, item, event, ctx))
         keeper = options.keeper
         if keeper is None:
-            run = new_run(self, ctx, run_id, stepwise=stepwise)
+            run = new_run(self, ctx, run_id, stepwise=stepwise, debug=debug)
             handler = self.__batonflow_handler__(run)  # set before eager tasks can end the run
             if options.deps is not None and parts.dependencies.known_deps(run) is None:
                 parts.dependencies.open_run(self, run, event)
@@ -402,10 +407,12 @@ class Workflow(StoredRuns[ResultT]):
             )
         else:
             known = None if run_id is None else keeper.live_run(self, run_id, event)
-            run = known or new_run(self, ctx, run_id)
+            run = known or new_run(self, ctx, run_id, debug=debug)
             handler = self.__batonflow_handler__(run)
             if known is None:
                 keeper.begin(self, run, event)
+        if run.variables.get(debugging):
+            tell_run(handler)
         return handler
 
     def run_sync(self, *args: Any, **kwargs: Any) -> ResultT:

@@ -421,7 +421,7 @@ async def test_a_run_that_fails_is_logged_once(serving: Serving, caplog: pytest.
         await asyncio.gather(*(running.http.get(f"/events/{run_id}") for _ in range(3)))
         assert (await running.over(run_id))["status"] == "failed"
     told = [record.getMessage() for record in caplog.records if run_id in record.getMessage()]
-    assert told == [f"run {run_id} of {Fail.__module__}.Fail failed"]
+    assert told == [f"{Fail.__module__}.Fail (run {run_id}) failed"]
 
 
 class Piece(Event):

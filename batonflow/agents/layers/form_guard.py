@@ -13,7 +13,7 @@ from batonflow.workflow_core import Context
 
 __all__ = ["guard_form"]
 
-logger = logger_named("batonflow.agents.outcomes")
+logger = logger_named("batonflow.agent")
 
 
 async def guard_form(ctx: Context[Any], agent: Member, output: AgentOutput) -> bool:

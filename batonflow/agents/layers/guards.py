@@ -13,7 +13,7 @@ from batonflow.workflow_core import Context
 
 __all__ = ["block_input", "block_output", "blocked", "blocked_output"]
 
-logger = logger_named("batonflow.agents.hooks")
+logger = logger_named("batonflow.agent")
 
 NOT_CHECKED = "The message could not be checked."
 """The answer where a guard fails; its name and error are in the program's log."""

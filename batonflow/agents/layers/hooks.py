@@ -15,7 +15,7 @@ from batonflow.workflow_core import Context
 
 __all__ = ["call_hooks"]
 
-logger = logger_named("batonflow.agents.hooks")
+logger = logger_named("batonflow.agent")
 
 
 async def call_hooks(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:

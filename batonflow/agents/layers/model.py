@@ -1,6 +1,7 @@
 """Layers around a model: usage, budget and trace around ``take_step`` of an agent."""
 
 import inspect
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -13,11 +14,14 @@ from batonflow.agents.layers.usage import count_usage
 from batonflow.agents.members import Member, Team, empty_output
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.tracing import dispatcher, traced
+from batonflow.instrumentation.logs import in_words, logger_named
 from batonflow.llms import ChatMessage
 from batonflow.tools import AsyncBaseTool
 from batonflow.workflow_core import Context
 
 __all__ = ["OVER_BUDGET", "ask_model", "output_of"]
+
+logger = logger_named("batonflow.agent")
 
 OVER_BUDGET = "over_budget"
 """The field of an output that stands for an answer for which the budget was used up."""
@@ -43,6 +47,9 @@ async def ask_model(
     """
     limits = await limits_for(ctx, team, agent)
     async with count_usage(ctx, agent.name, limits) as spent:
+        if logger.isEnabledFor(logging.DEBUG):
+            about = in_words(f"agent {agent.name}")
+            logger.debug("%s is asked with %d messages and %d tools", about, len(shown), len(tools))
         step: Callable[..., Any] = partial(_take_step, ctx, team, agent, memory)
         if agent.middleware or team.middleware:
             step = partial(layers.around_model, ctx, team, agent, step)

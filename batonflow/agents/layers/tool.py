@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, get_args
 
 from batonflow.agents import layers
 from batonflow.agents.arguments import as_sent
@@ -13,14 +13,18 @@ from batonflow.agents.budget import Limits
 from batonflow.agents.events import ToolCall, ToolCallResult, ToolProgress
 from batonflow.agents.hooks import is_cancelled
 from batonflow.agents.layers.limits import limits_for
-from batonflow.agents.layers.usage import count_usage
+from batonflow.agents.layers.usage import account_here, count_usage
 from batonflow.agents.members import HANDOFF_TOOL, Member, Team
 from batonflow.agents.prompts import ONE_HANDOFF
 from batonflow.agents.tracing import dispatcher, spoken
+from batonflow.instrumentation.logs import describe_with, is_debugging
 from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, ToolOutput, ToolSelection, run_tool
 from batonflow.tools.call import error_output, unknown_tool_output
+from batonflow.tools.policy import ToolErrors
 from batonflow.workflow_core import Context
+from batonflow.workflow_core.engine.ports import note_failure
+from batonflow.workflow_core.engine.state import current_item
 from batonflow.workflow_core.events import Event
 
 if TYPE_CHECKING:
@@ -130,8 +134,15 @@ class ToolInvocation:
             "checked": self.checked,
             "idempotency_key": self.idempotency_key,
             "report": self.report,
+            "on_error": self.on_error,
             "call_id": self.call.tool_id,
         }
+
+    def on_error(self) -> ToolErrors:
+        """Return the way of an exception of the tool: the strictest of agent, team and debugging."""
+        debugging: ToolErrors = "raise_bugs" if is_debugging() else "tell"
+        asked: list[ToolErrors] = [self.agent.tool_errors, self.team.tool_errors, debugging]
+        return max(asked, key=get_args(ToolErrors).index)
 
     def report(self, value: Any) -> None:
         """Stream a value that the tool yields."""
@@ -166,6 +177,18 @@ class ToolLayer(Protocol):
 
 
 under_way: ContextVar[ToolInvocation | None] = ContextVar("batonflow_call", default=None)
+
+
+def _described() -> dict[str, Any]:
+    """Return the agent and the tool of the code that runs here, for records of logs."""
+    found, item = under_way.get(), current_item.get()
+    if found is not None and item is not None and found.ctx.run is item.run:
+        return {"agent": found.agent.name, "tool": found.call.tool_name}
+    account = account_here()
+    return {} if account is None else {"agent": account.agent}
+
+
+describe_with(_described)
 
 
 def invocation_here(ctx: Context[Any]) -> ToolInvocation | None:
@@ -349,6 +372,12 @@ async def _call(invocation: ToolInvocation) -> ToolOutput:
         else:
             running = caller(ctx, tool, invocation.arguments)
         return await (spoken(agent.name, running) if dispatcher.enabled else running)
+    except Exception as error:
+        item = current_item.get()
+        if ctx.run is not None and item is not None:
+            named = f": agent {agent.name}, tool {tool.metadata.get_name()}, call {invocation.call.tool_id}"
+            note_failure(ctx.run, item, error, named)
+        raise
     except asyncio.CancelledError:
         if is_cancelled(ctx):
             raise

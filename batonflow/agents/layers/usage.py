@@ -17,7 +17,7 @@ from batonflow.workflow_core import Context
 if TYPE_CHECKING:
     from batonflow.workflow_core.run import Run
 
-__all__ = ["count_earlier_usage", "count_usage", "state_lock"]
+__all__ = ["account_here", "count_earlier_usage", "count_usage", "state_lock"]
 
 
 class count_usage(UsageTotals):  # noqa: N801 - used like a function
@@ -30,13 +30,13 @@ class count_usage(UsageTotals):  # noqa: N801 - used like a function
         only_around: Exclude the budgets of this run.
     """
 
-    __slots__ = ("_agent", "_ctx", "_held", "_limits", "_token", "run")
+    __slots__ = ("_ctx", "_held", "_limits", "_token", "agent", "run")
 
     _token: Token[Any]
 
     def __init__(self, ctx: Context[Any], agent: str, limits: Limits | None, *, only_around: bool = False) -> None:
         super().__init__()
-        self._ctx, self._agent = ctx, agent
+        self._ctx, self.agent = ctx, agent
         self._limits = limits
         self._held = None if limits is None else limits.only_around() if only_around else limits.hold()
         self.run = ctx.run
@@ -47,7 +47,7 @@ class count_usage(UsageTotals):  # noqa: N801 - used like a function
         around = _accounts() if counting_here() else []
         # Code of an agent calls tools inside a call; their usage must not count twice.
         inside = around and around[-1].run is self.run is not None
-        self._token = begin_counting(self, self._agent, instead_of=around[-1] if inside else None)
+        self._token = begin_counting(self, self.agent, instead_of=around[-1] if inside else None)
         if self._held is not None:
             self._held.__enter__()
         return self
@@ -67,7 +67,7 @@ class count_usage(UsageTotals):  # noqa: N801 - used like a function
             store = self._ctx.store
             totals: dict[str, Usage] = dict(await store.get("usage", default={}))
             for spender, usage in self.by_spender.items():
-                name = spender or self._agent
+                name = spender or self.agent
                 totals[name] = totals[name] + usage if name in totals else usage
             await store.set("usage", totals)
 
@@ -75,6 +75,12 @@ class count_usage(UsageTotals):  # noqa: N801 - used like a function
 def _accounts() -> list[count_usage]:
     """Return the accounts of agents around this code, the outermost first."""
     return [one for one in counting_here() if isinstance(one, count_usage)]
+
+
+def account_here() -> count_usage | None:
+    """Return the innermost account of an agent around this code."""
+    found = _accounts() if counting_here() else []
+    return found[-1] if found else None
 
 
 def count_earlier_usage(usage: Mapping[str, Usage]) -> None:

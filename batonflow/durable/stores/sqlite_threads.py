@@ -32,7 +32,7 @@ MOST_IN_ONE_TRANSACTION = 1000
 POLL_SECONDS = (0.02, 0.1)
 """Seconds between looks for commits of other processes: after activity, and after a long silence."""
 
-_logger = logger_named("batonflow.workflow_core.journal.sqlite_threads")
+_logger = logger_named("batonflow.store")
 
 
 @dataclass(slots=True)

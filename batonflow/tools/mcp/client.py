@@ -25,7 +25,7 @@ from batonflow.workflow_core.context import Context
 
 __all__ = ["MCPTools"]
 
-_log = logger_named(__name__)
+_log = logger_named("batonflow.tool")
 _NAMESPACE = re.compile(r"[a-zA-Z0-9-]+(_[a-zA-Z0-9-]+)*")
 
 OnChange = Literal["refuse", "ask", "accept"]

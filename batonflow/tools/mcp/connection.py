@@ -21,7 +21,7 @@ from batonflow.tools.mcp.transport import Endpoint, LastWords, transport_to
 
 __all__ = ["Connection", "SessionLostError"]
 
-_log = logger_named(__name__)
+_log = logger_named("batonflow.tool")
 _T = TypeVar("_T")
 
 # Longer than the three stages of ending a server process (ask, terminate, kill), with two seconds each.

@@ -371,6 +371,8 @@ class Broker:
             seed = f"{self._state.run_id}:{item.spec.name}:{failures.count}"
             delay = next_delay(item.spec.retry_policy, elapsed, failures.count, error, seed)
         if delay is not None:
+            told = f"step {item.spec.name} failed at attempt {failures.count} and runs again in {delay:.3g} seconds"
+            self._commands.append(Warn(f"{told}: {error!r}"))
             self._retry(step, item, now + delay if delay > 0 else None)
         elif not self._recover(item, error, failures.count, elapsed, now):
             event = WorkflowFailedEvent(

@@ -19,7 +19,7 @@ from batonflow.workflow_core.stream import ANOTHER_LOOP
 
 __all__ = ["Ending"]
 
-logger = logger_named("batonflow.workflow_core")
+logger = logger_named("batonflow.workflow")
 
 SECONDS_FOR_STRAGGLERS = 1.0
 """Seconds that a finished run waits for cancelled steps to end."""
@@ -306,10 +306,9 @@ class Ending:
         quiet = isinstance(self.error, (WorkflowCancelledByUser, RunInterruptedError))  # the caller requested this end
         if self.resolved and self.error is not None and not (inside or quiet):
             name, run_id = self._run.workflow.__batonflow__.workflow_name, self._run.state.run_id
-            if self._run.workflow.__batonflow__.keeper is None:
-                logger.error("%s (run %s) failed, and its result was not awaited", name, run_id, exc_info=self.error)
-            else:  # the store has the failure
-                logger.error("run %s of %s failed", run_id, name, exc_info=self.error)
+            kept = self._run.workflow.__batonflow__.keeper is not None  # the store has the failure
+            told = "" if kept else ", and its result was not awaited"
+            logger.error("%s (run %s) failed%s", name, run_id, told, exc_info=self.error)
 
     def restore(self, event: StopEvent) -> None:
         """Take the result of a run whose snapshot was taken after its end."""

@@ -18,15 +18,15 @@ from batonflow.workflow_core.stream import Entry, Origin, StreamLog
 
 __all__ = [
     "Clock", "Keeper", "LiveRun", "Observer", "Ownership", "Recorder", "RunStoreLike", "ask_person", "dump_run",
-    "execution_svg", "load_run", "observer_for", "open_keeper", "progress_of", "run_map", "stepwise_run",
-    "workflow_svg",
+    "execution_svg", "load_run", "note_failure", "observer_for", "open_keeper", "progress_of", "run_map",
+    "stepwise_run", "tell_run", "workflow_svg",
 ]  # fmt: skip
 
-# Loaded at first use, because most runs do not need them; the last four are not above the engine.
-ask_person = at_first_use("batonflow.step_calls.asking", "ask")
+# Loaded at first use, because most runs do not need them; most of them are above the engine.
+ask_person = at_first_use("batonflow.step_calls", "ask")
 open_keeper = at_first_use("batonflow.durable.keeper", "open_keeper")
-progress_of = at_first_use("batonflow.step_calls.mapping", "progress_of")
-run_map = at_first_use("batonflow.step_calls.mapping", "run_map")
+progress_of = at_first_use("batonflow.step_calls", "progress_of")
+run_map = at_first_use("batonflow.step_calls", "run_map")
 observer_for = at_first_use("batonflow.tracing.observer", "observer_for")
 workflow_svg = at_first_use("batonflow.draw", "workflow_svg")
 execution_svg = at_first_use("batonflow.draw", "execution_svg")
@@ -34,7 +34,8 @@ execution_counts = at_first_use("batonflow.workflow_core.counts", "ExecutionCoun
 load_run = at_first_use("batonflow.workflow_core.context.snapshot", "load_run")
 dump_run = at_first_use("batonflow.workflow_core.context.snapshot", "dump_run")
 stepwise_run = at_first_use("batonflow.stepwise", "StepwiseRun")
-
+note_failure = at_first_use("batonflow.tracing.observer", "note_failure")
+tell_run = at_first_use("batonflow.cli.debug_lines", "tell_run")
 
 Clock = Callable[[], float]
 """A function that returns the time in wall-clock seconds."""

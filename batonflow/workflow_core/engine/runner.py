@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextvars import Context as ContextVars
 from contextvars import copy_context
 from functools import partial
+from logging import INFO
 from threading import get_ident
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from batonflow.clock import current_source
 from batonflow.instrumentation import get_dispatcher
 from batonflow.threads import name_callers_by
 from batonflow.values.names import qualified_name
+from batonflow.workflow_core.engine import ports
 from batonflow.workflow_core.engine.attempts import (
     Waiting,
     call_step,
@@ -32,7 +34,7 @@ from batonflow.workflow_core.engine.attempts import (
     was_returned,
 )
 from batonflow.workflow_core.engine.broker import Broker
-from batonflow.workflow_core.engine.ending import Ending
+from batonflow.workflow_core.engine.ending import Ending, logger
 from batonflow.workflow_core.engine.ports import Clock, LiveRun, Observer, Ownership, Recorder, observer_for
 from batonflow.workflow_core.engine.state import (
     RETURNED,
@@ -142,8 +144,8 @@ class Runner(LiveRun):
         self._pumping = held = bool(self._inbox)
         self.ending.begin()
         options = self.workflow.__batonflow__
-        if options.verbose or dispatcher.enabled:
-            self.observer = observer_for(verbose=options.verbose)
+        if options.verbose or dispatcher.enabled or self.variables.run(logger.isEnabledFor, INFO):
+            self.observer = self.variables.run(observer_for, verbose=options.verbose)
         if self.observer is not None:
             self.observer.run_started(self, event)
         if event is not None:
@@ -389,9 +391,8 @@ class Runner(LiveRun):
         if isinstance(error, GeneratorExit):
             if asyncio.current_task(self.loop) is not task:
                 return None  # the task is discarded with its event loop
-            own = WorkflowRuntimeError(f"Step {item.spec.name} raised GeneratorExit by itself")
-            own.__cause__ = error
-            error = own
+            cause, error = error, WorkflowRuntimeError(f"Step {item.spec.name} raised GeneratorExit by itself")
+            error.__cause__ = cause
         if isinstance(error, asyncio.CancelledError):
             cancelled = error
             if self.waiting.timed_out(item):
@@ -413,6 +414,7 @@ class Runner(LiveRun):
                 )
             error.__cause__ = cancelled
         self.root.questions.attempt_failed(self, item)
+        ports.note_failure(self, item, error)
         return StepFailed(item, error, self.now())
 
     def leave(self, item: WorkItem, tick: StepReturned | StepFailed) -> list[WorkItem]:
@@ -552,8 +554,7 @@ class Runner(LiveRun):
             self.family.parent.run.settle()
 
     def _set_retry_timer(self, item: WorkItem) -> None:
-        delay = max(0.0, (item.due or 0.0) - self.now())
-        item.timer = self.loop.call_later(delay, self.feed, RetryDue(item))
+        item.timer = self.loop.call_later(max(0.0, (item.due or 0.0) - self.now()), self.feed, RetryDue(item))
 
     def _act(self, command: Command) -> None:
         """Carry out a command other than StartStep and Finish."""

@@ -686,8 +686,6 @@ current_item: ContextVar[WorkItem | None] = ContextVar("batonflow_step", default
 
 def run_in_words() -> str:
     """Return the names of the running workflow and run, with a blank before them; empty outside of steps."""
-    item = current_item.get()
-    run = None if item is None else item.run
-    if run is None:
+    if (item := current_item.get()) is None or (run := item.run) is None:
         return ""
     return f" (workflow {run.workflow.__batonflow__.workflow_name}, run {run.root.state.run_id})"

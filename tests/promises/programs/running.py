@@ -2,11 +2,17 @@
 
 import asyncio
 import os
+import re
 import sys
 from pathlib import Path
 
-__all__ = ["ROOT", "run_program"]
+__all__ = ["ROOT", "run_program", "without_records"]
 
+RECORD = re.compile(
+    r"^(?:.*(?: failed at attempt \d+ and (?:is called|runs) again in | raised ToolTimeoutError$)"
+    r"|(?:DEBUG|INFO) batonflow\.).*\n",
+    re.MULTILINE,
+)
 ROOT = Path(__file__).resolve().parents[3]
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "DEEPSEEK_API_KEY")
 
@@ -25,3 +31,8 @@ async def run_program(program: Path, folder: Path, *arguments: str, **environmen
     )  # fmt: skip
     output, errors = await process.communicate()
     return process.returncode or 0, output.decode(), errors.decode()
+
+
+def without_records(errors: str) -> str:
+    """The errors of a program without the lines that it logs of retries, timeouts of tools and debugged runs."""
+    return RECORD.sub("", errors)
