@@ -54,7 +54,7 @@ __all__ = ["WORKFLOW_OPTIONS", "BaseWorkflowAgent"]
 WORKFLOW_OPTIONS = (
     "timeout", "verbose", "store", "on_stall", "timeout_excludes_waiting", "num_concurrent_runs", "resource_manager",
     "serializer", "version", "upcasters", "idle_release", "types", "workflows", "workflow_name", "disable_validation",
-    "skip_graph_checks", "store_streamed",
+    "skip_graph_checks", "store_streamed", "on_abandon",
 )  # fmt: skip
 
 
@@ -222,6 +222,7 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         verbose: InitVar[bool] = False
         store: InitVar[str | PathLike[str] | RunStoreLike | None] = None
         on_stall: InitVar[Literal["warn", "raise", "wait"] | None] = None
+        on_abandon: InitVar[Literal["stop", "continue"] | None] = None
         timeout_excludes_waiting: InitVar[bool | None] = None
         num_concurrent_runs: InitVar[int | None] = None
         resource_manager: InitVar[ResourceManager | None] = None

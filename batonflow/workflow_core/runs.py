@@ -1,6 +1,8 @@
 """The assembly of runs: new runs, and runs that continue from a context or a snapshot."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
+from weakref import ref
 
 from batonflow.clock import current_source
 from batonflow.served_input import input_is_served, mark_input
@@ -66,10 +68,18 @@ def new_run(workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None,
     if ctx is not None:
         ctx.bind(run)
         run.handler_context = ctx
+    if options.on_abandon == "stop":  # child runs follow their parent
+        run.stream.on_abandon = partial(_abandon, ref(run))
     if options.keeper is None:  # otherwise the store knows the runs
         options.runtime.add(run)
     options.last_state = run.state
     return run
+
+
+def _abandon(run: "ref[Run]") -> None:
+    known = run()
+    if known is not None:
+        known.abandoned()
 
 
 def _inner_run(

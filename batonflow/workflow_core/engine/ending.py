@@ -347,7 +347,7 @@ class Ending:
             self._futures = []
         self._futures.append(future)
         try:
-            await future
+            await self._run.stream.follow(future)
         finally:
             self.awaited_in = None
 
