@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.child_runs import ChildRuns
     from batonflow.workflow_core.questions import OpenQuestions
 
-__all__ = ["WorkflowRun", "new_run"]
+__all__ = ["WorkflowRun", "keep_when_abandoned", "new_run"]
 
 
 class WorkflowRun(Run):
@@ -117,3 +117,9 @@ def _inner_run(
         run.recorder = recorder.for_child(path, options.serializer)
         run.recorder.watch(run.cell)
     return run
+
+
+def keep_when_abandoned(run: Run | None) -> None:
+    """Let a run go on if a task that awaits or reads it is cancelled; the caller decides about runs without readers."""
+    if run is not None:
+        run.stream.on_abandon = lambda: None
