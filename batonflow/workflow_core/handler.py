@@ -15,7 +15,7 @@ from batonflow.workflow_core.stream import EventIterator, StreamItem, StreamRead
 from batonflow.workflow_core.typed import ResultT
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.counts import ExecutionCounts
+    from batonflow.values.counts import ExecutionCounts
     from batonflow.workflow_core.inputs import InputRequest
     from batonflow.workflow_core.map_results import Progress
 
