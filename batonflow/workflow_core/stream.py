@@ -106,7 +106,7 @@ class StreamLog:
         self.ended = False
         # Callers that await the run or its next event; the hook is called if the last of them is cancelled.
         self.followers = 0
-        self.on_abandon: Callable[[], None] = _nothing
+        self.on_abandon: Callable[[], None] | None = None
         self._sleepers: list[asyncio.Future[None]] | None = None
         # Events from the number ``reserved`` on are held until the store has reserved their numbers; at ``mark``,
         # more are reserved.
@@ -198,7 +198,7 @@ class StreamLog:
         try:
             await awaited
         except asyncio.CancelledError:
-            if self.followers == 1:
+            if self.followers == 1 and self.on_abandon is not None:
                 self.on_abandon()
             raise
         finally:
@@ -284,7 +284,7 @@ class StreamReader(AsyncIterator[StreamItem]):
                 self.finished = True
                 raise StopAsyncIteration
             self._sleeper = sleeper = self.log.more()
-            await self.log.follow(sleeper)
+            await (sleeper if self.log.on_abandon is None else self.log.follow(sleeper))
 
     def take(self) -> Entry | None:
         """Return the next event if it is already there."""
