@@ -105,6 +105,7 @@ HOMES = {
     "workflow_core.context.serializers": "values",
     "workflow_core.context.state_edits": "durable.state_edits",
     "workflow_core.context.values": "values.unmarked",
+    "workflow_core.counts": "values.counts",
     "workflow_core.compat.payloads": "values.payloads",
     "workflow_core.compat.stepwise": "stepwise",
     "workflow_core.stepwise": "stepwise",

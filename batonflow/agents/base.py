@@ -55,7 +55,7 @@ __all__ = ["WORKFLOW_OPTIONS", "BaseWorkflowAgent"]
 WORKFLOW_OPTIONS = (
     "timeout", "verbose", "store", "on_stall", "timeout_excludes_waiting", "num_concurrent_runs", "resource_manager",
     "serializer", "version", "upcasters", "idle_release", "types", "workflows", "workflow_name", "disable_validation",
-    "skip_graph_checks", "store_streamed", "debug",
+    "skip_graph_checks", "store_streamed", "debug", "on_abandon",
 )  # fmt: skip
 
 
@@ -228,6 +228,7 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         store: InitVar[str | PathLike[str] | RunStoreLike | None] = None
         debug: InitVar[bool | None] = None
         on_stall: InitVar[Literal["warn", "raise", "wait"] | None] = None
+        on_abandon: InitVar[Literal["stop", "continue"] | None] = None
         timeout_excludes_waiting: InitVar[bool | None] = None
         num_concurrent_runs: InitVar[int | None] = None
         resource_manager: InitVar[ResourceManager | None] = None

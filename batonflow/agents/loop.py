@@ -55,6 +55,7 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
 
     __batonflow_id_matters__: ClassVar[bool] = True  # keys of tool calls, sessions of code
     __batonflow_on_stall__: ClassVar[Literal["raise"] | None] = "raise"
+    __batonflow_on_abandon__: ClassVar[Literal["stop", "continue"]] = "stop"
     __batonflow_called__: ClassVar[frozenset[str]] = CALLED
     __batonflow_overrides__: ClassVar[Mapping[str, str]] = {}  # the steps of the loop that the class overrides
 

@@ -52,6 +52,7 @@ class WorkflowOptions(TypedDict, total=False):
     verbose: bool
     store: str | PathLike[str] | RunStoreLike | None
     on_stall: Literal["warn", "raise", "wait"] | None
+    on_abandon: Literal["stop", "continue"] | None
     timeout_excludes_waiting: bool | None
     num_concurrent_runs: int | None
     resource_manager: ResourceManager | None

@@ -13,7 +13,7 @@ from batonflow.draw.mermaid import mermaid
 from batonflow.draw.representation.build import get_workflow_representation
 from batonflow.draw.scene import Scene, scene_of
 from batonflow.draw.svg import html_page, svg
-from batonflow.workflow_core.counts import ExecutionCounts
+from batonflow.values.counts import ExecutionCounts
 from batonflow.workflow_core.workflow import Workflow
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from batonflow.draw.representation.types import WorkflowEventNode, WorkflowGraph, WorkflowGraphNode
-from batonflow.workflow_core.counts import ExecutionCounts
+from batonflow.values.counts import ExecutionCounts
 from batonflow.workflow_core.events import (
     CollectionReleaseEvent,
     Event,

@@ -158,6 +158,7 @@ class WorkflowServer:
         known_as = f"{options.workflow_name}/{name}" if options.workflow_name in taken else None
         kept = cast("Workflow", StoredRuns.with_store(workflow, store, idle_release=self._idle_timeout, name=known_as))
         kept.__batonflow__.timeout_excludes_waiting = True  # a person behind HTTP may take days to answer
+        kept.__batonflow__.on_abandon = "continue"  # a client that leaves stops no run
         self.runs.served[name] = Served(name, kept, additional_events or ())
 
     def mount(self, path: str, app: ASGIApp) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Generator
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, cast
 
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
@@ -15,7 +15,7 @@ from batonflow.workflow_core.stream import EventIterator, StreamItem, StreamRead
 from batonflow.workflow_core.typed import ResultT
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.counts import ExecutionCounts
+    from batonflow.values.counts import ExecutionCounts
     from batonflow.workflow_core.inputs import InputRequest
     from batonflow.workflow_core.map_results import Progress
 
@@ -56,6 +56,15 @@ class WorkflowHandler(EarlierHandler, Generic[ResultT]):
     def __await__(self) -> Generator[Any, Any, ResultT]:
         event = yield from self.stop_event_result().__await__()
         return cast("ResultT", event.result if type(event) is StopEvent else event)
+
+    async def __aenter__(self) -> Self:
+        """Return the handler; the end of the block stops a run that is not over, as ``interrupt`` does."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self.is_done():
+            self._asked = True
+            await self.interrupt()
 
     @property
     def run_id(self) -> str:

@@ -267,7 +267,8 @@ class InputReader(AsyncIterator[InputRequest]):
                     return InputRequest(run, question)
             if self._run.stream.ended:
                 raise StopAsyncIteration
-            await self._run.stream.more()
+            stream = self._run.stream
+            await stream.follow(stream.more())
 
 
 async def say_when_asked(handler: Any) -> None:

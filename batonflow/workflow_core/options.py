@@ -137,6 +137,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         "must be an object with serialize(value) and deserialize(text), or None for JSON",
     ),
     "on_stall": (_or_none(_one_of("warn", "raise", "wait")), 'must be "warn", "raise" or "wait"'),
+    "on_abandon": (_one_of("stop", "continue"), 'must be "stop" or "continue"'),
     "types": (_classes, "must be a list of classes, such as [Note]"),
     "workflows": (_or_none(_by_text), 'must be a dict of names with workflows, such as {"child": Child()}'),
     "version": (_or_none(_is_text), 'must be a text such as "2"'),
@@ -190,6 +191,7 @@ class Options:
     upcasters: Mapping[str, Upcaster]
     idle_release: float | None
     store_streamed: bool
+    on_abandon: Literal["stop", "continue"]
     debug: bool | None = None
     keeper: Any = None
     deps: Any = None

@@ -33,6 +33,12 @@ describe_with(_described)
 SECONDS_TO_LOOK = 1.0
 """Seconds between two looks of a waiting thread at the loop of a run: it may have ended."""
 
+SECONDS_TO_STOP = 5.0
+"""Seconds for the steps of an abandoned run."""
+
+_STOPPING: "set[asyncio.Task[bool]]" = set()
+"""The tasks that stop abandoned runs; the event loop holds tasks only weakly."""
+
 T = TypeVar("T")
 
 
@@ -271,6 +277,19 @@ class Run(Runner):
         keeper = self.workflow.__batonflow__.keeper if stored else None
         earlier = None if keeper is None else partial(keeper.stored_stream, self)
         return StreamReader(self.stream, after, internal=internal, earlier=earlier)
+
+    def abandoned(self) -> None:
+        """Stop the run if its workflow says so: the last task that awaited or read it was cancelled."""
+        if self.ending.done:
+            return
+        if self.workflow.__batonflow__.keeper is None:
+            self.ending.cancel()
+        elif self.drive is not None:
+            self.ending.interrupted("as the task that awaited it was cancelled")
+        else:  # it is opened or released just now
+            stopping = self.loop.create_task(self.stop(SECONDS_TO_STOP, keep=True))
+            _STOPPING.add(stopping)
+            stopping.add_done_callback(_STOPPING.discard)
 
     def on_loop(self, function: Callable[[], T]) -> T:
         """Call ``function`` on the thread of the run's event loop, and return its result."""

@@ -1,6 +1,8 @@
 """The assembly of runs: new runs, and runs that continue from a context or a snapshot."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
+from weakref import ref
 
 from batonflow.clock import current_source
 from batonflow.instrumentation.logs import debugging
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.child_runs import ChildRuns
     from batonflow.workflow_core.questions import OpenQuestions
 
-__all__ = ["WorkflowRun", "new_run"]
+__all__ = ["WorkflowRun", "keep_when_abandoned", "new_run"]
 
 
 class WorkflowRun(Run):
@@ -75,6 +77,8 @@ def new_run(
     if ctx is not None:
         ctx.bind(run)
         run.handler_context = ctx
+    if options.on_abandon == "stop":  # child runs follow their parent
+        run.stream.on_abandon = partial(_abandon, ref(run))
     if options.keeper is None:  # otherwise the store knows the runs
         options.runtime.add(run)
     options.last_state = run.state
@@ -87,6 +91,12 @@ def _debug(run: Run, asked: bool | None) -> None:
         asked = run.workflow.__batonflow__.debug
     if asked is not None:
         run.variables.run(debugging.set, asked)
+
+
+def _abandon(run: "ref[Run]") -> None:
+    known = run()
+    if known is not None:
+        known.abandoned()
 
 
 def _inner_run(
@@ -125,3 +135,9 @@ def _inner_run(
         run.recorder = recorder.for_child(path, options.serializer)
         run.recorder.watch(run.cell)
     return run
+
+
+def keep_when_abandoned(run: Run | None) -> None:
+    """Let a run go on if a task that awaits or reads it is cancelled; the caller decides about runs without readers."""
+    if run is not None:
+        run.stream.on_abandon = None

@@ -88,8 +88,8 @@ class StreamLog:
     """The events of a stream so far, and the futures of waiting readers."""
 
     __slots__ = (
-        "_dropped", "_loop", "_notes", "_sleepers", "begins", "ended", "events", "mark", "on_mark", "origins",
-        "reserved", "seq", "seqs", "times",
+        "_dropped", "_loop", "_notes", "_sleepers", "begins", "ended", "events", "followers", "mark", "on_abandon",
+        "on_mark", "origins", "reserved", "seq", "seqs", "times",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -104,6 +104,9 @@ class StreamLog:
         self._notes: list[Any] = []
         self._dropped = 0
         self.ended = False
+        # Callers that await the run or its next event; the hook is called if the last of them is cancelled.
+        self.followers = 0
+        self.on_abandon: Callable[[], None] | None = None
         self._sleepers: list[asyncio.Future[None]] | None = None
         # Events from the number ``reserved`` on are held until the store has reserved their numbers; at ``mark``,
         # more are reserved.
@@ -189,6 +192,18 @@ class StreamLog:
             if not sleeper.done():
                 sleeper.set_result(None)
 
+    async def follow(self, awaited: Awaitable[None]) -> None:
+        """Await the run or its next event for a caller."""
+        self.followers += 1
+        try:
+            await awaited
+        except asyncio.CancelledError:
+            if self.followers == 1 and self.on_abandon is not None:
+                self.on_abandon()
+            raise
+        finally:
+            self.followers -= 1
+
     def more(self) -> "asyncio.Future[None]":
         """Return a future that is set when an entry is appended.
 
@@ -269,7 +284,7 @@ class StreamReader(AsyncIterator[StreamItem]):
                 self.finished = True
                 raise StopAsyncIteration
             self._sleeper = sleeper = self.log.more()
-            await sleeper
+            await (sleeper if self.log.on_abandon is None else self.log.follow(sleeper))
 
     def take(self) -> Entry | None:
         """Return the next event if it is already there."""

@@ -74,6 +74,8 @@ class Workflow(StoredRuns[ResultT]):
         store_streamed: Whether the store keeps streamed events.
         debug: Tell each run on stderr, with the DEBUG records of ``logging``, and let bugs of tools fail it. None:
             the variable ``BATONFLOW_DEBUG`` of the environment.
+        on_abandon: What happens to a run if the last task that awaits or reads it is cancelled: ``"continue"``, or
+            ``"stop"`` as by ``handler.interrupt()``, the default of agents.
 
     Raises:
         WorkflowConfigurationError: No step accepts a start event, no step returns a stop event, or there are several of
@@ -94,8 +96,9 @@ class Workflow(StoredRuns[ResultT]):
         __batonflow__ = NotInitialized()
     # Whether external effects use the id of the run, so that a copy of the run must keep the id.
     __batonflow_id_matters__: ClassVar[bool] = False
-    # The option ``on_stall`` if it is not given.
+    # The options of these names if they are not given.
     __batonflow_on_stall__: ClassVar[Literal["raise"] | None] = None
+    __batonflow_on_abandon__: ClassVar[Literal["stop", "continue"]] = "continue"
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = WorkflowHandler
     __batonflow_steps__: ClassVar[ClassSteps]
     # Methods that the engine calls by name; steps cannot have these names.
@@ -127,6 +130,7 @@ class Workflow(StoredRuns[ResultT]):
         idle_release: float | None = None,
         store_streamed: bool = True,
         debug: bool | None = None,
+        on_abandon: Literal["stop", "continue"] | None = None,
     ) -> None:
         options = Options(
             steps_to_make(type(self)),
@@ -148,6 +152,7 @@ class Workflow(StoredRuns[ResultT]):
             idle_release=checked("idle_release", idle_release),
             store_streamed=store_streamed,
             debug=debug,
+            on_abandon=checked("on_abandon", self.__batonflow_on_abandon__ if on_abandon is None else on_abandon),
         )
         options.keeper = None if store is None else open_keeper(store)
         options.turns = Turns(options)

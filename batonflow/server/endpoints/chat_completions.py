@@ -27,6 +27,7 @@ from batonflow.server.sse import disconnected
 from batonflow.values.serializers import as_json, read_json
 from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.events import InputRequiredEvent
+from batonflow.workflow_core.runs import keep_when_abandoned
 
 __all__ = ["chat_completions_app"]
 
@@ -239,6 +240,7 @@ async def _answer(agent: Servable, asked: _Request, request: Request) -> Respons
     answer = _Answer(f"chatcmpl-{source.token(24)}", int(source.now()), asked.model)
     with served_input():
         handler = agent.run(user_msg=last, chat_history=before, run_id=answer.id)
+    keep_when_abandoned(handler.ctx.run)
     if asked.stream:
         usage = asked.stream_options is not None and asked.stream_options.include_usage
         return StreamingResponse(_streamed(handler, answer, usage=usage), media_type="text/event-stream")

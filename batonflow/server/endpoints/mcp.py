@@ -27,6 +27,7 @@ from batonflow.workflow_core.errors import BatonflowError, InputResponseError
 from batonflow.workflow_core.events import StartEvent
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
+from batonflow.workflow_core.runs import keep_when_abandoned
 from batonflow.workflow_core.stored_runs import StoredRuns
 from batonflow.workflow_core.turns import Turns
 
@@ -161,6 +162,7 @@ class _Tools:
             handler = _started(workflow, params.name, params.arguments or {})
         if isinstance(handler, str):
             return self._failed(handler)
+        keep_when_abandoned(handler.ctx.run)  # a run may outlive its call; this server decides about its end
         progress = asyncio.create_task(_report(context, handler))
         try:
             outcome = await self._outcome(context, handler)

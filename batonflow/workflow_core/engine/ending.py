@@ -346,7 +346,7 @@ class Ending:
             self._futures = []
         self._futures.append(future)
         try:
-            await future
+            await (future if self._run.stream.on_abandon is None else self._run.stream.follow(future))
         finally:
             self.awaited_in = None
 

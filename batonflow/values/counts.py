@@ -4,11 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from batonflow.workflow_core.events import Event
-
 __all__ = ["ExecutionCounts"]
 
-Counts = dict[type[Event], int]
+Counts = dict[type[Any], int]
 
 
 @dataclass(slots=True)
