@@ -178,6 +178,10 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
         if isinstance(options.get("tools"), list):  # model_dump() contains the tool that runs code
             options["tools"] = [tool for tool in options["tools"] if not isinstance(tool, _ExecuteTool)]
         super().__init__(**options)
+        if self.typed_output is not None and self.typed_output.functions:
+            raise ValueError(
+                "CodeActAgent takes types as output_type, and no functions: its model calls tools from code"
+            )
         if code_execute_fn is None:
             executor = self._bf_executor = executor or default_executor()
 

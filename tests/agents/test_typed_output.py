@@ -396,6 +396,11 @@ async def test_a_conversation_goes_on_after_an_output():
     ]
 
 
+def test_an_agent_that_calls_tools_from_code_takes_no_functions_as_its_output():
+    with pytest.raises(ValueError, match="takes types as output_type"):
+        CodeActAgent(llm=ScriptedLLM([]), output_type=add)
+
+
 # --- refused ----------------------------------------------------------------------------------------------------------
 
 
