@@ -39,9 +39,10 @@ _describers: list[Callable[[], Mapping[str, Any]]] = []
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
-def describe_with(describer: Callable[[], Mapping[str, Any]]) -> None:
-    """Add a function that returns some of the ``FIELDS`` for the code that runs here."""
+def describe_with(describer: Callable[[], Mapping[str, Any]]) -> Callable[[], Mapping[str, Any]]:
+    """Add a function that returns some of the ``FIELDS`` for the code that runs here, and return it."""
     _describers.append(describer)
+    return describer
 
 
 def here() -> dict[str, Any]:
