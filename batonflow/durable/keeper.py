@@ -118,7 +118,7 @@ class StoreKeeper:
                 elif (live := self.live_run(workflow, one.run_id)) is not None:
                     connection_of(store).claimed_here(one, live)
                 else:
-                    run = new_run(workflow, None, one.run_id)
+                    run = new_run(workflow, None, one.run_id, debug=None)
                     if ctx is not None:
                         give_deps(run, ctx.given_deps)
                     opening = Opening(workflow, store, run)

@@ -4,7 +4,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import Any
 
 from typing_extensions import override
@@ -22,6 +22,7 @@ __all__ = [
     "is_debugging",
     "logger_named",
     "plain",
+    "set_debugging",
     "take_debug",
 ]
 
@@ -38,9 +39,10 @@ _describers: list[Callable[[], Mapping[str, Any]]] = []
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
-def describe_with(describer: Callable[[], Mapping[str, Any]]) -> None:
-    """Add a function that returns some of the ``FIELDS`` for the code that runs here."""
+def describe_with(describer: Callable[[], Mapping[str, Any]]) -> Callable[[], Mapping[str, Any]]:
+    """Add a function that returns some of the ``FIELDS`` for the code that runs here, and return it."""
     _describers.append(describer)
+    return describer
 
 
 def here() -> dict[str, Any]:
@@ -56,6 +58,18 @@ def in_words(subject: str) -> str:
     at = here()
     agent = f" of agent {at['agent']}" if at["agent"] and not subject.startswith("agent ") else ""
     return f"{subject}{agent}{', run ' + at['run_id'] if at['run_id'] else ''}"
+
+
+def set_debugging(variables: Context, *asked: bool | None) -> None:
+    """Set whether a run is debugged: the first value that is not None; a run in a debugged run is debugged too.
+
+    Args:
+        variables: The context variables of the run.
+        asked: The settings, the most specific one first.
+    """
+    given = next((one for one in asked if one is not None), None)
+    if given is not None:
+        variables.run(debugging.set, given)
 
 
 def take_debug(event_class: Any, given: dict[str, Any]) -> bool | None:

@@ -22,13 +22,12 @@ from batonflow.workflow_core.stream import Origin, StreamReader
 __all__ = ["Run", "fields_of"]
 
 
-def _described() -> dict[str, Any]:
+@describe_with
+def fields_here() -> dict[str, Any]:
     """Return the run and the step of the code that runs here, for records of logs."""
     item = current_item.get()
     return {} if item is None or item.run is None else fields_of(item.run, item)
 
-
-describe_with(_described)
 
 SECONDS_TO_LOOK = 1.0
 """Seconds between two looks of a waiting thread at the loop of a run: it may have ended."""
@@ -44,10 +43,9 @@ T = TypeVar("T")
 
 def fields_of(run: Any, item: WorkItem | None = None) -> dict[str, Any]:
     """Return the fields of records of logs for a run and an attempt of a step."""
-    found: dict[str, Any] = {"run_id": run.state.run_id, "workflow": run.workflow.__batonflow__.workflow_name}
-    if item is not None:
-        found |= {"step": item.spec.name, "attempt": 1 + (item.failures.count if item.failures is not None else 0)}
-    return found
+    failed = 0 if item is None or item.failures is None else item.failures.count
+    of_step = {} if item is None else {"step": item.spec.name, "attempt": 1 + failed}
+    return {"run_id": run.state.run_id, "workflow": run.workflow.__batonflow__.workflow_name, **of_step}
 
 
 class Run(Runner):

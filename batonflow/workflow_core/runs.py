@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
 from batonflow.clock import current_source
-from batonflow.instrumentation.logs import debugging
+from batonflow.instrumentation.logs import set_debugging
 from batonflow.served_input import input_is_served, mark_input
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
@@ -40,12 +40,7 @@ class WorkflowRun(Run):
 
 
 def new_run(
-    workflow: AnyWorkflow,
-    ctx: Context[Any] | None,
-    run_id: str | None,
-    *,
-    stepwise: bool = False,
-    debug: bool | None = None,
+    workflow: AnyWorkflow, ctx: Context[Any] | None, run_id: str | None, *, debug: bool | None, stepwise: bool = False
 ) -> Run:
     """Create a run without starting it, with the state of a context."""
     options = workflow.__batonflow__
@@ -67,7 +62,7 @@ def new_run(
     run = (stepwise_run if stepwise else WorkflowRun)(workflow, restored, cell)
     if was_served:
         mark_input(run.variables, served=True)
-    _debug(run, debug)
+    set_debugging(run.variables, debug, options.debug)
     if children and children["runs"]:
         family: ChildRuns = cast("ChildRuns | None", run.family) or run.make_child_runs(None)
         run.family = family
@@ -83,14 +78,6 @@ def new_run(
         options.runtime.add(run)
     options.last_state = run.state
     return run
-
-
-def _debug(run: Run, asked: bool | None) -> None:
-    """Debug a run if it or its workflow asks for it; a run in a debugged run is debugged too."""
-    if asked is None:
-        asked = run.workflow.__batonflow__.debug
-    if asked is not None:
-        run.variables.run(debugging.set, asked)
 
 
 def _abandon(run: "ref[Run]") -> None:
@@ -123,7 +110,7 @@ def _inner_run(
     # An event from elsewhere may have started it, or the parent was resumed.
     state.served = around.state.served
     mark_input(run.variables, served=state.served)
-    _debug(run, None)
+    set_debugging(run.variables, options.debug)
     if run.family is not None and children:
         run.family.restore(children["counts"], children["runs"])
     if ctx is not None:

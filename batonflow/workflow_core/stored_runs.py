@@ -185,7 +185,7 @@ class StoredRuns(OfResult[ResultT]):
         keeper = _keeper_for(self, "resume", run_id)
         run = keeper.live_run(self, run_id)
         if run is None:
-            run = new_run(self, _with_deps(self, deps), run_id)
+            run = new_run(self, _with_deps(self, deps), run_id, debug=None)
             keeper.resume(self, run)
         return self.__batonflow_handler__(run)
 
@@ -234,7 +234,7 @@ class StoredRuns(OfResult[ResultT]):
         keeper = _keeper_for(self, "fork")
         if new_id is not None:
             keeper.check_run_id(new_id)
-        run = new_run(self, _with_deps(self, deps), new_id)
+        run = new_run(self, _with_deps(self, deps), new_id, debug=None)
         keeper.fork(self, run, run_id, at, state or {}, event)
         return self.__batonflow_handler__(run)
 
