@@ -280,7 +280,9 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         }
         given = {name: value for name, value in given.items() if value is not None}
         options = {name: kwargs.pop(name) for name in ("run_id", "stepwise") if name in kwargs}
-        if (debug := take_debug(self.__batonflow__.steps.start_event_class, kwargs) if kwargs else None) is not None:
+        if (
+            debug := take_debug(self.__batonflow__.steps.start_event_class, kwargs) if "debug" in kwargs else None
+        ) is not None:
             options["debug"] = debug
         # Before the context is touched, as the event may refuse its values.
         begins = AgentWorkflowStartEvent(**given, **kwargs) if start_event is None else start_event

@@ -20,6 +20,7 @@ __all__ = [
     "here",
     "in_words",
     "is_debugging",
+    "is_told",
     "logger_named",
     "plain",
     "set_debugging",
@@ -82,6 +83,16 @@ def take_debug(event_class: Any, given: dict[str, Any]) -> bool | None:
 def is_debugging() -> bool:
     """Return whether the run around this code is debugged."""
     return debugging.get()
+
+
+def is_told(logger: logging.Logger, variables: Context) -> bool:
+    """Return whether a logger shows what happens in a run.
+
+    Args:
+        logger: The logger.
+        variables: The context variables of the run.
+    """
+    return variables.get(debugging, False) or logging.Logger.isEnabledFor(logger, logging.INFO)
 
 
 def plain(text: str) -> str:

@@ -62,7 +62,8 @@ def new_run(
     run = (stepwise_run if stepwise else WorkflowRun)(workflow, restored, cell)
     if was_served:
         mark_input(run.variables, served=True)
-    set_debugging(run.variables, debug, options.debug)
+    if debug is not None or options.debug is not None:
+        set_debugging(run.variables, debug, options.debug)
     if children and children["runs"]:
         family: ChildRuns = cast("ChildRuns | None", run.family) or run.make_child_runs(None)
         run.family = family
@@ -110,7 +111,8 @@ def _inner_run(
     # An event from elsewhere may have started it, or the parent was resumed.
     state.served = around.state.served
     mark_input(run.variables, served=state.served)
-    set_debugging(run.variables, options.debug)
+    if options.debug is not None:
+        set_debugging(run.variables, options.debug)
     if run.family is not None and children:
         run.family.restore(children["counts"], children["runs"])
     if ctx is not None:

@@ -363,7 +363,7 @@ class Workflow(StoredRuns[ResultT]):
         run_id: str | None = kwargs.pop("run_id", None)
         stepwise: bool = kwargs.pop("stepwise", False)
         options = self.__batonflow__
-        debug = take_debug(options.steps.start_event_class, kwargs) if kwargs else None
+        debug = take_debug(options.steps.start_event_class, kwargs) if "debug" in kwargs else None
         if isinstance(ctx, StartEvent):
             if start_event is not None:
                 raise ValueError("run() was given two start events: give one of them")
@@ -469,7 +469,7 @@ def _start_event(workflow: Workflow, given: StartEvent | None, kwargs: dict[str,
         raise WorkflowRuntimeError(
             f"Failed creating a start event of type {cls.__name__}: {problems}{remedy}"
         ) from error
-    if extra := event.__pydantic_extra__:
+    if (extra := event.__pydantic_extra__) and "checkpoint_callback" in extra:
         warn_of_checkpoints(type(workflow), extra)
     if extra and cls.__pydantic_fields__ and (said := values.close_to_fields(event)):
         logger.warning("run() keeps data beside the fields of the start event: %s", said)

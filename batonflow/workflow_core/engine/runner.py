@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from contextvars import Context as ContextVars
 from contextvars import copy_context
 from functools import partial
-from logging import INFO
 from threading import get_ident
 from typing import Any, TypeVar
 
 from batonflow.clock import current_source
 from batonflow.instrumentation import get_dispatcher
+from batonflow.instrumentation.logs import is_told
 from batonflow.threads import name_callers_by
 from batonflow.values.names import qualified_name
 from batonflow.workflow_core.engine import ports
@@ -144,7 +144,7 @@ class Runner(LiveRun):
         self._pumping = held = bool(self._inbox)
         self.ending.begin()
         options = self.workflow.__batonflow__
-        if options.verbose or dispatcher.enabled or self.variables.run(logger.isEnabledFor, INFO):
+        if options.verbose or dispatcher.enabled or is_told(logger, self.variables):
             self.observer = self.variables.run(observer_for, verbose=options.verbose)
         if self.observer is not None:
             self.observer.run_started(self, event)
