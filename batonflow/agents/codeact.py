@@ -44,7 +44,7 @@ from batonflow.workflow_core.typed import AgentDepsT, OutT
 if TYPE_CHECKING:
     from typing_extensions import TypeForm, Unpack
 
-    from batonflow.agents.options import BT, CodeActAgentOptions, T
+    from batonflow.agents.options import BT, DT, CodeActAgentOptions, T
 
 __all__ = ["EXECUTE", "CodeActAgent"]
 
@@ -101,63 +101,70 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
 
     @overload
     def __init__(
-        self: "CodeActAgent[object, str]",
+        self: "CodeActAgent[DT, str]",
         code_execute_fn: Callable[..., Any] | None = None,
         *,
+        deps_type: "type[DT]" = object,
         output_type: None = None,
         output_cls: None = None,
         **options: "Unpack[CodeActAgentOptions]",
     ) -> None: ...
     @overload
     def __init__(
-        self: "CodeActAgent[object, BT]",
+        self: "CodeActAgent[DT, BT]",
         code_execute_fn: Callable[..., Any] | None = None,
         *,
+        deps_type: "type[DT]" = object,
         output_type: None = None,
         output_cls: "type[BT]",
         **options: "Unpack[CodeActAgentOptions]",
     ) -> None: ...
     @overload
     def __init__(
-        self: "CodeActAgent[object, T]",
+        self: "CodeActAgent[DT, T]",
         code_execute_fn: Callable[..., Any] | None = None,
         *,
+        deps_type: "type[DT]" = object,
         output_type: "TypeForm[T]",
         output_cls: None = None,
         **options: "Unpack[CodeActAgentOptions]",
     ) -> None: ...
     @overload
     def __init__(
-        self: "CodeActAgent[object, T]",
+        self: "CodeActAgent[DT, T]",
         code_execute_fn: Callable[..., Any] | None = None,
         *,
+        deps_type: "type[DT]" = object,
         output_type: "Callable[..., Awaitable[T]]",
         output_cls: None = None,
         **options: "Unpack[CodeActAgentOptions]",
     ) -> None: ...
     @overload
     def __init__(
-        self: "CodeActAgent[object, T]",
+        self: "CodeActAgent[DT, T]",
         code_execute_fn: Callable[..., Any] | None = None,
         *,
+        deps_type: "type[DT]" = object,
         output_type: "Callable[..., T]",
         output_cls: None = None,
         **options: "Unpack[CodeActAgentOptions]",
     ) -> None: ...
     @overload
     def __init__(
-        self: "CodeActAgent[object, T]",
+        self: "CodeActAgent[DT, T]",
         code_execute_fn: Callable[..., Any] | None = None,
         *,
+        deps_type: "type[DT]" = object,
         output_type: "Sequence[type[T] | Callable[..., Awaitable[T]] | Callable[..., T]]",
         output_cls: None = None,
         **options: "Unpack[CodeActAgentOptions]",
     ) -> None: ...
     @overload
     def __init__(
-        self: "CodeActAgent[object, Any]",
+        self: "CodeActAgent[DT, Any]",
         code_execute_fn: Callable[..., Any] | None = None,
         *,
+        deps_type: "type[DT]" = object,
         output_type: Sequence[Any],
         output_cls: None = None,
         **options: "Unpack[CodeActAgentOptions]",

@@ -27,7 +27,7 @@ from batonflow.workflow_core.typed import AgentDepsT, OutT
 if TYPE_CHECKING:
     from typing_extensions import TypeForm, Unpack
 
-    from batonflow.agents.options import BT, FunctionAgentOptions, T
+    from batonflow.agents.options import BT, DT, FunctionAgentOptions, T
 
 __all__ = ["FunctionAgent", "ScratchpadAgent", "messages_of_turn", "move_into", "tool_message"]
 
@@ -124,56 +124,63 @@ class FunctionAgent(ScratchpadAgent[AgentDepsT, OutT]):
 
         @overload
         def __init__(
-            self: "FunctionAgent[object, str]",
+            self: "FunctionAgent[DT, str]",
             *,
+            deps_type: type[DT] = object,
             output_type: None = None,
             output_cls: None = None,
             **options: Unpack[FunctionAgentOptions],
         ) -> None: ...
         @overload
         def __init__(
-            self: "FunctionAgent[object, BT]",
+            self: "FunctionAgent[DT, BT]",
             *,
+            deps_type: type[DT] = object,
             output_type: None = None,
             output_cls: type[BT],
             **options: Unpack[FunctionAgentOptions],
         ) -> None: ...
         @overload
         def __init__(
-            self: "FunctionAgent[object, T]",
+            self: "FunctionAgent[DT, T]",
             *,
+            deps_type: type[DT] = object,
             output_type: TypeForm[T],
             output_cls: None = None,
             **options: Unpack[FunctionAgentOptions],
         ) -> None: ...
         @overload
         def __init__(
-            self: "FunctionAgent[object, T]",
+            self: "FunctionAgent[DT, T]",
             *,
+            deps_type: type[DT] = object,
             output_type: Callable[..., Awaitable[T]],
             output_cls: None = None,
             **options: Unpack[FunctionAgentOptions],
         ) -> None: ...
         @overload
         def __init__(
-            self: "FunctionAgent[object, T]",
+            self: "FunctionAgent[DT, T]",
             *,
+            deps_type: type[DT] = object,
             output_type: Callable[..., T],
             output_cls: None = None,
             **options: Unpack[FunctionAgentOptions],
         ) -> None: ...
         @overload
         def __init__(
-            self: "FunctionAgent[object, T]",
+            self: "FunctionAgent[DT, T]",
             *,
+            deps_type: type[DT] = object,
             output_type: Sequence[type[T] | Callable[..., Awaitable[T]] | Callable[..., T]],
             output_cls: None = None,
             **options: Unpack[FunctionAgentOptions],
         ) -> None: ...
         @overload
         def __init__(
-            self: "FunctionAgent[object, Any]",
+            self: "FunctionAgent[DT, Any]",
             *,
+            deps_type: type[DT] = object,
             output_type: Sequence[Any],
             output_cls: None = None,
             **options: Unpack[FunctionAgentOptions],

@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
-from typing import Any, Generic
+from typing import Any, Generic, cast
 
 from batonflow.agents.approvals import ApprovalRequest, answer, open_approvals
 from batonflow.agents.events import AgentOutput, AgentResult, AgentStream
 from batonflow.workflow_core import WorkflowHandler
+from batonflow.workflow_core.stream import StreamReader
 from batonflow.workflow_core.typed import OutT
 
 __all__ = ["AgentHandler"]
@@ -58,12 +59,14 @@ class AgentHandler(WorkflowHandler[AgentResult[OutT]], Generic[OutT]):
         """
         run = self.ctx.run
         assert run is not None
-        async with aclosing(open_approvals(run).read(self._over())) as requests:
+        async with aclosing(open_approvals(run).read(self._over(), run.stream)) as requests:
             async for request in requests:
                 yield ApprovalRequest(request, self.ctx)
 
     async def _over(self) -> None:
-        async for _ in self.subscribe(after=_END):
+        reader = cast("StreamReader", self.subscribe(after=_END))
+        reader.follows = False  # it reads in a task of its own, which a break cancels too
+        async for _ in reader:
             pass
 
     def approve(self, request_id: str, arguments: dict[str, Any] | None = None) -> None:

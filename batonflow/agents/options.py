@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict
 
 from pydantic import BaseModel
+from typing_extensions import TypeVar
 
 from batonflow.agents.budget import Budget
 from batonflow.agents.handoff import Carried
@@ -21,12 +22,14 @@ from batonflow.tools.code import Executor, Limits
 from batonflow.tools.policy import ToolErrors
 from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core import Context, Workflow
+from batonflow.workflow_core.dependencies import RunInfo
 from batonflow.workflow_core.engine.ports import RunStoreLike
 from batonflow.workflow_core.options import Upcaster
 from batonflow.workflow_core.step import WorkflowGraphCheck
 
 __all__ = [
     "BT",
+    "DT",
     "AgentOptions",
     "CodeActAgentOptions",
     "FunctionAgentOptions",
@@ -38,8 +41,9 @@ __all__ = [
 ]
 
 # Variables of the module, because a constructor cannot use those of its class for another type of itself.
-T = TypeVar("T")
-BT = TypeVar("BT", bound=BaseModel)
+T = TypeVar("T", default=Any)
+BT = TypeVar("BT", bound=BaseModel, default=BaseModel)
+DT = TypeVar("DT", default=object)
 
 ToolChoice = str
 """``"auto"``, ``"required"``, ``"none"``, or the name of a tool that is to be called."""
@@ -93,8 +97,7 @@ class AgentOptions(WorkflowOptions, total=False):
     output_guards: Sequence[Guard] | None
     middleware: Sequence[Middleware] | None
     max_result_chars: int | None
-    deps_type: Any
-    deps_for: Callable[[Any], Any] | None
+    deps_for: Callable[[RunInfo], Any] | None
     tool_errors: ToolErrors | None
 
 
@@ -138,8 +141,7 @@ class TeamOptions(WorkflowOptions, total=False):
     budget: Budget | None
     handoff_carries: Carried
     middleware: Sequence[Middleware]
-    deps_type: Any
-    deps_for: Callable[[Any], Any] | None
+    deps_for: Callable[[RunInfo], Any] | None
     tool_errors: ToolErrors
     name: str
     description: str

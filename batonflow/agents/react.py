@@ -40,7 +40,7 @@ from batonflow.workflow_core.typed import AgentDepsT, OutT
 if TYPE_CHECKING:
     from typing_extensions import TypeForm, Unpack
 
-    from batonflow.agents.options import BT, ReActAgentOptions, T
+    from batonflow.agents.options import BT, DT, ReActAgentOptions, T
 
 __all__ = ["ReActAgent"]
 
@@ -97,56 +97,63 @@ class ReActAgent(BaseWorkflowAgent[AgentDepsT, OutT]):
 
         @overload
         def __init__(
-            self: "ReActAgent[object, str]",
+            self: "ReActAgent[DT, str]",
             *,
+            deps_type: type[DT] = object,
             output_type: None = None,
             output_cls: None = None,
             **options: Unpack[ReActAgentOptions],
         ) -> None: ...
         @overload
         def __init__(
-            self: "ReActAgent[object, BT]",
+            self: "ReActAgent[DT, BT]",
             *,
+            deps_type: type[DT] = object,
             output_type: None = None,
             output_cls: type[BT],
             **options: Unpack[ReActAgentOptions],
         ) -> None: ...
         @overload
         def __init__(
-            self: "ReActAgent[object, T]",
+            self: "ReActAgent[DT, T]",
             *,
+            deps_type: type[DT] = object,
             output_type: TypeForm[T],
             output_cls: None = None,
             **options: Unpack[ReActAgentOptions],
         ) -> None: ...
         @overload
         def __init__(
-            self: "ReActAgent[object, T]",
+            self: "ReActAgent[DT, T]",
             *,
+            deps_type: type[DT] = object,
             output_type: Callable[..., Awaitable[T]],
             output_cls: None = None,
             **options: Unpack[ReActAgentOptions],
         ) -> None: ...
         @overload
         def __init__(
-            self: "ReActAgent[object, T]",
+            self: "ReActAgent[DT, T]",
             *,
+            deps_type: type[DT] = object,
             output_type: Callable[..., T],
             output_cls: None = None,
             **options: Unpack[ReActAgentOptions],
         ) -> None: ...
         @overload
         def __init__(
-            self: "ReActAgent[object, T]",
+            self: "ReActAgent[DT, T]",
             *,
+            deps_type: type[DT] = object,
             output_type: Sequence[type[T] | Callable[..., Awaitable[T]] | Callable[..., T]],
             output_cls: None = None,
             **options: Unpack[ReActAgentOptions],
         ) -> None: ...
         @overload
         def __init__(
-            self: "ReActAgent[object, Any]",
+            self: "ReActAgent[DT, Any]",
             *,
+            deps_type: type[DT] = object,
             output_type: Sequence[Any],
             output_cls: None = None,
             **options: Unpack[ReActAgentOptions],

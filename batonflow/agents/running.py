@@ -4,7 +4,7 @@ import asyncio
 import copy
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, overload
 
 from batonflow.agents import layers
 from batonflow.agents.budget import Budget, run_inside
@@ -222,6 +222,36 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         """Return whether text of the run at ``path`` inside this one counts as its own; that of tools does not."""
         return not path
 
+    @overload
+    def run(
+        self: "AgentRuns[None, OutT]",
+        user_msg: str | ChatMessage | Context[Any] | None = None,
+        chat_history: list[ChatMessage] | StartEvent | None = None,
+        memory: BaseMemory | None = None,
+        ctx: Context[Any] | None = None,
+        max_iterations: int | None = None,
+        early_stopping_method: EarlyStopping | None = None,
+        start_event: StartEvent | None = None,
+        budget: Budget | None = None,
+        *,
+        deps: None = None,
+        **kwargs: Any,
+    ) -> AgentHandler[OutT]: ...
+    @overload
+    def run(
+        self,
+        user_msg: str | ChatMessage | Context[Any] | None = None,
+        chat_history: list[ChatMessage] | StartEvent | None = None,
+        memory: BaseMemory | None = None,
+        ctx: Context[Any] | None = None,
+        max_iterations: int | None = None,
+        early_stopping_method: EarlyStopping | None = None,
+        start_event: StartEvent | None = None,
+        budget: Budget | None = None,
+        *,
+        deps: AgentDepsT,
+        **kwargs: Any,
+    ) -> AgentHandler[OutT]: ...
     def run(  # pyright: ignore[reportIncompatibleMethodOverride] - an agent's own positional arguments
         self,
         user_msg: str | ChatMessage | Context[Any] | None = None,

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeForm, Unpack
 
     from batonflow.agents.middleware import Middleware
-    from batonflow.agents.options import BT, T, TeamOptions
+    from batonflow.agents.options import BT, DT, T, TeamOptions
 
 __all__ = ["AgentWorkflow"]
 
@@ -187,77 +187,84 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
 
     @overload
     def __init__(
-        self: "AgentWorkflow[object, str]",
-        agents: Sequence[AgentLoop[object, Any]],
+        self: "AgentWorkflow[DT, str]",
+        agents: "Sequence[AgentLoop[DT, Any]]",
         initial_state: dict[str, Any] | None = None,
         root_agent: str | None = None,
         *,
+        deps_type: "type[DT] | None" = None,
         output_type: None = None,
         output_cls: None = None,
         **options: "Unpack[TeamOptions]",
     ) -> None: ...
     @overload
     def __init__(
-        self: "AgentWorkflow[object, BT]",
-        agents: Sequence[AgentLoop[object, Any]],
+        self: "AgentWorkflow[DT, BT]",
+        agents: "Sequence[AgentLoop[DT, Any]]",
         initial_state: dict[str, Any] | None = None,
         root_agent: str | None = None,
         *,
+        deps_type: "type[DT] | None" = None,
         output_type: None = None,
         output_cls: "type[BT]",
         **options: "Unpack[TeamOptions]",
     ) -> None: ...
     @overload
     def __init__(
-        self: "AgentWorkflow[object, T]",
-        agents: Sequence[AgentLoop[object, Any]],
+        self: "AgentWorkflow[DT, T]",
+        agents: "Sequence[AgentLoop[DT, Any]]",
         initial_state: dict[str, Any] | None = None,
         root_agent: str | None = None,
         *,
+        deps_type: "type[DT] | None" = None,
         output_type: "TypeForm[T]",
         output_cls: None = None,
         **options: "Unpack[TeamOptions]",
     ) -> None: ...
     @overload
     def __init__(
-        self: "AgentWorkflow[object, T]",
-        agents: Sequence[AgentLoop[object, Any]],
+        self: "AgentWorkflow[DT, T]",
+        agents: "Sequence[AgentLoop[DT, Any]]",
         initial_state: dict[str, Any] | None = None,
         root_agent: str | None = None,
         *,
+        deps_type: "type[DT] | None" = None,
         output_type: "Callable[..., Awaitable[T]]",
         output_cls: None = None,
         **options: "Unpack[TeamOptions]",
     ) -> None: ...
     @overload
     def __init__(
-        self: "AgentWorkflow[object, T]",
-        agents: Sequence[AgentLoop[object, Any]],
+        self: "AgentWorkflow[DT, T]",
+        agents: "Sequence[AgentLoop[DT, Any]]",
         initial_state: dict[str, Any] | None = None,
         root_agent: str | None = None,
         *,
+        deps_type: "type[DT] | None" = None,
         output_type: "Callable[..., T]",
         output_cls: None = None,
         **options: "Unpack[TeamOptions]",
     ) -> None: ...
     @overload
     def __init__(
-        self: "AgentWorkflow[object, T]",
-        agents: Sequence[AgentLoop[object, Any]],
+        self: "AgentWorkflow[DT, T]",
+        agents: "Sequence[AgentLoop[DT, Any]]",
         initial_state: dict[str, Any] | None = None,
         root_agent: str | None = None,
         *,
+        deps_type: "type[DT] | None" = None,
         output_type: "Sequence[type[T] | Callable[..., Awaitable[T]] | Callable[..., T]]",
         output_cls: None = None,
         **options: "Unpack[TeamOptions]",
     ) -> None: ...
     @overload
     def __init__(
-        self: "AgentWorkflow[object, Any]",
-        agents: Sequence[AgentLoop[object, Any]],
+        self: "AgentWorkflow[DT, Any]",
+        agents: "Sequence[AgentLoop[DT, Any]]",
         initial_state: dict[str, Any] | None = None,
         root_agent: str | None = None,
         *,
+        deps_type: "type[DT] | None" = None,
         output_type: Sequence[Any],
         output_cls: None = None,
         **options: "Unpack[TeamOptions]",

@@ -3,11 +3,13 @@
 import asyncio
 import io
 import sys
+from typing import cast
 
 from typing_extensions import override
 
 from batonflow.cli.stream_lines import StreamPrinter
 from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.stream import StreamReader
 
 __all__ = ["tell_run"]
 
@@ -43,7 +45,8 @@ class _WholeLines(io.StringIO):
 
 
 async def _tell(handler: WorkflowHandler) -> None:
-    printer, reader = StreamPrinter(_WholeLines()), handler.subscribe()
+    printer, reader = StreamPrinter(_WholeLines()), cast("StreamReader", handler.subscribe())
+    reader.follows = False
     try:
         async for item in reader:
             printer.event(item.event)

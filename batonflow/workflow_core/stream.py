@@ -192,7 +192,7 @@ class StreamLog:
             if not sleeper.done():
                 sleeper.set_result(None)
 
-    async def follow(self, awaited: Awaitable[None]) -> None:
+    async def follow(self, awaited: Awaitable[Any]) -> None:
         """Await the run or its next event for a caller."""
         self.followers += 1
         try:
@@ -248,6 +248,7 @@ class StreamReader(AsyncIterator[StreamItem]):
         self._after = after
         self._sleeper: asyncio.Future[None] | None = None
         self.finished = False
+        self.follows = True  # whether the cancelled task of this reader abandons the run
 
     def __aiter__(self) -> "StreamReader":
         return self
@@ -284,7 +285,7 @@ class StreamReader(AsyncIterator[StreamItem]):
                 self.finished = True
                 raise StopAsyncIteration
             self._sleeper = sleeper = self.log.more()
-            await (sleeper if self.log.on_abandon is None else self.log.follow(sleeper))
+            await (self.log.follow(sleeper) if self.follows and self.log.on_abandon is not None else sleeper)
 
     def take(self) -> Entry | None:
         """Return the next event if it is already there."""

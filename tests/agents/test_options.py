@@ -10,7 +10,7 @@ from batonflow import AgentWorkflow, CodeActAgent, FunctionAgent, ReActAgent, Sc
 from batonflow.agents import options
 from batonflow.agents.base import WORKFLOW_OPTIONS, BaseWorkflowAgent
 
-DECLARED_APART = {"output_cls", "output_type"}
+DECLARED_APART = {"deps_type", "output_cls", "output_type"}
 """Options that the overloads of the constructors name."""
 
 

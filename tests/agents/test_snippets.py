@@ -47,12 +47,13 @@ def told(llm: Any) -> list[str]:
 
 # Ends hard at the n-th place where the snippet stands still (0: at none), or goes on with what was written there.
 PROGRAM = """
-import asyncio, json, os, sys
+import asyncio, json, logging, os, sys
 from batonflow.agents import CodeActAgent, ToolCall, ToolCallResult
 from batonflow.llms import ScriptedLLM
 from batonflow.tools import code, tool
 from batonflow.workflow_core import Context
 
+logging.getLogger("batonflow").setLevel(logging.ERROR)  # one of the tools is meant to fail
 executor, file, log, place = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 snippet = sys.stdin.read()
 gates = {name: asyncio.Event() for name in ("note", "slow", "fail")}

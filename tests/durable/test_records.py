@@ -421,7 +421,7 @@ async def test_the_last_record_of_a_failed_run_has_the_error():
     assert [numbered(record["writes"]) for record in segments] == [[(1, "n", 0)], [(1, "n", 1)]]
     error = segments[0]["outcome"][1]
     assert (error["exception_type"], error["exception_message"]) == ("builtins.ValueError", "no disk")
-    assert error["traceback"].endswith("ValueError: no disk\n")
+    assert error["traceback"].endswith("ValueError: no disk\nin step go of Flow, run d, attempt 1 of 2\n")
     assert 'raise ValueError("no disk")' in error["traceback"]
     assert segments[0]["began"] <= segments[1]["began"]
     assert [record["outcome"][2]["then"] for record in segments] == ["retry", "ended"]

@@ -144,7 +144,8 @@ class RunMachine(RuleBasedStateMachine):
             await asyncio.sleep(0.01)
             return "published"
 
-        return FunctionAgent(tools=[publish], llm=ScriptedLLM([writes] * 1000), store=self.store, timeout=None)
+        options: dict[str, Any] = {"store": self.store, "timeout": None, "on_abandon": "continue"}
+        return FunctionAgent(tools=[publish], llm=ScriptedLLM([writes] * 1000), **options)
 
     def do(self, work: Callable[[], Awaitable[Any]]) -> Any:
         """Do something in the process, and let it come to rest; it may end meanwhile."""

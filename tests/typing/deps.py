@@ -1,0 +1,55 @@
+"""Dependencies of agents and teams, as type checkers see them."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import assert_type
+
+from batonflow import AgentWorkflow, FunctionAgent, RunContext, ScriptedLLM
+from batonflow.agents import AgentHandler
+from batonflow.llms import tool_call
+
+
+@dataclass
+class Deps:
+    user: str
+
+
+async def whoami(ctx: RunContext[Deps]) -> str:
+    """Return the user."""
+    assert_type(ctx.deps, Deps)
+    assert isinstance(ctx.deps, Deps)
+    return ctx.deps.user
+
+
+def scripted() -> ScriptedLLM:
+    return ScriptedLLM([tool_call("whoami"), "Done."] * 2)
+
+
+async def main() -> None:
+    agent = FunctionAgent(name="a", description="A.", llm=scripted(), tools=[whoami], deps_type=Deps)
+    handler = agent.run("Who am I?", deps=Deps("ann"))
+    assert_type(handler, AgentHandler[str])
+    assert isinstance(handler, AgentHandler)
+    await handler
+
+    counted = FunctionAgent(llm=ScriptedLLM(["[1]"]), deps_type=Deps, output_type=list[int])
+    numbers = (await counted.run("Count.", deps=Deps("ann"))).output
+    assert_type(numbers, list[int])
+    assert isinstance(numbers, list)
+
+    plain = FunctionAgent(name="b", description="B.", llm=ScriptedLLM(["Done."] * 2))
+    await plain.run("Hello.")
+    team = AgentWorkflow([agent, plain], root_agent="a", deps_type=Deps)
+    text = (await team.run("Who am I?", deps=Deps("bob"))).output
+    assert_type(text, str)
+    assert isinstance(text, str)
+
+
+def errors(agent: FunctionAgent[Deps, str], team: AgentWorkflow[Deps, str]) -> None:
+    agent.run("Who am I?")  # E
+    agent.run("Who am I?", deps=7)  # E
+    team.run("Who am I?")  # E
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
