@@ -17,7 +17,6 @@ from batonflow.workflow_core import Context
 from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.events import HumanResponseEvent, InputRequiredEvent
 from batonflow.workflow_core.inputs import open_requests
-from batonflow.workflow_core.stream import StreamLog
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.run import Run
@@ -146,7 +145,7 @@ class OpenApprovals:
             )
         return request
 
-    async def read(self, ended: Awaitable[Any], stream: StreamLog) -> AsyncGenerator[ApprovalRequired, None]:
+    async def read(self, ended: Awaitable[Any]) -> AsyncGenerator[ApprovalRequired, None]:
         """Yield each open request once, also later ones, until ``ended``."""
         # Compared by identity, because a later request may have the same id.
         news, seen, end = asyncio.Event(), dict[str, ApprovalRequired](), asyncio.ensure_future(ended)
@@ -161,9 +160,8 @@ class OpenApprovals:
                 if self._unseen(seen):
                     continue
                 coming = asyncio.ensure_future(news.wait())
-                waiting = asyncio.wait({coming, end}, return_when=asyncio.FIRST_COMPLETED)
                 try:
-                    await (waiting if stream.on_abandon is None else stream.follow(waiting))
+                    await asyncio.wait({coming, end}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     coming.cancel()
         finally:

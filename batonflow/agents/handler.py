@@ -59,7 +59,7 @@ class AgentHandler(WorkflowHandler[AgentResult[OutT]], Generic[OutT]):
         """
         run = self.ctx.run
         assert run is not None
-        async with aclosing(open_approvals(run).read(self._over(), run.stream)) as requests:
+        async with aclosing(open_approvals(run).read(self._over())) as requests:
             async for request in requests:
                 yield ApprovalRequest(request, self.ctx)
 

@@ -64,8 +64,8 @@ _OPTIONS_OF_AGENTS = frozenset(
     ("llm", "tools", "tool_retriever", "system_prompt", "can_handoff_to", "root_agent", "max_handoffs",
      "handoff_carries", "output_type", "output_retries", "output_cls", "structured_output_fn",
      "state_prompt", "initial_state", "streaming",
-     "before_tool", "after_tool", "input_guards", "output_guards", "max_result_chars", "tool_errors", "store",
-     "timeout", "idle_release", "num_concurrent_runs")
+     "before_tool", "after_tool", "input_guards", "output_guards", "max_result_chars", "tool_errors",
+     "store", "on_abandon", "timeout", "idle_release", "num_concurrent_runs")
 )  # fmt: skip
 
 get_close_matches = at_first_use("difflib", "get_close_matches")

@@ -25,7 +25,7 @@ from batonflow.tools import (
     adapt_to_async_tool,
 )
 from batonflow.tools.schema import ToolArgumentsError
-from batonflow.workflow_core.typed import without_alias
+from batonflow.values.types import without_alias
 
 __all__ = ["FINAL_ANSWER", "FormOutput", "TypedForm", "TypedOutput", "declared_output"]
 
@@ -95,7 +95,7 @@ class TypedForm(Form[Any]):
     def wire(self, value: Any) -> dict[str, Any]:
         """Return a value in its wire form, as JSON data."""
         try:
-            data = self.adapter.dump_python(value, mode="json", warnings=False)
+            data = self.adapter.dump_python(value, mode="json", warnings=False, by_alias=True, round_trip=True)
         except ValueError:
             data = to_jsonable_python(value, fallback=str)
         return cast("dict[str, Any]", data) if self.is_object and isinstance(data, dict) else {WIRE: data}
@@ -170,7 +170,8 @@ class TypedOutput(TextOutput):
         if data is None and self.takes_text:
             return text
         try:
-            return self.whole.parse_text(text) if data is None else self.whole.parse_value(data)
+            form = self.whole if self.functions or self.form is None else self.form
+            return form.parse_text(text) if data is None else form.parse_value(data)
         except UnfitError as error:
             raise OutputUnfitError(error.answer, str(error), self.output_type) from error
 

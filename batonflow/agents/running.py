@@ -148,7 +148,8 @@ class AgentTool(FunctionTool):
         name = _NOT_ALLOWED.sub("_", name)
 
         async def ask(input: str) -> ToolOutput:  # noqa: A002 - the name that models know from other tools
-            given = {} if deps is None else {"deps": deps(Context.get_step_context())}
+            needs = deps is not None or agent.__batonflow__.deps is not None
+            given = {"deps": await layers.deps_of_tool(agent, deps)} if needs else {}
             output = await run_within(agent, input, **given)
             typed = agent.typed_output
             if typed is not None and output.blocked is None:

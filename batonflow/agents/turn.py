@@ -181,6 +181,8 @@ class Turn:
         if (typed := output_for(self.team, self.agent)) is not None:
             layers.take_result(typed, output, direct)
         output = await self._finalized(output)
+        if typed is not None:
+            output.tool_calls = list(so_far)
         await self.add_form(output, shown=layers.cut_text(direct))
         await self.team.name_next(self.ctx)
         return await self.end(output)

@@ -1,7 +1,7 @@
 """Stored runs without execution: the state, the waits and the open questions after the last record."""
 
 from collections.abc import Container
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from batonflow.durable.history import no_such_run
 from batonflow.durable.live_runs import known_run
@@ -12,7 +12,7 @@ from batonflow.values.serializers import read_json
 from batonflow.workflow_core.context.snapshot import load_run
 from batonflow.workflow_core.context.state_store import StateCell, lacks_default
 from batonflow.workflow_core.engine.state import RunState
-from batonflow.workflow_core.errors import ContextSerdeError, ReplayIncompatible
+from batonflow.workflow_core.errors import ContextSerdeError, InputClosedError, ReplayIncompatible
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest, open_requests
 from batonflow.workflow_core.options import AnyWorkflow
@@ -100,6 +100,21 @@ async def _found_at_rest(
     return run
 
 
+class StoredInputRequest(InputRequest):
+    """A question of a run that this process does not drive."""
+
+    def respond(self, /, response: Any = None, **fields: Any) -> None:  # noqa: ARG002 - overrides
+        """Refuse the answer, because it would not reach the run.
+
+        Raises:
+            InputClosedError: Always; the text names ``send_to_run``.
+        """
+        raise InputClosedError(
+            f"This {type(self.event).__name__} ({self.id}) is of a run that this store object does not drive: send the "
+            "answer with await workflow.send_to_run(run_id, request.answer(...), key=request.answer_key)"
+        )
+
+
 async def open_inputs_of(workflow: AnyWorkflow, store: "RunStore", run_id: str) -> list[InputRequest]:
     """Return the open questions to people of a run in any process.
 
@@ -111,7 +126,7 @@ async def open_inputs_of(workflow: AnyWorkflow, store: "RunStore", run_id: str) 
     if live is not None and live.opening is None:
         return open_requests(live)
     run = await _found_at_rest(workflow, store, run_id, is_known=live is not None)
-    return [] if run is None else [InputRequest(asks, question) for asks, question in run.questions.at_rest()]
+    return [] if run is None else [StoredInputRequest(asks, question) for asks, question in run.questions.at_rest()]
 
 
 async def awaited_events_of(

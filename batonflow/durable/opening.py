@@ -173,8 +173,10 @@ class Opening:
             raise StoreError(f"The store has no run {run_id!r}: start it with run(run_id=...)")
 
     async def _check_workflow(self, run_id: str) -> None:
-        """Refuse the run of another workflow."""
+        """Refuse the run of another workflow, and one without the dependencies that nothing makes."""
         info = await self._store.info(run_id)
+        if info is not None and not info.is_over and (source := self._options.deps) is not None:
+            source.check_known(self._run)
         if info is not None and info.workflow != self._options.workflow_name:
             raise belongs_to(run_id, info.workflow, self._options.workflow_name)
 

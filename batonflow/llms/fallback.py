@@ -14,7 +14,7 @@ from batonflow.llms.errors import LLMConfigurationError, LLMError
 from batonflow.llms.function_calling import FunctionCallingLLM, label
 from batonflow.llms.messages import LLMMetadata
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
-from batonflow.llms.usage import CostOf, Usage, with_cost
+from batonflow.llms.usage import Usage, with_cost
 
 __all__ = ["FallbackLLM"]
 
@@ -98,7 +98,7 @@ class FallbackLLM(FunctionCallingLLM):
                 async with aclosing(llm._stream(request)) as events:
                     async for event in events:
                         if isinstance(event, Finish):
-                            yield _signed(event, llm, failures, None if self.price else llm.cost_of)
+                            yield self._signed(event, llm, failures)
                             return
                         shown = True
                         yield event
@@ -112,10 +112,13 @@ class FallbackLLM(FunctionCallingLLM):
                 _logger.warning("%s failed, asking the next model: %s", label(llm), err)
                 failures.append(err)
 
-
-def _signed(finish: Finish, llm: LLM, failures: Sequence[LLMError], cost_of: CostOf | None) -> Finish:
-    extras: dict[str, Any] = {**finish.additional_kwargs, "answered_by": label(llm)}
-    if failures:
-        extras["switched_from"] = [str(failure) for failure in failures]
-    usage = None if finish.usage is None else with_cost(finish.usage, cost_of)
-    return replace(finish, additional_kwargs=extras, usage=usage, model=finish.model or llm.metadata.model_name)
+    def _signed(self, finish: Finish, llm: LLM, failures: Sequence[LLMError]) -> Finish:
+        """Return the terminal mark with the model that answered, and the cost at its price or that of this model."""
+        extras: dict[str, Any] = {**finish.additional_kwargs, "answered_by": label(llm)}
+        if failures:
+            extras["switched_from"] = [str(failure) for failure in failures]
+        usage = finish.usage
+        if usage is not None:
+            usage = with_cost(usage, llm.cost_of)
+            usage = usage if self.price is None else usage.model_copy(update={"cost": self.cost_of(usage)})
+        return replace(finish, additional_kwargs=extras, usage=usage, model=finish.model or llm.metadata.model_name)

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from batonflow.llms._vendor import load
+from batonflow.llms.errors import LLMConfigurationError
 
 __all__ = [
     "CostOf",
@@ -152,7 +153,13 @@ class Priced(BaseModel):
         """
         if self.price is None or isinstance(self.price, Price):
             return None if self.price is None else self.price.of(usage)
-        return self.price(usage)
+        dollars: Any = self.price(usage)
+        if not isinstance(dollars, int | float | None) or (dollars is not None and not 0 <= dollars < math.inf):
+            raise LLMConfigurationError(
+                f"price of {type(self).__name__} is a function of the usage that returns US dollars, 0 or more, or "
+                f"None; it returned {dollars!r}"
+            )
+        return dollars
 
 
 @cache

@@ -1,6 +1,7 @@
 """``ctx.ask``: a question to a person, with the type of the answer."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -49,9 +50,12 @@ async def ask(
         name = key if number == 1 else f"{key} ({number})"
         with expect_answer(run, item, name, expected):
             response = await wait_for(run, item, HumanResponseEvent, asked, name, None, timeout)
-        given = given_answer(expected.schema, {name: response[name] for name in response})
+        fields = {name: response[name] for name in response}
+        if set(fields) == {"response"}:
+            with suppress(ValidationError):  # request.respond() sends the whole answer in this field
+                return expected.value(fields["response"])
         try:
-            return expected.value(given)
+            return expected.value(given_answer(expected.schema, fields))
         except ValidationError as error:  # it was not given to request.respond(), which checks it
             problem = in_words(error, "the answer")
             asked = asked.model_copy(update={"problem": problem})

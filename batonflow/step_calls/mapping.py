@@ -3,9 +3,9 @@
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from batonflow.retrying import RetryPolicy, next_delay
@@ -71,7 +71,7 @@ async def run_map(
     run: Run,
     item: WorkItem,
     fn: Callable[[Any], Any],
-    items: list[Any],
+    items: Any,
     *,
     workers: int,
     retry: RetryPolicy | None,
@@ -90,9 +90,14 @@ async def run_map(
         raise ValueError(f'map(): on_error is "raise" or "collect", got {on_error!r}')
     if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"map(): key takes a text, got {key!r}")
-    if not callable(fn):
-        raise TypeError(f"map(): fn takes a function of one item, got {fn!r}")
-    return await _Map(run, item, fn, items, key, retry, timeout, collects=on_error == "collect").results(workers)
+    if not callable(fn) or inspect.isasyncgenfunction(fn):
+        raise TypeError(f"map(): fn takes a function of one item that returns its result, got {fn!r}")
+    if isinstance(items, set | frozenset) or not isinstance(items, Iterable):
+        raise TypeError(
+            f"map(): items takes a list, or another iterable with the same order in each process, got {items!r:.80}"
+        )
+    given_items: list[Any] = list(cast("Iterable[Any]", items))
+    return await _Map(run, item, fn, given_items, key, retry, timeout, collects=on_error == "collect").results(workers)
 
 
 class _Map:
@@ -195,6 +200,7 @@ class _Map:
                     seed = f"{run.state.run_id}:{self._step}:{self._key(index)}:{failures}"
                     delay = next_delay(self._retry, max(0.0, run.now() - began), failures, error, seed)
                 if delay is None:
+                    error.add_note(f"item {index} of map()")
                     raise
             await asyncio.sleep(max(0.0, delay))
 

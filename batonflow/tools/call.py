@@ -214,9 +214,12 @@ async def run_tool(
         asks = getattr(policy, "requires_approval", False) is not False
         if not approved and asks and await needs_approval(tool, values):
             raise PermissionError(f"Tool {name!r} was not run: it requires a person's approval, which was not given.")
-        resources = await function.resolved(ctx) if function is not None and function.resources else {}
-    except Exception as err:  # noqa: BLE001 - code of the user may raise anything
+    except Exception as err:  # noqa: BLE001 - a predicate or validator of the user may raise anything
         return error_output(name, arguments, err)
+    try:
+        resources = await function.resolved(ctx) if function is not None and function.resources else {}
+    except Exception as err:  # noqa: BLE001 - a factory of the user may raise anything
+        return _told(target, policy, values, on_error, err)
     filled_in = {} if function is None else {**function.filled_in(ctx, idempotency_key), **resources}
     running = _outcome(target, policy, values, filled_in, report, idempotency_key, on_error)
     return await (traced(tool, target, values, filled_in, call_id, running) if dispatcher.enabled else running)
@@ -293,13 +296,24 @@ async def _outcome(
         if timeout is None and retry is None:
             return await tool.acall_reporting({**values, **filled_in}, report)
         return await _Attempts(tool, values, filled_in, report, timeout).outcome(retry, key)
-    except Exception as err:
-        mode: ToolErrors = getattr(policy, "on_error", None) or (on_error() if callable(on_error) else on_error)
-        if raises(err, mode):
-            raise
-        name = tool.metadata.name or ""
-        _log_told(name, err)
-        return error_output(name, values, err)
+    except Exception as err:  # noqa: BLE001 - a tool of the user may raise anything
+        return _told(tool, policy, values, on_error, err)
+
+
+def _told(
+    tool: AsyncBaseTool,
+    policy: Any,
+    values: dict[str, Any],
+    on_error: ToolErrors | Callable[[], ToolErrors],
+    error: Exception,
+) -> ToolOutput:
+    """Return the output that tells the model of an error; raise the error where it fails the run."""
+    mode: ToolErrors = getattr(policy, "on_error", None) or (on_error() if callable(on_error) else on_error)
+    if raises(error, mode):
+        raise error
+    name = tool.metadata.name or ""
+    _log_told(name, error)
+    return error_output(name, values, error)
 
 
 def _log_told(name: str, error: Exception) -> None:

@@ -31,9 +31,8 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from batonflow.llms._vendor import load
 from batonflow.resources import Resource, ResourceConfig, ResourceDefinition
-from batonflow.values.types import is_context_class
+from batonflow.values.types import is_context_class, without_alias
 from batonflow.workflow_core.errors import BatonflowError
-from batonflow.workflow_core.typed import without_alias
 
 __all__ = [
     "IDEMPOTENCY_KEY",

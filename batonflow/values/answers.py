@@ -24,6 +24,8 @@ class AnswerType:
     """
 
     def __init__(self, answer: Any, choices: Sequence[str] = ()) -> None:
+        if choices == []:
+            raise ValueError("ask(): choices is empty: give the answers to choose from, or leave choices out")
         if choices and answer is not str:
             raise TypeError(f"ask(): choices are for answers of type str, not {answer!r}: use a Literal or an Enum")
         if isinstance(choices, str) or not all(isinstance(one, str) for one in cast("Sequence[Any]", choices)):
@@ -56,7 +58,9 @@ class AnswerType:
         Raises:
             ValidationError: It does not fit.
         """
-        return to_jsonable_python(self._adapter.dump_python(self.value(given), mode="json"))
+        return to_jsonable_python(
+            self._adapter.dump_python(self.value(given), mode="json", by_alias=True, round_trip=True)
+        )
 
 
 def _is_object(schema: Mapping[str, Any]) -> bool:
@@ -65,6 +69,8 @@ def _is_object(schema: Mapping[str, Any]) -> bool:
 
 def given_answer(schema: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
     """Return the answer in the fields of an event: the field ``response``, or all fields of an object."""
+    if not fields and _is_object(schema):
+        return {}
     if set(fields) <= {"response"} and not (_is_object(schema) and "response" in schema["properties"]):
         return fields.get("response")
     return dict(fields)

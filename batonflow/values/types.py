@@ -1,7 +1,9 @@
 """Type variables of the public API, names of classes in payloads, and amounts."""
 
 from importlib import import_module
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar, get_args, get_origin
+
+from typing_extensions import TypeAliasType
 
 from batonflow.retrying import RetryInfo
 from batonflow.values.exceptions import UnreconstructedException, dump_exception, load_exception, traceback_of
@@ -24,6 +26,7 @@ __all__ = [
     "payload_name",
     "qualified_name",
     "traceback_of",
+    "without_alias",
 ]
 
 
@@ -74,3 +77,16 @@ def check_whole(value: object, what: str, least: int = 0) -> None:
     if not is_whole(value, least):
         wrong = ValueError if isinstance(value, int) and not isinstance(value, bool) else TypeError
         raise wrong(f"{what}, not {value!r}")
+
+
+def without_alias(annotation: Any) -> Any:
+    """Return an annotation with the value of a type alias in its place, such as ``RunContext[Deps]``."""
+    alias = get_origin(annotation) or annotation
+    if not isinstance(alias, TypeAliasType) and type(alias).__name__ != "TypeAliasType":
+        return annotation
+    given = dict(zip(alias.__type_params__, get_args(annotation), strict=False))
+    value = alias.__value__
+    wanted = getattr(value, "__parameters__", ())
+    if wanted:
+        value = value[tuple(given.get(one, getattr(one, "__default__", Any)) for one in wanted)]
+    return without_alias(value)

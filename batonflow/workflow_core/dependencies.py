@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from batonflow.workflow_core.errors import DepsMissingError
@@ -18,14 +18,8 @@ __all__ = ["DepsSource", "RunInfo", "deps_of", "give_deps", "known_deps", "open_
 _given: "WeakKeyDictionary[Run, Any]" = WeakKeyDictionary()
 
 
-@dataclass(frozen=True)
-class RunInfo:
-    """The run for which ``deps_for`` makes dependencies.
-
-    Attributes:
-        run_id: The id of the run.
-        workflow: The name of the workflow.
-    """
+class RunInfo(NamedTuple):
+    """The run for which ``deps_for`` makes dependencies: its id, and the name of the workflow."""
 
     run_id: str
     workflow: str
@@ -62,12 +56,18 @@ class DepsSource:
             wanted, got = self.deps_type.__qualname__, type(deps).__qualname__
             raise TypeError(f"deps is of type {wanted}, as deps_type says, not {got}")
 
+    def check_known(self, run: Run) -> None:
+        """Refuse a run without dependencies that nothing makes."""
+        if self.is_required and self.deps_for is None and known_deps(run) is None:
+            raise self.missing(run.state.run_id, run.workflow.__batonflow__.workflow_name)
+
     def missing(self, run_id: str, workflow: str) -> DepsMissingError:
         """Return the error for a run without dependencies."""
         name = getattr(self.deps_type, "__qualname__", str(self.deps_type))
         run = f"Run {run_id!r}" if run_id else "A run"
+        needs = f"needs deps of type {name}" if self.is_required else "was given no deps"
         return DepsMissingError(
-            f"{run} of {workflow} needs deps of type {name}: give deps=... to run(), resume(), fork() or "
+            f"{run} of {workflow} {needs}: give deps=... to run(), resume(), fork() or "
             "recover(), or construct the agent with deps_for=function, which makes them for a run"
         )
 
@@ -111,9 +111,8 @@ async def provide_deps(workflow: AnyWorkflow, run: Run) -> None:
     if source is None or known_deps(run) is not None:
         return
     info = RunInfo(run.state.run_id, workflow.__batonflow__.workflow_name)
+    source.check_known(run)
     if source.deps_for is None:
-        if source.is_required:
-            raise source.missing(info.run_id, info.workflow)
         return
     made: Any = source.deps_for(info)
     if inspect.isawaitable(made):
@@ -131,9 +130,12 @@ def open_run(workflow: AnyWorkflow, run: Run, event: Event | None) -> None:
         except Exception as error:  # noqa: BLE001 - the task is not awaited, so the handler reports every error
             workflow.__batonflow__.runtime.discard(run)
             run.ending.refuse(error)
-        else:
-            workflow.__batonflow__.turns.launch(run, event)
+            return
         finally:
             run.opening = None
+        if run.ending.over:  # it was cancelled meanwhile
+            run.ending.recorded()
+        else:
+            workflow.__batonflow__.turns.launch(run, event)
 
     run.opening = asyncio.get_running_loop().create_task(opened(), name="batonflow-make-deps")

@@ -267,8 +267,7 @@ class InputReader(AsyncIterator[InputRequest]):
                     return InputRequest(run, question)
             if self._run.stream.ended:
                 raise StopAsyncIteration
-            stream = self._run.stream
-            await stream.follow(stream.more())
+            await self._run.stream.more()
 
 
 async def say_when_asked(handler: Any) -> None:

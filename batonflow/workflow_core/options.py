@@ -124,6 +124,7 @@ def _classes(value: Any) -> bool:
 
 
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "debug": (_or_none(_an(bool)), "must be True, False, or None for the variable BATONFLOW_DEBUG"),
     "timeout": (_or_none(is_seconds), "must be a number of seconds, or None to wait without limit"),
     "resource_manager": (_or_none(_an(ResourceManager)), "must be a ResourceManager(), or None for a new one"),
     "num_concurrent_runs": (_or_none(partial(is_whole, least=1)), "must be an integer greater than 0"),

@@ -24,11 +24,10 @@ from typing import (
 
 from batonflow.resources import Resource, ResourceConfig, ResourceDefinition, may_be_left_out
 from batonflow.retrying import RetryPolicy, next_delay
-from batonflow.values.types import is_context_class, is_seconds, is_whole
+from batonflow.values.types import is_context_class, is_seconds, is_whole, without_alias
 from batonflow.workflow_core.collect import All, Cardinality, Collect, Take
 from batonflow.workflow_core.errors import WorkflowValidationError
 from batonflow.workflow_core.events import Event, StepFailedEvent
-from batonflow.workflow_core.typed import without_alias
 
 __all__ = [
     "CatchErrorConfig",

@@ -5,6 +5,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple, cast
+from weakref import WeakSet
 
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import (
@@ -89,7 +90,7 @@ class StreamLog:
 
     __slots__ = (
         "_dropped", "_loop", "_notes", "_sleepers", "begins", "ended", "events", "followers", "mark", "on_abandon",
-        "on_mark", "origins", "reserved", "seq", "seqs", "times",
+        "on_mark", "origins", "readers", "reserved", "seq", "seqs", "times",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -107,6 +108,7 @@ class StreamLog:
         # Callers that await the run or its next event; the hook is called if the last of them is cancelled.
         self.followers = 0
         self.on_abandon: Callable[[], None] | None = None
+        self.readers: WeakSet[StreamReader] | None = None
         self._sleepers: list[asyncio.Future[None]] | None = None
         # Events from the number ``reserved`` on are held until the store has reserved their numbers; at ``mark``,
         # more are reserved.
@@ -192,13 +194,14 @@ class StreamLog:
             if not sleeper.done():
                 sleeper.set_result(None)
 
-    async def follow(self, awaited: Awaitable[Any]) -> None:
-        """Await the run or its next event for a caller."""
+    async def follow(self, awaited: Awaitable[Any], by: "StreamReader | None" = None) -> None:
+        """Await the run or its next event for a caller, or for a reader of the stream."""
         self.followers += 1
         try:
             await awaited
         except asyncio.CancelledError:
-            if self.followers == 1 and self.on_abandon is not None:
+            others = any(one is not by and one.follows and not one.finished for one in self.readers or ())
+            if self.followers == 1 and not others and self.on_abandon is not None:
                 self.on_abandon()
             raise
         finally:
@@ -249,6 +252,9 @@ class StreamReader(AsyncIterator[StreamItem]):
         self._sleeper: asyncio.Future[None] | None = None
         self.finished = False
         self.follows = True  # whether the cancelled task of this reader abandons the run
+        if log.on_abandon is not None:
+            log.readers = log.readers or WeakSet([self])
+            log.readers.add(self)
 
     def __aiter__(self) -> "StreamReader":
         return self
@@ -285,7 +291,7 @@ class StreamReader(AsyncIterator[StreamItem]):
                 self.finished = True
                 raise StopAsyncIteration
             self._sleeper = sleeper = self.log.more()
-            await (self.log.follow(sleeper) if self.follows and self.log.on_abandon is not None else sleeper)
+            await (self.log.follow(sleeper, self) if self.follows and self.log.on_abandon is not None else sleeper)
 
     def take(self) -> Entry | None:
         """Return the next event if it is already there."""

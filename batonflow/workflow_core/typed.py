@@ -4,7 +4,7 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, cast, get_args, get_origin
 
 from pydantic import BaseModel
-from typing_extensions import TypeAliasType, TypeVar
+from typing_extensions import TypeVar
 
 from batonflow.workflow_core.events import DictState
 
@@ -17,7 +17,6 @@ __all__ = [
     "ResultT",
     "StateT",
     "declared_result",
-    "without_alias",
 ]
 
 ResultT = TypeVar("ResultT", default=Any, covariant=True)
@@ -72,16 +71,3 @@ def declared_result(cls: type) -> Any:
                 found = get_args(base)[0]
                 return Any if isinstance(found, TypeVar) else found
     return Any
-
-
-def without_alias(annotation: Any) -> Any:
-    """Return an annotation with the value of a type alias in its place, such as ``RunContext[Deps]``."""
-    alias = get_origin(annotation) or annotation
-    if not isinstance(alias, TypeAliasType) and type(alias).__name__ != "TypeAliasType":
-        return annotation
-    given = dict(zip(alias.__type_params__, get_args(annotation), strict=False))
-    value = alias.__value__
-    wanted = getattr(value, "__parameters__", ())
-    if wanted:
-        value = value[tuple(given.get(one, getattr(one, "__default__", Any)) for one in wanted)]
-    return without_alias(value)

@@ -151,7 +151,7 @@ class Workflow(StoredRuns[ResultT]):
             upcasters=dict(checked("upcasters", upcasters) or {}),
             idle_release=checked("idle_release", idle_release),
             store_streamed=store_streamed,
-            debug=debug,
+            debug=checked("debug", debug),
             on_abandon=checked("on_abandon", self.__batonflow_on_abandon__ if on_abandon is None else on_abandon),
         )
         options.keeper = None if store is None else open_keeper(store)

@@ -165,3 +165,35 @@ async def test_an_agent_inside_of_a_step_stops_with_the_step() -> None:
     await asyncio.sleep(0.3)
     assert world.noted == []
     await until(lambda: True)
+
+
+async def test_a_stored_run_that_is_abandoned_while_it_opens_can_go_on() -> None:
+    world = World(MemoryStore())
+    handler = world.agent.run("Go.", run_id="one")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await handler
+    with pytest.raises(RunInterruptedError):
+        await asyncio.wait_for(handler, 5)
+    assert str(await asyncio.wait_for(world.agent.resume("one"), 5)) == "Done."
+
+
+async def test_a_reader_that_works_on_an_event_keeps_the_run() -> None:
+    world = World()
+    handler = world.agent.run("Go.")
+    reading = handler.stream_events()
+    await anext(reading)
+    await left(world, _awaited(handler))
+    assert str(await handler) == "Done."
+    await reading.aclose()
+
+
+async def test_a_cancelled_reader_of_questions_leaves_the_run() -> None:
+    world = World()
+    handler = world.agent.run("Go.")
+    await left(world, anext(handler.inputs()))
+    assert str(await handler) == "Done."
+
+
+async def _awaited(handler: Any) -> Any:
+    return await handler

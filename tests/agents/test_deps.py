@@ -15,7 +15,15 @@ from batonflow.agents.middleware import Middleware
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.tools import tool
-from batonflow.workflow_core import Context, DepsMissingError, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core import (
+    Context,
+    DepsMissingError,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    WorkflowCancelledByUser,
+    step,
+)
 from batonflow.workflow_core.dependencies import RunInfo
 
 CANARY = "canary-3fd1"
@@ -171,7 +179,7 @@ class TestMissing:
     async def test_a_tool_that_wants_some_in_a_run_without_says_so(self) -> None:
         made = FunctionAgent(llm=ScriptedLLM([tool_call("look"), "Done."]), tools=[seen_by([])])
         output = await made.run("Go.")
-        assert "needs deps" in str(output.tool_calls[0].tool_output)  # type: ignore[union-attr]
+        assert "was given no deps" in str(output.tool_calls[0].tool_output)  # type: ignore[union-attr]
 
 
 class TestMade:
@@ -230,6 +238,27 @@ class TestMade:
         with pytest.raises(ValueError, match="deps_for is a function of"):
             agent(deps_for=Deps())
 
+    async def test_for_an_agent_that_is_a_tool_of_an_agent_without(self) -> None:
+        seen: list[Any] = []
+        helper = agent(
+            tool_call("look"), "Helped.", tools=[seen_by(seen)], deps_for=lambda info: Deps("made"), name="helper"
+        )
+        caller = FunctionAgent(llm=ScriptedLLM([tool_call("helper", input="x"), "Done."]), tools=[helper.as_tool()])
+        await caller.run("Go.")
+        assert seen == [Deps("made")]
+
+    async def test_a_run_that_is_cancelled_while_they_are_made_is_over(self) -> None:
+        async def make(info: RunInfo) -> Deps:
+            await asyncio.sleep(0.05)
+            return Deps()
+
+        made = agent(deps_for=make, num_concurrent_runs=1)
+        handler = made.run("Go.", run_id="one")
+        await handler.cancel_run()
+        with pytest.raises(WorkflowCancelledByUser):
+            await asyncio.wait_for(handler, 5)
+        assert str(await asyncio.wait_for(made.run("Go.", run_id="one"), 5)) == "Done."
+
 
 class TestTypes:
     async def test_deps_of_another_type_are_refused(self) -> None:
@@ -279,7 +308,7 @@ class TestPlainWorkflows:
                 return StopEvent(result=ctx.deps.user)
 
         assert await Greet().run(ctx=Context(Greet(), deps=Deps("ann"))) == "ann"
-        with pytest.raises(DepsMissingError, match="needs deps"):
+        with pytest.raises(DepsMissingError, match="was given no deps"):
             await Greet().run()
 
     async def test_an_argument_of_this_name_stays_data_of_the_start_event(self) -> None:

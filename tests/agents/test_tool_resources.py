@@ -102,3 +102,25 @@ def test_validate_checks_it() -> None:
 
     with pytest.raises(WorkflowValidationError, match=r"In tool 'look'.*missing\.json"):
         FunctionAgent(llm=ScriptedLLM(["Done."]), tools=[look]).validate()
+
+
+async def test_a_factory_that_fails_is_an_error_of_the_tool() -> None:
+    def broken() -> Database:
+        raise ConnectionError("no database")
+
+    async def look(db: Annotated[Database, Resource(broken)]) -> str:
+        """Look."""
+        return "looked"
+
+    agent = FunctionAgent(llm=ScriptedLLM([tool_call("look"), "Done."]), tools=[look], tool_errors="raise")
+    with pytest.raises(ConnectionError, match="no database"):
+        await agent.run("Go.")
+
+
+async def test_an_instruction_takes_resources_too() -> None:
+    async def rules(ctx: Any, db: Annotated[Database, Resource(open_database)]) -> str:
+        return f"Opened {db.opened} time."
+
+    llm = ScriptedLLM(["Done."])
+    await FunctionAgent(llm=llm, instructions=[rules]).run("Go.")
+    assert llm.requests[0].messages[0].content == "Opened 1 time."

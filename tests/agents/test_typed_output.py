@@ -225,7 +225,7 @@ async def test_an_answer_that_does_not_fit_goes_back_to_the_model_with_the_probl
     assert output.output == Answer(number=3)
     said = llm.requests[1].messages[-1].content
     assert "number: Input should be a valid integer" in said
-    assert [call.tool_output.is_error for call in output.tool_calls if hasattr(call, "tool_output")] == []
+    assert [call.tool_output.is_error for call in output.tool_calls] == [True, False]
 
 
 async def test_a_text_in_place_of_the_tool_goes_back_to_the_model():
@@ -291,6 +291,27 @@ async def test_the_result_of_a_function_is_the_output():
     assert output.output == Point(1, 2)
     assert output.structured_response == {"x": 1, "y": 2}
     assert seen == ["Go."]
+
+
+async def test_an_output_of_a_tool_comes_with_the_results_of_all_calls():
+    def look(harbour: str) -> str:
+        "Look something up."
+        return f"{harbour}: 4"
+
+    llm = ScriptedLLM([tool_call("look", harbour="Brest"), tool_call("final_answer", response=4)])
+    output = await FunctionAgent(llm=llm, tools=[look], output_type=int).run("Go.")
+    assert output.output == 4
+    assert output.tool_calls[0].tool_output.content == "Brest: 4"
+
+
+class OneField(BaseModel):
+    response: str
+
+
+async def test_a_model_with_the_field_response_is_not_its_text():
+    llm = ScriptedLLM([tool_call("final_answer", response="hey")])
+    output = await FunctionAgent(llm=llm, output_type=OneField | str).run("Go.")
+    assert output.output == OneField(response="hey")
 
 
 async def test_hooks_act_on_a_function_that_makes_the_output():

@@ -103,6 +103,8 @@ async def test_questions_of_a_run_that_nobody_drives_are_known_and_answered_by_a
         request.answer(text=5)
     with pytest.raises(InputResponseError, match="about"):
         request.answer(text="Ann", about="ages")
+    with pytest.raises(InputClosedError, match=r"send_to_run\(run_id, request\.answer"):
+        request.respond(text="Ann")
     answer = request.answer(text="Ann")
     assert await flow.send_to_run("r", answer, key="first") is True
     assert await flow.send_to_run("r", answer, key="first") is False

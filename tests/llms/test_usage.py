@@ -9,6 +9,7 @@ import pytest
 from batonflow.llms import (
     ChatMessage,
     FallbackLLM,
+    LLMConfigurationError,
     MissingDependencyError,
     OpenAI,
     Price,
@@ -161,3 +162,14 @@ class TestPriceOfAModel:
     def test_a_price_of_its_own_comes_before_the_list(self) -> None:
         llm = OpenAI("gpt-4o", api_key="x", price=Price(1, 1, per=1))
         assert llm.cost_of(Usage(input_tokens=7)) == 7
+
+    @pytest.mark.parametrize("dollars", [-1.0, float("nan"), float("inf"), "1"])
+    def test_a_function_returns_dollars(self, dollars: Any) -> None:
+        with pytest.raises(LLMConfigurationError, match=r"price of ScriptedLLM is a function .* it returned"):
+            ScriptedLLM(["a"], price=lambda usage: dollars).chat(ASK)
+
+    def test_the_price_of_a_fallback_replaces_those_of_its_members(self) -> None:
+        llm = FallbackLLM([FallbackLLM([ScriptedLLM(["one two"], price=Price(0, 1, per=1))])], price=Price(0, 9, per=1))
+        usage = llm.chat(ASK).usage
+        assert usage is not None
+        assert usage.cost == 18

@@ -7,10 +7,11 @@ import pytest
 from typing_extensions import TypeAliasType
 
 from batonflow.tools import FunctionTool
+from batonflow.values.types import without_alias
 from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, WorkflowHandler, step
 from batonflow.workflow_core.context import DictState, RunContext
 from batonflow.workflow_core.errors import WorkflowConfigurationError
-from batonflow.workflow_core.typed import declared_result, without_alias
+from batonflow.workflow_core.typed import declared_result
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from batonflow._moved import module_at
 if TYPE_CHECKING:
     from batonflow.agents.layers.approval import ask_person
     from batonflow.agents.layers.calls_allowed import count_call, refuse_used_up
-    from batonflow.agents.layers.deps import context_with, source_of, source_of_team
+    from batonflow.agents.layers.deps import context_with, deps_of_tool, source_of, source_of_team
     from batonflow.agents.layers.form_guard import guard_form
     from batonflow.agents.layers.guards import block_input, block_output, blocked
     from batonflow.agents.layers.hooks import call_hooks
@@ -63,6 +63,7 @@ __all__ = [
     "count_unfit",
     "cut_result",
     "cut_text",
+    "deps_of_tool",
     "guard_form",
     "make_writable",
     "middleware_around_tool",
@@ -106,6 +107,7 @@ _LAZY = {
     "charge_call": "tool_budget",
     "close_turn": "unfinished",
     "context_with": "deps",
+    "deps_of_tool": "deps",
     "count_call": "calls_allowed",
     "cut_result": "long_results",
     "cut_text": "long_results",

@@ -1,14 +1,15 @@
 """Dependencies of agents: their declaration, its check against members and tools, and the deps of a new run."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from inspect import isawaitable
+from typing import Any, get_origin
 
 from batonflow.tools import FunctionTool
 from batonflow.workflow_core import Context
-from batonflow.workflow_core.dependencies import DepsSource, known_deps
+from batonflow.workflow_core.dependencies import DepsSource, RunInfo, known_deps
 from batonflow.workflow_core.validation.tree import calling_step
 
-__all__ = ["context_with", "source_of", "source_of_team"]
+__all__ = ["context_with", "deps_of_tool", "source_of", "source_of_team"]
 
 
 def source_of(name: str, deps_type: Any, deps_for: Any, tools: Iterable[Any]) -> DepsSource | None:
@@ -25,6 +26,8 @@ def source_of(name: str, deps_type: Any, deps_for: Any, tools: Iterable[Any]) ->
     """
     if deps_for is not None and not callable(deps_for):
         raise ValueError(f"deps_for is a function of (info) that makes the deps of a run, not {deps_for!r}")
+    if not (deps_type is None or isinstance(deps_type, type) or get_origin(deps_type) is not None):
+        raise ValueError(f"deps_type is the class of the deps of a run, not {deps_type!r}")
     source = DepsSource(object if deps_type is None else deps_type, deps_for)
     for tool in tools:
         wanted = tool.deps_type if isinstance(tool, FunctionTool) else object
@@ -84,7 +87,9 @@ def context_with(workflow: Any, ctx: Context[Any] | None, deps: Any) -> Context[
         ctx = Context(workflow) if ctx is None else ctx
         ctx.give_deps(deps)
         return ctx
-    found = None if ctx is None else ctx.given_deps or known_deps(ctx.run)
+    found = None if ctx is None else ctx.given_deps
+    if found is None and ctx is not None:
+        found = known_deps(ctx.run)
     if found is None:
         around = calling_step(workflow)
         found = None if around is None else known_deps(around[0].run)
@@ -93,6 +98,23 @@ def context_with(workflow: Any, ctx: Context[Any] | None, deps: Any) -> Context[
     elif source.is_required and source.deps_for is None:
         raise source.missing("", workflow.name)
     return ctx
+
+
+async def deps_of_tool(agent: Any, make: Callable[[Context[Any]], Any] | None) -> Any:
+    """Return the dependencies for an agent as a tool; None for those of the caller.
+
+    Args:
+        agent: The agent.
+        make: Makes them from the caller's context, as ``as_tool(deps=...)`` says.
+    """
+    ctx = Context.get_step_context()
+    source: DepsSource = agent.__batonflow__.deps or DepsSource()
+    made: Any = None
+    if make is not None:
+        made = make(ctx)
+    elif source.deps_for is not None and known_deps(ctx.run) is None:
+        made = source.deps_for(RunInfo(ctx.run_id, agent.__batonflow__.workflow_name))
+    return await made if isawaitable(made) else made
 
 
 def _fits(given: Any, wanted: Any) -> bool:

@@ -10,6 +10,7 @@ from batonflow.agents.layers.limits import INSTRUCTIONS
 from batonflow.agents.layers.middleware import points_of
 from batonflow.agents.members import Member, Team
 from batonflow.llms import ChatMessage, MessageRole, TextBlock
+from batonflow.tools.schema import parameters_of
 from batonflow.workflow_core import Context
 
 __all__ = ["system_message"]
@@ -45,6 +46,17 @@ async def _texts_of_functions(ctx: Context[Any], agent: str, functions: Sequence
     return texts
 
 
+async def _arguments(function: Any, ctx: Context[Any]) -> dict[str, Any]:
+    """Return the arguments of an instruction: the context, and resources."""
+    parameters = parameters_of(function)
+    resources = [one.resource for one in parameters if one.resource is not None]
+    given: dict[str, Any] = {}
+    if resources and ctx.run is not None:
+        given = await ctx.run.workflow.__batonflow__.resource_manager.resolve(resources)
+    taking = next((one.name for one in parameters if one.resource is None), None)
+    return given if taking is None else {**given, taking: ctx}
+
+
 async def _text_of(function: Any, ctx: Context[Any]) -> str | None:
     """Ask an instruction for its text.
 
@@ -54,7 +66,7 @@ async def _text_of(function: Any, ctx: Context[Any]) -> str | None:
     if isinstance(function, EachStep):
         function = function.function
     try:
-        text = function(ctx) if inspect.signature(function).parameters else function()
+        text = function(**await _arguments(function, ctx))
         if inspect.isawaitable(text):
             text = await text
         if text is not None and not isinstance(text, str):

@@ -32,6 +32,11 @@ def checked_overrides(cls: Any, loop: Any) -> Mapping[str, str]:
             continue
         check_step(cls.__name__, name, function, of_loop)
         replaced = function._step_config.replaces or name
+        if replaced not in of_loop and replaced not in own:
+            raise WorkflowValidationError(
+                f"Step {name} of {cls.__name__} has replaces={replaced!r}, which is not a step: the steps of the loop "
+                f"are {', '.join(of_loop)}"
+            )
         if replaced in of_loop:
             overrides[replaced] = name
     return overrides

@@ -408,7 +408,10 @@ async def _find_tool(store: Any, team: Team, agent: Member, name: str) -> AsyncB
 
 def output_for(team: Team, agent: Member) -> "TypedOutput | None":
     """Return the declared output that an agent is asked for: that of the loop, or its own."""
-    return team.loop.typed_output or agent.typed_output
+    loop = team.loop
+    if loop.output_cls is not None or loop.structured_output_fn is not None:
+        return loop.typed_output  # the form of a team wins over the outputs of its members
+    return loop.typed_output or agent.typed_output
 
 
 def output_here(ctx: Any, agent: Any) -> "TypedOutput | None":

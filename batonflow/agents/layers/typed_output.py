@@ -89,6 +89,7 @@ async def count_unfit(ctx: Context[Any], typed: TypedOutput, results: Sequence[T
         output = result.tool_output
         if result.tool_name in names and isinstance(output.exception, ToolArgumentsError):
             await _count(ctx, typed, json.dumps(result.tool_kwargs, ensure_ascii=False, default=str), output.content)
+            return  # the calls of one answer count once
 
 
 async def _count(ctx: Context[Any], typed: TypedOutput, text: str, problems: str) -> None:
@@ -106,7 +107,9 @@ def take_result(typed: TypedOutput, output: AgentOutput, direct: ToolCallResult)
             read_early(typed, output, OUTPUT_NOT_READ.format(tool=direct.tool_name))
         return
     if direct.tool_name == FINAL_ANSWER and typed.form is not None:
-        output.structured_response = typed.wire_of_text(direct.tool_output.content)
+        value = typed.form.parse_text(direct.tool_output.content)
+        output.structured_response = typed.form.wire(value)
+        output.keep_value(value)
         return
     value = direct.tool_output.raw_output
     output.structured_response = typed.whole.wire(value)

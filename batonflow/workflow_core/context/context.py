@@ -442,7 +442,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
             >>> receipt = await ctx.once("charge", shop.charge, order.id)
         """
         run, item = self._in_step("once")
-        return await parts.once.run_once(run, item, key, fn, args)
+        return await parts.once.run_once(run, item, parts.once.key_here(item, key), fn, args)
 
     # fmt: off
     @overload
@@ -475,6 +475,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
             >>> await ctx.effect("send", mail.send, letter, about={"to": letter.to})
         """
         run, item = self._in_step("effect")
+        key = parts.once.key_here(item, key)
         return await parts.once.run_effect(run, item, key, fn, args, about=about, repeat=repeat)
 
     # fmt: off
@@ -532,7 +533,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         """
         run, item = self._in_step("map")
         return await run_map(
-            run, item, fn, list(items), workers=workers, retry=retry, timeout=timeout, on_error=on_error, key=key
+            run, item, fn, items, workers=workers, retry=retry, timeout=timeout, on_error=on_error, key=key
         )
 
     def retry_info(self) -> RetryInfo:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -11,7 +12,10 @@ from batonflow.workflow_core.errors import StoreError, UnknownOutcomeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.run import Run
 
-__all__ = ["begun_earlier", "name_of_call", "run_effect", "run_once", "send_to"]
+__all__ = ["begun_earlier", "key_here", "name_of_call", "run_effect", "run_once", "send_to"]
+
+
+_OF_MAP = re.compile(r"\[\d+\]$")
 
 
 def name_of_call(item: WorkItem, kind: str, key: str) -> str:
@@ -20,6 +24,12 @@ def name_of_call(item: WorkItem, kind: str, key: str) -> str:
     numbers.named_calls += 1
     name = key or f"{kind} {numbers.named_calls}"
     return f"{numbers.key}/{name}" if isinstance(numbers, OnceCall) else name
+
+
+def key_here(item: WorkItem, key: str) -> str:
+    """Return the key of ``once`` in the records: in a function of ``map`` each item has keys of its own."""
+    call = item.make_progress().here()
+    return f"{call.key}/{key}" if isinstance(call, OnceCall) and _OF_MAP.search(call.key) else key
 
 
 async def run_once(

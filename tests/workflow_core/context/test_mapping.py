@@ -334,3 +334,34 @@ async def test_progress_is_streamed_at_most_ten_times_a_second() -> None:
 async def test_wrong_arguments_are_refused_by_name(options: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         await Mapping(str, **options).run()
+
+
+async def test_once_in_the_function_of_a_map_is_once_for_each_item() -> None:
+    sent: list[int] = []
+
+    class Mailing(Workflow):
+        @step
+        async def work(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            async def mail(number: int) -> int:
+                return await ctx.once("mail", send, number)
+
+            async def send(number: int) -> int:
+                sent.append(number)
+                return number * 10
+
+            return StopEvent(result=await ctx.map(mail, [1, 2, 3]))
+
+    assert await Mailing().run() == [10, 20, 30]
+    assert sent == [1, 2, 3]
+
+
+@pytest.mark.parametrize("items", [{1, 2}, frozenset([1]), 5])
+async def test_items_have_an_order(items: Any) -> None:
+    with pytest.raises(TypeError, match=r"map\(\): items takes a list"):
+        await Mapping(str, items).run()
+
+
+async def test_a_failure_names_its_item() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        await Mapping(lambda number: 1 // number, [1, 0]).run()
+    assert "item 1 of map()" in caught.value.__notes__
