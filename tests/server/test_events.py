@@ -138,7 +138,7 @@ async def test_a_sign_of_life_comes_while_nothing_happens(serving: Serving) -> N
 
 async def test_many_readers_of_one_run_get_the_same(serving: Serving) -> None:
     async with serving(WorkflowServer(), slow=Slow(timeout=None)) as running:
-        run_id = await running.start("slow", seconds=0.5)
+        run_id = await running.start("slow", seconds=2.0)
         read = await asyncio.gather(*(running.events(run_id) for _ in range(30)))
     assert all(events == read[0] for events in read)
     assert types(read[0]) == ["Unseen", "StopEvent"]

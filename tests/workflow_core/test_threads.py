@@ -114,7 +114,7 @@ class TestInThread:
         self, release: threading.Event, caplog: pytest.LogCaptureFixture
     ) -> None:
         class Flow(Workflow):
-            @step(timeout=0.05)
+            @step(timeout=0.5)  # the thread has begun by then
             def wait(self, ev: StartEvent) -> StopEvent:
                 release.wait(30)
                 return StopEvent()
