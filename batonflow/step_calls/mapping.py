@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from batonflow.retrying import RetryPolicy, next_delay
 from batonflow.threads import call_in_thread
+from batonflow.values.exceptions import RunNote
 from batonflow.values.types import check_whole, is_seconds
 from batonflow.workflow_core.context.once import name_of_call, run_once
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
@@ -200,7 +201,7 @@ class _Map:
                     seed = f"{run.state.run_id}:{self._step}:{self._key(index)}:{failures}"
                     delay = next_delay(self._retry, max(0.0, run.now() - began), failures, error, seed)
                 if delay is None:
-                    error.add_note(f"item {index} of map()")
+                    error.add_note(RunNote(f"item {index} of map()"))
                     raise
             await asyncio.sleep(max(0.0, delay))
 

@@ -1,5 +1,6 @@
 """Failures of steps in words: a note on each exception that leaves a step."""
 
+from batonflow.values.exceptions import RunNote
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.run import Run
 
@@ -18,7 +19,7 @@ def note_failure(run: Run, item: WorkItem, error: BaseException, about: str = ""
         about: Words about the tool or the model, for the end of the note.
     """
     if not any(note.startswith(_BEGINNING) for note in getattr(error, "__notes__", ())):
-        error.add_note(f"{_BEGINNING}{_attempt(run, item)}{about}")
+        error.add_note(RunNote(f"{_BEGINNING}{_attempt(run, item)}{about}"))
 
 
 def _attempt(run: Run, item: WorkItem) -> str:

@@ -11,7 +11,7 @@ from pydantic_core import to_jsonable_python
 from batonflow.lazy import at_first_use
 from batonflow.values.names import is_plain, loaded_class, qualified_name
 
-__all__ = ["UnreconstructedException", "dump_exception", "load_exception", "traceback_of"]
+__all__ = ["RunNote", "UnreconstructedException", "dump_exception", "load_exception", "traceback_of"]
 
 _FRAMES, _CHARACTERS = 12, 8_000
 
@@ -29,6 +29,12 @@ class UnreconstructedException(Exception):
     def __init__(self, message: str = "", *, original_type: str = "") -> None:
         super().__init__(message)
         self.original_type = original_type
+
+
+class RunNote(str):
+    """A note on an exception that says where it was raised; it is not part of the exception's data."""
+
+    __slots__ = ()
 
 
 def dump_exception(error: BaseException, *, attributes: bool = True) -> dict[str, Any]:
@@ -63,6 +69,9 @@ def dump_exception(error: BaseException, *, attributes: bool = True) -> dict[str
 def _parts_of(error: BaseException) -> dict[str, Any] | None:
     """Return the arguments and attributes that restore an exception; None if they are not needed or not enough."""
     attributes = {name: value for name, value in vars(error).items() if _is_name(name)}
+    notes = [note for note in attributes.pop("__notes__", ()) if not isinstance(note, RunNote)]
+    if notes:
+        attributes["__notes__"] = notes
     if not attributes and not isinstance(type(error).__init__, FunctionType):
         return None
     parts: dict[str, Any] = {"exception_args": list(error.args), "exception_attributes": attributes}
