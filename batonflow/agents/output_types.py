@@ -81,7 +81,7 @@ class TypedForm(Form[Any]):
             raise UnfitError(f"- {WIRE}: Field required, and no other field", error.answer) from error
 
     def parse_text(self, text: str) -> Any:
-        """Return the instance in a text: the JSON of which it consists, or an object in it.
+        """Return the instance in a text, which is JSON or contains an object.
 
         Raises:
             UnfitError: There is no fitting value.

@@ -1,4 +1,4 @@
-"""The output of a run: the value that an answer stands for, and the errors where there is no such value."""
+"""The output of a run as a value, and the errors of a run without an output."""
 
 from typing import Any, Protocol
 
@@ -57,7 +57,7 @@ class Answered(Protocol):
 
     @property
     def blocked(self) -> str | None:
-        """The reason why there is no output."""
+        """The reason of a missing output."""
         ...
 
 

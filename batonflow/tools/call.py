@@ -317,7 +317,7 @@ def _told(
 
 
 def _log_told(name: str, error: Exception) -> None:
-    """Log an exception that the model is told: a fault with its traceback, and what a tool means for the model."""
+    """Log an exception that the model is told, with its traceback unless the tool addressed the model."""
     if isinstance(error, ToolRetry | ToolArgumentsError) or type(error) is ToolError:
         logger.debug("%s told the model: %s", in_words(f"tool {name}"), error)
     else:

@@ -117,7 +117,7 @@ def take_result(typed: TypedOutput, output: AgentOutput, direct: ToolCallResult)
 
 
 def read_early(typed: TypedOutput, output: AgentOutput, reason: str) -> None:
-    """Put the wire form of an answer into the output, or the reason why there is no output."""
+    """Put the wire form of an answer into the output; without a fitting answer, put the reason there."""
     try:
         output.structured_response = typed.wire_of_text(str(output))
     except UnfitError:
