@@ -205,10 +205,10 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
             raise ValueError("No tool calls found, cannot aggregate results.")
         results = [ev]
         if expected > 1:  # a single result needs no collection
-            arrived = ctx.collect_events(ev, [ToolCallResult] * expected)
-            if arrived is None:
-                # Kept in case the run ends before the other results arrive.
-                await store.set(f"{ARRIVED}.{ev.get('position', 0)}", ev)
+            # Kept in case the run ends before the other results arrive. Nothing is awaited after the collection: a
+            # step that waits would be behind when the last result goes on.
+            await store.set(f"{ARRIVED}.{ev.get('position', 0)}", ev)
+            if (arrived := ctx.collect_events(ev, [ToolCallResult] * expected)) is None:
                 return None
             await store.set(ARRIVED, {})
             results = sorted(cast("list[ToolCallResult]", arrived), key=lambda result: result.get("position", 0))

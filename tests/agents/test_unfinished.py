@@ -24,6 +24,7 @@ from batonflow.agents import (
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer, SQLiteChatStore
 from batonflow.agents.prompts import CALL_CUT_OFF
 from batonflow.llms import ChatMessage, ScriptedLLM, ToolCallBlock, tool_call
+from batonflow.llms.stream import ChatRequest
 from batonflow.tools import AsyncBaseTool
 from batonflow.workflow_core import Context, WorkflowCancelledByUser, WorkflowTimeoutError
 
@@ -312,3 +313,45 @@ class TestACancelledRun:
         assert str(await made.run(ctx=ctx, start_event=AgentWorkflowStartEvent(user_msg="Two?"))) == "Done."
         kept = await (await ctx.store.get("memory")).aget_all()
         assert [message.content for message in kept if message.role == "user"] == ["One?", "Two?"]
+
+
+class TestAResultOfMany:
+    async def test_counts_once_when_its_turn_is_over_before_it_is_kept(self) -> None:
+        stopped: list[str] = []
+
+        async def hold(ctx: Context[Any]) -> str:
+            """Edit the state until the other results wait to be kept."""
+            async with ctx.store.edit_state():
+                for _ in range(30):
+                    await asyncio.sleep(0)
+            return "held"
+
+        async def stop(topic: str) -> str:
+            """Cancel the run, once."""
+            if not stopped:
+                stopped.append(topic)
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+            await asyncio.sleep(0.02)
+            return f"stopped at {topic}"
+
+        def answer(request: ChatRequest) -> Any:
+            match [message.content for message in request.messages if message.role == "tool"]:
+                case []:
+                    return [*find("a", "b", "c"), tool_call("hold")]
+                case [_, _, _, _]:
+                    return tool_call("stop", topic="d")
+                case results:
+                    return " ".join(str(result) for result in results)
+
+        def made() -> FunctionAgent:
+            return FunctionAgent(llm=ScriptedLLM([answer] * 5), tools=[search, hold, stop])
+
+        first = made().run("Go.")
+        with pytest.raises(WorkflowCancelledByUser):
+            await first
+        payload = json.loads(json.dumps(first.ctx.to_dict()))
+        again = made()
+        output = await again.run(ctx=Context.from_dict(again, payload))
+        assert str(output) == "all about a all about b all about c held stopped at d"
