@@ -385,7 +385,7 @@ def main() -> int:
 
 
 BOUNDS: dict[str, float] = {
-    "all packages, Python lines": 74_449,
+    "all packages, Python lines": 80_000,
 }
 """Bounds that hold until a figure reaches the value that is asked for."""
 

@@ -35,6 +35,14 @@ if TYPE_CHECKING:
     from batonflow.agents.output_types import FormOutput, TypedOutput, declared_output, declared_output_of
     from batonflow.agents.react import ReActAgent
     from batonflow.agents.team import AgentWorkflow
+    from batonflow.agents.typed_state import (
+        StateTypeWarning,
+        declared_state,
+        state_of,
+        state_of_team,
+        view_of,
+        warn_of_untyped,
+    )
     from batonflow.llms.predict_and_call import AgentChatResponse
     from batonflow.llms.react_text import ReActChatFormatter, ReActOutputParser
 
@@ -71,6 +79,7 @@ __all__ = [
     "ReActOutputParser",
     "Replace",
     "SimpleAgentContext",
+    "StateTypeWarning",
     "ToolCall",
     "ToolCallResult",
     "ToolProgress",
@@ -78,7 +87,12 @@ __all__ = [
     "TypedOutput",
     "declared_output",
     "declared_output_of",
+    "declared_state",
     "each_step",
+    "state_of",
+    "state_of_team",
+    "view_of",
+    "warn_of_untyped",
 ]
 
 _LAZY = {
@@ -92,12 +106,18 @@ _LAZY = {
     "ReActChatFormatter": "llms.react_text",
     "ReActOutputParser": "llms.react_text",
     "SimpleAgentContext": "agents.members",
+    "StateTypeWarning": "agents.typed_state",
     "ToolRequest": "agents.middleware",
     "FormOutput": "agents.output_types",
     "TypedOutput": "agents.output_types",
     "declared_output": "agents.output_types",
     "declared_output_of": "agents.output_types",
+    "declared_state": "agents.typed_state",
     "each_step": "agents.instructions",
+    "state_of": "agents.typed_state",
+    "state_of_team": "agents.typed_state",
+    "view_of": "agents.typed_state",
+    "warn_of_untyped": "agents.typed_state",
 }
 
 

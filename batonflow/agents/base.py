@@ -103,7 +103,7 @@ class TeamOfOne(Team):
         return LoopSettings(
             root=agent.name,
             llm=agent.llm_or_none(),
-            initial_state=agent.initial_state,
+            initial_state=agent.__batonflow_state__ or agent.initial_state,
             early_stopping_method=agent.early_stopping_method,
         )
 
@@ -149,6 +149,8 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         can_handoff_to: The names of the agents in a team to which it may hand over; None for all.
         llm: A model, or its name: ``"openai:gpt-5.6"``; by default ``Settings.llm``.
         initial_state: State that the model sees and tools may change, under the key ``state``.
+        state: The same as a pydantic model, or an instance of it that is copied for each run. A tool or step with
+            ``ctx: Context[Model]`` gets a ``ctx.store`` that holds this model.
         state_prompt: The prompt around the state, with ``{state}`` and ``{msg}``.
         output_type: The type of the output: anything that pydantic validates, a function whose result is the output, or
             a list of these. With ``str`` in a union, an answer in plain text is the output.
@@ -227,6 +229,7 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         verbose: InitVar[bool] = False
         store: InitVar[str | PathLike[str] | RunStoreLike | None] = None
         debug: InitVar[bool | None] = None
+        state: InitVar[type[BaseModel] | BaseModel | None] = None
         on_stall: InitVar[Literal["warn", "raise", "wait"] | None] = None
         on_abandon: InitVar[Literal["stop", "continue"] | None] = None
         timeout_excludes_waiting: InitVar[bool | None] = None
@@ -245,6 +248,7 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         of_workflows = [name for name in WORKFLOW_OPTIONS if name in options and name not in type(self).model_fields]
         workflow_options = {name: options.pop(name) for name in of_workflows}
         workflow_options.setdefault("timeout", None)
+        state = None if "state" in type(self).model_fields else options.pop("state", None)
         # None counts as left out, as in programs of LlamaIndex, unless None is a value of the option.
         fields = {name: value for name, value in options.items() if value is not None or name == "max_result_chars"}
         if "llm" not in fields and Settings.llm is not None:
@@ -265,6 +269,10 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
             check_prompt("state_prompt", self.state_prompt.get_template(), "state", "msg")
         Workflow.__init__(self, **workflow_options)
         object.__setattr__(self, "__batonflow_team__", TeamOfOne(self))
+        if state is not None:
+            object.__setattr__(self, "__batonflow_state__", kinds.declared_state(state, self.initial_state))
+        elif any(getattr(tool, "state_type", None) for tool in self.tools) or self.__batonflow_overrides__:
+            kinds.warn_of_untyped(f"agent {self.name}", self.tools, self.__batonflow__.steps.table.steps.values())
         if self.output_cls is not None:
             self.structured_output_fn = None
         if self.output_type is not None:

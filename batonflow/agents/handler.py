@@ -2,8 +2,11 @@
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
-from typing import Any, Generic, cast
+from typing import Any, Generic, TypeVar, cast
 
+from pydantic import BaseModel
+
+from batonflow import agents as kinds
 from batonflow.agents.approvals import ApprovalRequest, answer, open_approvals
 from batonflow.agents.events import AgentOutput, AgentResult, AgentStream
 from batonflow.workflow_core import WorkflowHandler
@@ -11,6 +14,8 @@ from batonflow.workflow_core.stream import StreamReader
 from batonflow.workflow_core.typed import OutT
 
 __all__ = ["AgentHandler"]
+
+StateT = TypeVar("StateT", bound=BaseModel)
 
 # After all events: a reader that starts here gets only the end.
 _END = 2**62
@@ -34,6 +39,20 @@ class AgentHandler(WorkflowHandler[AgentResult[OutT]], Generic[OutT]):
         if isinstance(result, AgentOutput):  # pyright: ignore[reportUnnecessaryIsInstance]
             result.declare(self.workflow.__batonflow_team__.declared)
         return result
+
+    async def state(self, cls: type[StateT]) -> StateT:
+        """Return the typed state of the run.
+
+        Args:
+            cls: Its class, as in ``FunctionAgent(state=Case)``.
+
+        Raises:
+            TypeError: The run has a state of another class.
+
+        Example:
+            >>> case = await handler.state(Case)
+        """
+        return kinds.state_of(await self.ctx.store.get("state", default=None), cls)
 
     async def stream_text(self) -> AsyncGenerator[str, None]:
         """Yield the text of the models, piece by piece, from the beginning of the run.

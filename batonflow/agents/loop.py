@@ -72,8 +72,9 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
         super().add_step(func)
 
     @step
-    async def init_run(self, ctx: Context, ev: AgentWorkflowStartEvent) -> AgentInput | StopEvent:
+    async def init_run(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> AgentInput | StopEvent:
         """Set the run's memory, state and limits, and put the user's message into the memory."""
+        ctx = ctx.whole or ctx
         team, store = self.__batonflow_team__, ctx.store
         if "init_run" in team.dispatched:
             team = await layers.acting_team(self, "init_run", ctx, ev)
@@ -107,9 +108,9 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
         await begin_run(ctx, ev, self.__batonflow_team__)
 
     @step
-    async def setup_agent(self, ctx: Context, ev: AgentInput) -> AgentSetup:
+    async def setup_agent(self, ctx: Context[Any], ev: AgentInput) -> AgentSetup:
         """Add the system prompt and the state to the messages for the model; the memory stays as it is."""
-        shown, team = ev.input, self.__batonflow_team__
+        shown, team, ctx = ev.input, self.__batonflow_team__, ctx.whole or ctx
         if "setup_agent" in team.dispatched:
             team = await layers.acting_team(self, "setup_agent", ctx, ev)
             if isinstance(team, layers.StepResult):
@@ -128,8 +129,9 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
         return AgentSetup.made(input=shown, current_agent_name=ev.current_agent_name)
 
     @step
-    async def run_agent_step(self, ctx: Context, ev: AgentSetup) -> AgentOutput:
+    async def run_agent_step(self, ctx: Context[Any], ev: AgentSetup) -> AgentOutput:
         """Ask the model for one answer."""
+        ctx = ctx.whole or ctx
         team, store = self.__batonflow_team__, ctx.store
         if "run_agent_step" in team.dispatched:
             team = await layers.acting_team(self, "run_agent_step", ctx, ev)
@@ -144,8 +146,9 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
         return output
 
     @step
-    async def parse_agent_output(self, ctx: Context, ev: AgentOutput) -> StopEvent | AgentInput | ToolCall | None:
+    async def parse_agent_output(self, ctx: Context[Any], ev: AgentOutput) -> StopEvent | AgentInput | ToolCall | None:
         """Decide how to go on: finish, try again, call tools, or stop early."""
+        ctx = ctx.whole or ctx
         team, store = self.__batonflow_team__, ctx.store
         if "parse_agent_output" in team.dispatched:
             team = await layers.acting_team(self, "parse_agent_output", ctx, ev)
@@ -180,9 +183,9 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
         raise WorkflowRuntimeError(MAX_ITERATIONS_REACHED.format(max_iterations=limit))
 
     @step
-    async def call_tool(self, ctx: Context, ev: ToolCall) -> ToolCallResult:
+    async def call_tool(self, ctx: Context[Any], ev: ToolCall) -> ToolCallResult:
         """Call one tool, and return its result in all cases."""
-        team = self.__batonflow_team__
+        team, ctx = self.__batonflow_team__, ctx.whole or ctx
         if "call_tool" in team.dispatched:
             team = await layers.acting_team(self, "call_tool", ctx, ev)
             if isinstance(team, layers.StepResult):
@@ -193,8 +196,9 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
         return result
 
     @step
-    async def aggregate_tool_results(self, ctx: Context, ev: ToolCallResult) -> AgentInput | StopEvent | None:
+    async def aggregate_tool_results(self, ctx: Context[Any], ev: ToolCallResult) -> AgentInput | StopEvent | None:
         """Wait for all results of an answer, and show them to the model in the order of its calls."""
+        ctx = ctx.whole or ctx
         team, store = self.__batonflow_team__, ctx.store
         if "aggregate_tool_results" in team.dispatched:
             team = await layers.acting_team(self, "aggregate_tool_results", ctx, ev)

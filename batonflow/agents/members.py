@@ -140,7 +140,7 @@ class LoopSettings:
 
     root: str
     llm: LLM | None
-    initial_state: dict[str, Any]
+    initial_state: dict[str, Any] | BaseModel
     early_stopping_method: EarlyStopping
     output_cls: type[BaseModel] | None = None
     structured_output_fn: Callable[[list[ChatMessage]], Any] | None = None

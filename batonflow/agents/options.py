@@ -85,6 +85,7 @@ class AgentOptions(WorkflowOptions, total=False):
     can_handoff_to: Sequence[str] | None
     llm: LLM | str | None
     initial_state: dict[str, Any] | None
+    state: type[BaseModel] | BaseModel | None
     state_prompt: str | BasePromptTemplate | None
     output_retries: int | None
     structured_output_fn: Callable[[list[ChatMessage]], Any] | None
@@ -131,6 +132,7 @@ class CodeActAgentOptions(AgentOptions, total=False):
 class TeamOptions(WorkflowOptions, total=False):
     """The options of an AgentWorkflow; the first ones may also be given by position."""
 
+    state: type[BaseModel] | BaseModel | None
     handoff_prompt: str | BasePromptTemplate | None
     handoff_output_prompt: str | BasePromptTemplate | None
     state_prompt: str | BasePromptTemplate | None

@@ -6,6 +6,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, overload
 
+from pydantic import BaseModel
+
+from batonflow import agents as kinds
 from batonflow.agents import layers
 from batonflow.agents.budget import Budget, run_inside
 from batonflow.agents.events import AgentOutput, AgentResult, AgentWorkflowStartEvent
@@ -177,6 +180,7 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
     else:
         typed_output = None
 
+    __batonflow_state__: BaseModel | None = None  # the typed state at the beginning of a run
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = AgentHandler
     if TYPE_CHECKING:
         __batonflow_team__: Team
@@ -191,6 +195,10 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
     def __batonflow_resources__(self) -> Iterable[tuple[str, list[ResourceDefinition]]]:
         tools = [tool for tool in self.__batonflow_team__.all_tools() if isinstance(tool, FunctionTool)]
         return [(f"In tool '{tool.metadata.get_name()}'", tool.resources) for tool in tools if tool.resources]
+
+    def __batonflow_view__(self, store: Any, wanted: Any) -> Any:
+        """Return a view on the typed state in the store of a run; None if the state has another type."""
+        return kinds.view_of(store, wanted)
 
     def trace_tags(self) -> dict[str, Any]:
         """Return the tags for the span of a run."""
@@ -277,7 +285,8 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
             early_stopping_method: The end after that: ``"force"`` an error, or ``"generate"`` an answer.
             start_event: The event to start with, instead of the arguments before.
             budget: The limits of this run, beside the limits of agents and team.
-            kwargs: ``run_id``, ``debug``; ``deps``, the dependencies of the run; further values for the start event.
+            kwargs: ``run_id``, ``debug``; ``deps``, the dependencies of the run; ``state``, a model or an instance of
+                it, instead of the agent's; further values for the start event.
 
         Raises:
             TypeError: ``ctx`` is not a Context, or ``deps`` is not an instance of ``deps_type``.
@@ -301,6 +310,8 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         deps = None if "deps" in kwargs and _declares(self, "deps") else kwargs.pop("deps", None)
         if deps is not None or self.__batonflow__.deps is not None:
             ctx = layers.context_with(self, ctx, deps)
+        if "state" in kwargs and not _declares(self, "state"):
+            kwargs["state"] = kinds.declared_state(kwargs["state"])
         given = {
             "user_msg": user_msg,
             "chat_history": chat_history,

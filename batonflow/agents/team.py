@@ -72,7 +72,7 @@ _OPTIONS = (
     "agents", "initial_state", "root_agent", "handoff_prompt", "handoff_output_prompt", "state_prompt", "output_cls",
     "output_type", "output_retries",
     "structured_output_fn", "early_stopping_method", "max_handoffs", "budget", "handoff_carries", "middleware",
-    "deps_type", "deps_for", "tool_errors", "name", "description", *WORKFLOW_OPTIONS,
+    "deps_type", "deps_for", "tool_errors", "state", "name", "description", *WORKFLOW_OPTIONS,
 )  # fmt: skip
 
 
@@ -151,6 +151,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         agents: The members, each with a name and a description of its own; a team among them works on the conversation
             in a run of its own, and its answer is the member's.
         initial_state: State that the models are shown and tools may change, under the key ``state``.
+        state: The same as a pydantic model or an instance of it; by default that of the members.
         root_agent: The name of the member that begins; may be left out for a team of one.
         handoff_prompt: The description of the handoff tool for models; has ``{agent_info}``.
         handoff_output_prompt: The text of a handoff for the next agent; has ``{to_agent}`` and ``{reason}``.
@@ -292,6 +293,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         description: str = _TEAM_DESCRIPTION,
         output_type: Any = None,
         output_retries: int = 1,
+        state: type[BaseModel] | BaseModel | None = None,
         **options: Any,
     ) -> None:
         unknown = next((option for option in options if option not in WORKFLOW_OPTIONS), None)
@@ -321,6 +323,8 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
                 attach(self, agent.name, agent.team)
         self.root_agent = _root(self.agents, root_agent)
         self.initial_state = initial_state or {}
+        if state is not None or any(agent.__batonflow_state__ is not None for agent in self.agents.values()):
+            self.__batonflow_state__ = kinds.state_of_team(state, initial_state, self.agents.values())
         self.handoff_prompt = _prompt("handoff_prompt", handoff_prompt or HANDOFF_PROMPT, "agent_info")
         self.handoff_output_prompt = _prompt(
             "handoff_output_prompt", handoff_output_prompt or HANDOFF_DONE, "to_agent", "reason"
@@ -537,7 +541,7 @@ class TeamOfMembers(Team):
         return LoopSettings(
             root=team.root_agent,
             llm=team.agents[team.root_agent].llm_or_none(),
-            initial_state=team.initial_state,
+            initial_state=team.__batonflow_state__ or team.initial_state,
             early_stopping_method=team.early_stopping_method,
             output_cls=team.output_cls,
             structured_output_fn=team.structured_output_fn,

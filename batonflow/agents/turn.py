@@ -77,7 +77,7 @@ async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) 
     given = ev.get("memory") or await store.get("memory", default=None)
     values: dict[str, Any] = {
         "memory": given or ChatMemoryBuffer.from_defaults(llm=settings.llm),
-        "state": await store.get("state", default=None) or deepcopy(settings.initial_state),
+        "state": ev.get("state") or await store.get("state", default=None) or deepcopy(settings.initial_state),
         "max_iterations": ev.get("max_iterations") or DEFAULT_MAX_ITERATIONS,
         "early_stopping_method": ev.get("early_stopping_method") or settings.early_stopping_method,
         **settings.stored,

@@ -27,9 +27,9 @@ from batonflow.tools.schema import (
     cleaned,
     context_parameter,
     create_schema_from_function,
-    deps_in_context,
     parameter_docs,
     parameters_of,
+    types_of_context,
 )
 from batonflow.workflow_core.step import RetryPolicy
 
@@ -127,6 +127,7 @@ class FunctionTool(AsyncBaseTool):
     Attributes:
         requires_context: True if the function takes the workflow's Context.
         ctx_param_name: The parameter that takes it.
+        state_type: The typed state in the annotation of the Context, or None.
         deps_type: The dependencies in the annotation of the Context; ``object`` without any.
         resources: The parameters that take resources, as ``Annotated[Database, Resource(open_database)]``.
         takes_idempotency_key: True if the function takes a key that is equal for all attempts of a call.
@@ -167,7 +168,7 @@ class FunctionTool(AsyncBaseTool):
         self._parameters: list[Parameter] = parameters_of(real)
         self.ctx_param_name = context_parameter(self._parameters)
         self.requires_context = self.ctx_param_name is not None
-        self.deps_type: Any = deps_in_context(self._parameters)
+        self.state_type, self.deps_type = types_of_context(self._parameters)
         self.resources = [one.resource for one in self._parameters if one.resource is not None]
         signature = inspect.signature(real)
         self.takes_idempotency_key = IDEMPOTENCY_KEY in signature.parameters
@@ -313,7 +314,8 @@ class FunctionTool(AsyncBaseTool):
         """
         found: dict[str, Any] = {}
         if self.ctx_param_name is not None and ctx is not None:
-            found[self.ctx_param_name] = ctx
+            view = None if self.state_type is None else getattr(ctx, "with_state_type", None)
+            found[self.ctx_param_name] = ctx if view is None else view(self.state_type)
         if self.takes_idempotency_key and idempotency_key is not None and IDEMPOTENCY_KEY not in self.partial_params:
             found[IDEMPOTENCY_KEY] = idempotency_key
         return found

@@ -33,6 +33,7 @@ from batonflow.llms._vendor import load
 from batonflow.resources import Resource, ResourceConfig, ResourceDefinition
 from batonflow.values.types import is_context_class, without_alias
 from batonflow.workflow_core.errors import BatonflowError
+from batonflow.workflow_core.events import DictState
 
 __all__ = [
     "IDEMPOTENCY_KEY",
@@ -46,11 +47,11 @@ __all__ = [
     "cleaned",
     "context_parameter",
     "create_schema_from_function",
-    "deps_in_context",
     "parameter_docs",
     "parameters_of",
     "parameters_text",
     "readable",
+    "types_of_context",
 ]
 
 
@@ -231,13 +232,15 @@ def context_parameter(parameters: Sequence[Parameter]) -> str | None:
     return next((one.name for one in parameters if one.is_context), None)
 
 
-def deps_in_context(parameters: Sequence[Parameter]) -> Any:
-    """Return the dependencies that the annotation of the Context names; ``object`` without any."""
+def types_of_context(parameters: Sequence[Parameter]) -> tuple[type[BaseModel] | None, Any]:
+    """Return the state and the dependencies that the annotation of the Context names: None and ``object`` without."""
     annotation = next((without_alias(one.annotation) for one in parameters if one.is_context), None)
     if get_origin(annotation) in {Union, UnionType, Annotated}:
         annotation = next((without_alias(one) for one in get_args(annotation) if _is_context(one)), None)
-    declared = get_args(annotation)
-    return declared[1] if len(declared) > 1 and declared[1] is not Any else object
+    named: list[Any] = [*get_args(annotation), Any, Any]
+    state, deps = named[:2]
+    typed = isinstance(state, type) and issubclass(state, BaseModel) and state is not DictState
+    return cast("type[BaseModel]", state) if typed else None, object if deps is Any else deps
 
 
 def _below(docstring: str) -> str:

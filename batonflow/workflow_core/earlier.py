@@ -11,8 +11,6 @@ __all__ = ["EarlierContext", "EarlierHandler", "warn_earlier"]
 
 
 _MISSING: Any = object()
-
-
 _warned: set[str] = set()
 
 

@@ -405,7 +405,7 @@ class ClassSteps:
     def _find_state_type(self) -> type[BaseModel]:
         found: type[BaseModel] = DictState
         for spec in self.table.steps.values():
-            wanted = spec.config.context_state_type
+            wanted = None if hasattr(self.cls, "__batonflow_view__") else spec.config.context_state_type
             if wanted is None or found is wanted or (found is not DictState and issubclass(found, wanted)):
                 continue
             if found is not DictState and not issubclass(wanted, found):

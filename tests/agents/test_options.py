@@ -33,7 +33,7 @@ def test_the_options_of_workflows():
     ],
 )
 def test_the_options_of_agents(kind, declared, by_position):
-    real = set(kind.model_fields) | set(WORKFLOW_OPTIONS)
+    real = set(kind.model_fields) | set(WORKFLOW_OPTIONS) | {"state"}
     assert names_of(declared) == real - DECLARED_APART - by_position
 
 

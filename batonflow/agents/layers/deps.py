@@ -85,7 +85,7 @@ def context_with(workflow: Any, ctx: Context[Any] | None, deps: Any) -> Context[
     if deps is not None:
         source.check(deps)
         ctx = Context(workflow) if ctx is None else ctx
-        ctx.give_deps(deps)
+        ctx.given_deps = deps
         return ctx
     found = None if ctx is None else ctx.given_deps
     if found is None and ctx is not None:

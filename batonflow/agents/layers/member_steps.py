@@ -93,7 +93,8 @@ async def _acting(team: Team, ctx: Context[Any], ev: Event) -> Member:
 async def _call(spec: StepSpec, member: Any, ctx: Context[Any], ev: Event) -> Any:
     arguments: dict[str, Any] = {spec.config.event_name: ev}
     if spec.context_name is not None:
-        arguments[spec.context_name] = ctx
+        wanted = spec.config.context_state_type
+        arguments[spec.context_name] = ctx if wanted is None else ctx.with_state_type(wanted)
     if spec.resources and ctx.run is not None:
         arguments.update(await ctx.run.resources(spec))
     call = partial(spec.func, **arguments) if spec.is_free else partial(spec.func, member, **arguments)

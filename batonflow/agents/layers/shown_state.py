@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from batonflow.agents.memory.turns import is_question, text_of
 from batonflow.llms import ChatMessage, TextBlock
 from batonflow.llms.prompts.base import fill
@@ -14,7 +16,7 @@ _KEPT = "shown_state"
 
 
 async def with_shown_state(
-    ctx: Context[Any], shown: list[ChatMessage], state: dict[str, Any], agent: str, prompt: str
+    ctx: Context[Any], shown: list[ChatMessage], state: Any, agent: str, prompt: str
 ) -> list[ChatMessage]:
     """Return the messages with the state around the agent's task, which is the user's message or a handoff.
 
@@ -35,7 +37,7 @@ async def with_shown_state(
     if first or not isinstance(kept, list) or kept[0] != agent:
         place = _place(shown, asked)
         place = len(shown) - 1 if place is None else place
-        kept = [agent, str(state), text_of(shown[place])]
+        kept = [agent, _as_text(state), text_of(shown[place])]
         await store.set(_KEPT, kept)
         await store.set("formatted_input_with_state", True)
     else:
@@ -43,6 +45,13 @@ async def with_shown_state(
         if place is None:
             return shown
     return [*shown[:place], _with_state(shown[place], kept[1], prompt), *shown[place + 1 :]]
+
+
+def _as_text(state: Any) -> str:
+    """Return the state as text: JSON of a typed state, of the fields in ``__batonflow_shown__`` if it names some."""
+    if not isinstance(state, BaseModel):
+        return str(state)
+    return state.model_dump_json(include=getattr(type(state), "__batonflow_shown__", None))
 
 
 def _place(shown: list[ChatMessage], text: str) -> int | None:

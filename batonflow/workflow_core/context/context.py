@@ -5,6 +5,7 @@ waits for events, and streams them.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from copy import copy
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 from weakref import ref
@@ -58,6 +59,8 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         >>> await workflow.run(ctx=ctx)  # a second run with this ctx sees the state of the first
     """
 
+    whole: "Context[Any] | None" = None  # for a context with a view: the context with the whole store
+
     def __init__(
         self,
         workflow: AnyWorkflow,
@@ -65,8 +68,8 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         serializer: BaseSerializer | None = None,
         deps: Any = None,
     ) -> None:
-        self._serializer = serializer
-        self._deps = deps
+        self.given_serializer = serializer
+        self.given_deps = deps
         self._workflow: AnyWorkflow | None = workflow
         self._item: WorkItem | None = None
         self._run_ref: Callable[[], Run | None] = _no_run
@@ -88,8 +91,9 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         context._cell = run.cell
         context._store = None
         context._workflow = None
-        context._deps = None
-        return context
+        context.given_deps = None
+        wanted = item.spec.config.context_state_type
+        return context if wanted is None else context.with_state_type(wanted)
 
     @classmethod
     def from_dict(
@@ -111,6 +115,17 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         """
         return parts.collecting.current_context()
 
+    def with_state_type(self, wanted: type[BaseModel]) -> "Context[Any]":
+        """Return this context with a view on the typed state of an agent; the context itself for other workflows."""
+        whole = self.whole or self
+        find = getattr(getattr(whole.run, "workflow", None), "__batonflow_view__", None)
+        store = None if find is None else find(whole.store, wanted)
+        if store is None:
+            return whole
+        view = copy(whole)
+        view._store, view.whole = store, whole
+        return view
+
     # --- roles --------------------------------------------------------------------------------------------------------
 
     @property
@@ -130,8 +145,8 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         if self._cell is not run.cell:
             self._cell, self._store = run.cell, None
         self._restored = None
-        if self._deps is not None:
-            parts.dependencies.give_deps(run, self._deps)
+        if self.given_deps is not None:
+            parts.dependencies.give_deps(run, self.given_deps)
 
     @property
     def deps(self) -> DepsT:
@@ -146,26 +161,12 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
             ...     "Orders of the user."
             ...     return await ctx.deps.db.orders(ctx.deps.user, since)
         """
-        if self._deps is not None:
-            return self._deps
+        if self.given_deps is not None:
+            return self.given_deps
         run = self._run_ref()
         if run is None:
             raise ContextStateError(f"deps {_RUNNING}")
         return parts.dependencies.deps_of(run)
-
-    def give_deps(self, deps: Any) -> None:
-        """Give dependencies to the run that starts with this context."""
-        self._deps = deps
-
-    @property
-    def given_deps(self) -> Any:
-        """The dependencies that this context gives to its run; None without any."""
-        return self._deps
-
-    @property
-    def given_serializer(self) -> BaseSerializer | None:
-        """The serializer given with this context; None for the serializer of the workflow."""
-        return self._serializer
 
     @property
     def is_resumable(self) -> bool:
@@ -187,7 +188,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         """Return the initial data of a new run: the restored state if there is one, and the key-value state."""
         run = self.run
         if run is not None and self._workflow is not None:
-            loaded = run.copy_unfinished(self._workflow, self._serializer)
+            loaded = run.copy_unfinished(self._workflow, self.given_serializer)
             return (None, self._cell, {}) if loaded is None else (loaded.state, self._cell, loaded.children)
         if self._restored is None or not self._restored.running:
             return None, self._cell, {}
@@ -574,7 +575,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         if self._item is not None:
             raise ContextStateError(f"to_dict is {_FROM_HANDLER}, not from inside a step")
         run = self._run_ref()
-        given = serializer or self._serializer
+        given = serializer or self.given_serializer
         if run is not None:
             return run.snapshot(given, cell=self._cell, include_state=include_state, children_with=given)
         workflow = cast("AnyWorkflow", self._workflow)
@@ -582,7 +583,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         state = self._restored or RunState("", workflow.__batonflow__.steps.table)
         payload = dump_run(state, self._cell, given or own, include_state=include_state)
         if self._children:
-            if type(given or own) is not type(self._serializer or own):
+            if type(given or own) is not type(self.given_serializer or own):
                 raise ValueError(
                     "This context has not begun to run, and holds what workflows inside it were at as its snapshot has "
                     f"it: write it with the serializer it was read with, not with {type(serializer).__name__}"

@@ -41,6 +41,7 @@ __all__ = [
     "StateCell",
     "StateStore",
     "UnserializableKeyWarning",
+    "draft_of",
     "load_state",
     "named_values",
     "new_state",
@@ -454,7 +455,7 @@ class InMemoryStateStore(Generic[StateT]):
             for name in _names(state):
                 if _shared_inside(read_part(state, name)):
                     self._note_read(name)
-        return _draft(state)
+        return draft_of(state)
 
     def _commit(self, draft: BaseModel) -> None:
         self._begin_write(_names(draft))
@@ -647,7 +648,7 @@ def _names(state: BaseModel) -> Iterator[str]:
         yield from list(dynamic_data(state))
 
 
-def _draft(state: BaseModel) -> BaseModel:
+def draft_of(state: BaseModel) -> BaseModel:
     """Copy deeply, except objects that are excluded from dumps, cannot be copied, or are declared as shared."""
     draft = state.model_copy()
     memo: dict[int, Any] = {}
