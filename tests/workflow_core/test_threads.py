@@ -171,7 +171,7 @@ def run_program(program: str, *, cpus: int | None = None) -> str:
 
 class TestHangingWork:
     async def test_hanging_tools_that_are_given_up_hold_up_nothing_else(self, release: threading.Event) -> None:
-        @tool(timeout=0.05)
+        @tool(timeout=0.5)  # enough for every thread to begin, also on a busy machine
         def hang() -> str:
             """Hang."""
             release.wait(30)
