@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from batonflow.agents.instructions import each_step
     from batonflow.agents.members import AgentContext, SimpleAgentContext
     from batonflow.agents.middleware import Middleware, ModelRequest, ToolRequest
+    from batonflow.agents.notebook import handler_bundle, output_bundle
     from batonflow.agents.output_types import FormOutput, TypedOutput, declared_output, declared_output_of
     from batonflow.agents.react import ReActAgent
     from batonflow.agents.team import AgentWorkflow
@@ -89,6 +90,8 @@ __all__ = [
     "declared_output_of",
     "declared_state",
     "each_step",
+    "handler_bundle",
+    "output_bundle",
     "state_of",
     "state_of_team",
     "view_of",
@@ -114,6 +117,8 @@ _LAZY = {
     "declared_output_of": "agents.output_types",
     "declared_state": "agents.typed_state",
     "each_step": "agents.instructions",
+    "handler_bundle": "agents.notebook",
+    "output_bundle": "agents.notebook",
     "state_of": "agents.typed_state",
     "state_of_team": "agents.typed_state",
     "view_of": "agents.typed_state",

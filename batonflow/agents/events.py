@@ -424,7 +424,7 @@ class AgentOutput(Event):
     """
 
     # The declared output of the run, which is not recorded: the loop and the handler put it here.
-    __slots__ = ("_declared", "_value")
+    __slots__ = ("_declared", "_seconds", "_value")
 
     response: ChatMessage
     structured_response: dict[str, Any] | None = None
@@ -509,6 +509,10 @@ class AgentOutput(Event):
         if getattr(self, "_declared", None) is None:
             object.__setattr__(self, "_declared", declared)
 
+    def keep_seconds(self, seconds: float) -> None:
+        """Keep the time of the run, for notebooks."""
+        object.__setattr__(self, "_seconds", seconds)
+
     def keep_value(self, value: Any) -> None:
         """Let ``output`` give this very value, which a function of the user has returned."""
         object.__setattr__(self, "_value", value)
@@ -522,6 +526,9 @@ class AgentOutput(Event):
 
     def __str__(self) -> str:
         return self.response.content or ""
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return kinds.output_bundle(self)
 
 
 if TYPE_CHECKING:

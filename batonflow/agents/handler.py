@@ -38,7 +38,11 @@ class AgentHandler(WorkflowHandler[AgentResult[OutT]], Generic[OutT]):
         # A subclass of the user may end its run with another result.
         if isinstance(result, AgentOutput):  # pyright: ignore[reportUnnecessaryIsInstance]
             result.declare(self.workflow.__batonflow_team__.declared)
+            result.keep_seconds(self._run.state.elapsed)
         return result
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return kinds.handler_bundle(self)
 
     async def state(self, cls: type[StateT]) -> StateT:
         """Return the typed state of the run.

@@ -1,0 +1,140 @@
+"""Answers and runs in notebooks: the answer as Markdown, and what it took in small print."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from batonflow.agents.approvals import ApprovalRequired
+from batonflow.agents.events import AgentOutput
+from batonflow.workflow_core.events import Event
+
+if TYPE_CHECKING:
+    from batonflow.agents.handler import AgentHandler
+    from batonflow.llms import Usage
+
+__all__ = ["Bundle", "bundle", "handler_bundle", "literal", "output_bundle", "usage_parts"]
+
+Bundle = dict[str, str]
+"""Forms of one object by media type; a front end shows the best one that it knows."""
+
+_SHOWN = 500
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
+
+
+def bundle(text: str, markdown: str, small: Iterable[str] = ()) -> Bundle:
+    """Return the forms of an object.
+
+    Args:
+        text: The plain text.
+        markdown: The same as Markdown.
+        small: The parts of the small print; their characters mean nothing in Markdown and HTML.
+    """
+    parts = [part for part in small if part]
+    printed = f"<sub>{' · '.join(map(literal, parts))}</sub>" if parts else ""
+    told = "\n\n".join(part for part in (_closed(markdown), printed) if part)
+    plain = "\n".join(part for part in (text, f"[{', '.join(parts)}]" if parts else "") if part)
+    return {"text/plain": plain, "text/markdown": told}
+
+
+def output_bundle(output: AgentOutput, more: Iterable[str] = ()) -> Bundle:
+    """Return the forms of an answer.
+
+    Args:
+        output: The answer.
+        more: Further parts of the small print.
+    """
+    text = markdown = str(output)
+    form = output.structured_response
+    if form is not None:
+        shown = json.dumps(form, indent=2, ensure_ascii=False, default=str)
+        told = "" if _is_json_of(text, form) else text
+        text = "\n".join(part for part in (told, shown) if part)
+        markdown = "\n\n".join(part for part in (told, _fenced(shown)) if part)
+    seconds: float = getattr(output, "_seconds", 0.0)
+    took = f"{seconds:.1f} s" if seconds else ""
+    return bundle(text, markdown, [output.current_agent_name, *usage_parts(output.usage), took, *more])
+
+
+def usage_parts(usage: "Usage | None") -> list[str]:
+    """Return tokens and dollars as parts of small print."""
+    if usage is None:
+        return []
+    tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
+    return [tokens] if usage.cost is None else [tokens, f"{usage.cost:.4f} USD"]
+
+
+def handler_bundle(handler: "AgentHandler[Any]") -> Bundle:
+    """Return the forms of a run: its answer, or its status and its open questions."""
+    event = handler.get_stop_event()
+    result = getattr(event, "result", event)
+    run = f"run {handler.run_id}"
+    if handler.stopped_by is None and isinstance(result, AgentOutput):
+        return output_bundle(result, [run])
+    name, status = str(handler.workflow.name), _status(handler)
+    questions = [] if handler.is_done() else [_question(one.id, one.event) for one in handler.open_inputs()]
+    text = "\n".join([f"{name} {status}", *(f"- {said} ({how})" for said, how in questions)])
+    asked = [f"- {literal(said)}: {_code(how)}" for said, how in questions]
+    return bundle(text, "\n".join([f"**{literal(name)}** {literal(status)}", *([""] if asked else []), *asked]), [run])
+
+
+def _status(handler: "AgentHandler[Any]") -> str:
+    error = handler.stopped_by
+    if error is not None:
+        return f"ended with {type(error).__name__}: {error}"[:_SHOWN]
+    if handler.is_done():
+        return "is done"
+    if handler.is_released:
+        return "waits in its store"
+    return "waits" if handler.is_waiting else "is running"
+
+
+def _question(request_id: str, event: Event) -> tuple[str, str]:
+    """Return a question in words, and the expression that answers it."""
+    if isinstance(event, ApprovalRequired):
+        arguments = ", ".join(f"{name}={value!r}" for name, value in event.arguments.items())
+        said = f"{event.agent} wants to call {event.tool_name}({arguments})"
+        return said[:_SHOWN], f"handler.approve({event.id!r}) or handler.deny({event.id!r})"
+    said = str(event.get("prefix") or repr(event))
+    return said[:_SHOWN], f"handler.open_inputs() has {request_id!r}: respond(...)"
+
+
+# --- Markdown ---------------------------------------------------------------------------------------------------------
+
+
+def literal(text: str) -> str:
+    """Return a text of one line that Markdown, HTML and formulas leave as it is."""
+    line = " ".join(text.split())
+    return "".join(char if char.isalnum() or char in " ,·" else f"&#{ord(char)};" for char in line)
+
+
+def _code(text: str) -> str:
+    return f"<code>{literal(text)}</code>"
+
+
+def _fenced(text: str) -> str:
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}json\n{text}\n{fence}"
+
+
+def _closed(markdown: str) -> str:
+    """Return Markdown with its last block of code closed, so that what follows is not part of it."""
+    fence = ""
+    for line in markdown.splitlines():
+        found = _FENCE.match(line)
+        if found is None:
+            continue
+        mark, rest = found.groups()
+        if not fence:
+            fence = mark
+        elif mark.startswith(fence) and not rest.strip():
+            fence = ""
+    return f"{markdown}\n{fence}" if fence else markdown
+
+
+def _is_json_of(text: str, form: Mapping[str, Any]) -> bool:
+    try:
+        return bool(json.loads(text) == form)
+    except ValueError:
+        return not text.strip()
