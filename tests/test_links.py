@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
+PACKAGE = ROOT / "batonflow"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    PACKAGE / "AGENTS.md",
+    PACKAGE / "llms.txt",
+    *sorted(ROOT.glob("docs/**/*.md")),
+]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 

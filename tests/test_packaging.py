@@ -15,7 +15,7 @@ LINKS = ("agents", "llms", "tools", "workflow_core")
 
 def _source_files() -> set[str]:
     """The files that the wheel must hold, as paths inside it."""
-    kinds = (".py", ".pyi", "py.typed")
+    kinds = (".py", ".pyi", "py.typed", "batonflow/AGENTS.md", "batonflow/llms.txt")
     return {name for name in tracked_files() if name.startswith("batonflow/") and name.endswith(kinds)}
 
 

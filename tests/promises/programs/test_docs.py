@@ -14,7 +14,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MUL
 
 def blocks() -> list[object]:
     found: list[object] = []
-    for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]:
+    for page in [ROOT / "README.md", ROOT / "batonflow" / "AGENTS.md", *sorted(ROOT.glob("docs/**/*.md"))]:
         for number, match in enumerate(BLOCK.finditer(page.read_text()), start=1):
             found.append(pytest.param(match.group(1), match.group(2), id=f"{page.stem}-{number}"))
     return found
