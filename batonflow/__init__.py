@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from batonflow.llms import LLM, Anthropic, ChatMessage, MessageRole, OpenAI, Price, ScriptedLLM, llm_from
     from batonflow.resources import Resource, ResourceConfig
     from batonflow.retry_policies import retry_policy
-    from batonflow.tools import BaseTool, FunctionTool, ToolOutput, ToolRetry, tool
+    from batonflow.tools import BaseTool, FunctionTool, ToolOutput, ToolRetry, Toolset, tool
     from batonflow.workflow_core.collect import All, Collect, Take
     from batonflow.workflow_core.context import Context, JsonSerializer, RunContext
     from batonflow.workflow_core.errors import (
@@ -104,6 +104,7 @@ __all__ = [
     "ToolCallResult",
     "ToolOutput",
     "ToolRetry",
+    "Toolset",
     "Workflow",
     "WorkflowCancelledByUser",
     "WorkflowHandler",
@@ -127,7 +128,7 @@ _HOMES = {
         "FunctionAgent OutputUnfitError ReActAgent ToolCall ToolCallResult"
     ),
     "llms": "LLM Anthropic ChatMessage MessageRole OpenAI Price ScriptedLLM llm_from",
-    "tools": "BaseTool FunctionTool ToolOutput ToolRetry tool",
+    "tools": "BaseTool FunctionTool ToolOutput ToolRetry Toolset tool",
     "workflow_core.collect": "All Collect Take",
     "workflow_core.context": "Context JsonSerializer RunContext",
     "workflow_core.step": "catch_error step",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from batonflow.llms.predict_and_call import AgentChatResponse
     from batonflow.llms.react_text import ReActChatFormatter, ReActOutputParser
+    from batonflow.tools.toolset import Toolset
 
 __all__ = [
     "AgentChatResponse",
@@ -85,6 +86,7 @@ __all__ = [
     "ToolCallResult",
     "ToolProgress",
     "ToolRequest",
+    "Toolset",
     "TypedOutput",
     "declared_output",
     "declared_output_of",
@@ -111,6 +113,7 @@ _LAZY = {
     "SimpleAgentContext": "agents.members",
     "StateTypeWarning": "agents.typed_state",
     "ToolRequest": "agents.middleware",
+    "Toolset": "tools.toolset",
     "FormOutput": "agents.output_types",
     "TypedOutput": "agents.output_types",
     "declared_output": "agents.output_types",

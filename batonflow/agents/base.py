@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from batonflow.resources import ResourceManager
+    from batonflow.tools.toolset import Toolset
     from batonflow.workflow_core.engine.ports import RunStoreLike
     from batonflow.workflow_core.options import Upcaster
     from batonflow.workflow_core.step import WorkflowGraphCheck
@@ -65,19 +66,24 @@ _AS_TOOL = "; an agent or a team becomes a tool by as_tool()"
 def _refuse_no_tool(tool: Any) -> None:
     kind: Any = tool if isinstance(tool, type) else type(tool)
     # Other classes count as functions that create objects.
-    is_class = kind is tool and issubclass(kind, BaseTool | AgentLoop)
+    is_class = kind is tool and (issubclass(kind, BaseTool | AgentLoop) or is_toolset(kind))
     if not is_class and (isinstance(tool, BaseTool) or callable(tool)):
         return
     got = f"the class {kind.__name__}: make an object of it" if is_class else kind.__name__
-    raise ValueError(f"tools takes tools and functions, got {got}{_remedy(kind)}")
+    raise ValueError(f"tools takes tools and functions, got {got}{'' if is_toolset(kind) else _remedy(kind)}")
+
+
+def is_toolset(tool: Any) -> bool:
+    """Tell whether an entry of ``tools`` is a toolset, or a class its class."""
+    return getattr(tool, "__batonflow_toolset__", False) is True
 
 
 def _remedy(kind: Any) -> str:
     """Return a hint for an object that creates tools but is not a tool."""
     if issubclass(kind, AgentLoop):
         return _AS_TOOL
-    if hasattr(kind, "aget_tools"):
-        return f"; write tools=await mcp.aget_tools(), or tool_retriever=mcp, where mcp is the {kind.__name__}"
+    if is_toolset(kind):
+        return f"; write tools=[tools], where tools is the {kind.__name__}"
     if hasattr(kind, "to_tool_list"):
         return f"; write tools=spec.to_tool_list(), where spec is the {kind.__name__}"
     return ""
@@ -95,7 +101,8 @@ class TeamOfOne(Team):
     def __init__(self, loop: "BaseWorkflowAgent[Any, Any]") -> None:
         super().__init__(loop)
         self._given: list[Any] = []
-        self._adapted: list[AsyncBaseTool] = []
+        self._adapted: list[Any] = []
+        self._varies = False
 
     def settings(self) -> LoopSettings:
         """Return the settings of the loop."""
@@ -122,14 +129,19 @@ class TeamOfOne(Team):
             return None
         return agent.call_one_tool
 
-    def adapted_tools(self) -> list[AsyncBaseTool]:
-        """Return the agent's tools for the loop, adapted again after a change of the list."""
+    def varies(self, agent: Member) -> bool:  # noqa: ARG002 - a single agent
+        """Tell whether the tools of the agent are asked for anew before each request."""
+        return self._varies
+
+    def adapted_tools(self) -> list[Any]:
+        """Return the agent's tools and toolsets for the loop, adapted again after a change of the list."""
         tools = self.loop.tools
         if self._given != tools:
             # Functions became tools at construction.
             refuse_itself(self.loop, tools)
             self._given = list(tools)
-            self._adapted = [adapt_to_async_tool(cast("BaseTool", tool)) for tool in tools]
+            self._varies = any(is_toolset(tool) or "prepare" in getattr(tool, "__dict__", ()) for tool in tools)
+            self._adapted = [tool if is_toolset(tool) else adapt_to_async_tool(cast("Any", tool)) for tool in tools]
         return self._adapted
 
 
@@ -144,7 +156,7 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         system_prompt: The system message before each conversation.
         instructions: Texts, and functions of ``(ctx)``, that follow the system prompt. A function is asked once in a
             turn, or before each request with ``each_step(function)``; None leaves it out.
-        tools: Tools or plain functions.
+        tools: Tools, toolsets and plain functions.
         tool_retriever: Finds more tools for a message with ``aretrieve(text)``.
         can_handoff_to: The names of the agents in a team to which it may hand over; None for all.
         llm: A model, or its name: ``"openai:gpt-5.6"``; by default ``Settings.llm``.
@@ -200,7 +212,10 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
     name: str = "Agent"
     description: str = "An agent that can perform a task"
     system_prompt: str | None = None
-    tools: list[BaseTool | Callable[..., Any]] = Field(default_factory=list[BaseTool | Callable[..., Any]])
+    if TYPE_CHECKING:
+        tools: list[BaseTool | Callable[..., Any] | Toolset[Any]] = Field(default_factory=list[Any])
+    else:
+        tools: list[Any] = Field(default_factory=list)
     tool_retriever: Any = None
     can_handoff_to: list[str] | None = None
     llm: LLM | str | None = None
@@ -348,8 +363,9 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
 
     @field_validator("tools", mode="before")
     @classmethod
-    def _bf_as_tools(cls, value: Any) -> list[BaseTool]:
+    def _bf_as_tools(cls, value: Any) -> list[Any]:
         found: list[BaseTool] = []
+        given: list[Any] = []
         if isinstance(value, BaseTool | AgentLoop) or callable(value):
             remedy = _AS_TOOL if isinstance(value, AgentLoop) else ""
             raise ValueError(f"tools is a list: write tools=[...] around a single one{remedy}")
@@ -357,6 +373,9 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
             remedy = _remedy(cast("Any", value).__class__)
             raise ValueError(f"tools is a list of tools and functions, not {value!r}{remedy}")
         for tool in cast("Iterable[Any]", value or ()):
+            if is_toolset(tool) and not isinstance(tool, type):
+                given.append(tool)
+                continue
             _refuse_no_tool(tool)
             made = tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool)
             if made.metadata.name == HANDOFF_TOOL:
@@ -368,7 +387,8 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
                     "agents take as_tool(name=...)"
                 )
             found.append(made)
-        return found
+            given.append(made)
+        return given
 
     # --- methods of subclasses ----------------------------------------------------------------------------------------
 
@@ -477,13 +497,15 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
     # --- helpers ------------------------------------------------------------------------------------------------------
 
     async def get_tools(self, input_str: str | None = None) -> Sequence[AsyncBaseTool]:
-        """Return the agent's tools, and the tools that the retriever finds for a text."""
+        """Return the agent's tools, those of its toolsets, and those that the retriever finds for a text."""
         team: Any = self.__batonflow_team__
-        adapted: list[AsyncBaseTool] = team.adapted_tools()
-        if self.tool_retriever is None:
-            return list(adapted)
-        found: list[BaseTool] = await self.tool_retriever.aretrieve(input_str or "")
-        return [*adapted, *(adapt_to_async_tool(tool) for tool in found)]
+        adapted: list[Any] = team.adapted_tools()
+        found: list[BaseTool] = []
+        if self.tool_retriever is not None:
+            found = await self.tool_retriever.aretrieve(input_str or "")
+        if team.varies(self):
+            return await layers.asked_tools(self, [*adapted, *found])
+        return [*adapted, *(adapt_to_async_tool(tool) for tool in found)] if found else list(adapted)
 
     @property
     def ends_by_tool(self) -> bool:

@@ -442,7 +442,7 @@ async def _execute(agent: CodeActAgent[Any, Any], executor: Executor, ctx: Conte
     # A team may allow fewer tools than the agent has.
     team = around.__batonflow_team__ if isinstance(around, AgentLoop) else agent.__batonflow_team__
     of_team = team.member(agent.name) is agent
-    known = await (tools_of(team, agent, asked) if of_team else agent.get_tools(asked))
+    known = await (tools_of(ctx, team, agent, asked) if of_team else agent.get_tools(asked))
     tools = [tool for tool in known if tool.metadata.get_name() not in (EXECUTE, HANDOFF_TOOL)]
     # The model is told of it when there is something to read. A session keeps the tools it was opened with, and
     # one with other tools would be another session: so it is there from the beginning.

@@ -139,7 +139,7 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
                 return team.value
         agent = team.member(ev.current_agent_name)
         memory = await team.memory(ctx, agent)
-        tools = await tools_of(team, agent, await store.get("user_msg_str", default=""))
+        tools = await tools_of(ctx, team, agent, await store.get("user_msg_str", default=""), anew=True)
         tools = await with_read_result(store, agent, tools)
         output = await ask_model(ctx, team, agent, ev.input, tools, memory)
         ctx.write_event_to_stream(output)

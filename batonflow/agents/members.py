@@ -186,6 +186,10 @@ class Team:
         """Return the tools of all agents."""
         return self.loop.tools
 
+    def varies(self, agent: Member) -> bool:
+        """Tell whether the tools of an agent are asked for anew before each request."""
+        raise NotImplementedError
+
     def tools_for(self, agent: Member, text: str) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]:
         """Return the tools that an agent may call in a conversation about ``text``."""
         raise NotImplementedError

@@ -204,7 +204,7 @@ def declared_output_of(agent: Any) -> TypedOutput | None:
     """
     typed = declared_output(agent.output_type, agent.output_cls, agent.output_retries)
     if typed is not None:
-        names = {tool.metadata.get_name() for tool in agent.tools}
+        names = {tool.metadata.get_name() for tool in agent.tools if isinstance(tool, BaseTool)}
         taken = next((one for tool in typed.tools if (one := tool.metadata.get_name()) in names), None)
         if taken is not None:
             raise ValueError(f"Agent {agent.name} has a tool {taken!r}, which is the name of a tool for its output")

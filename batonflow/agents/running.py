@@ -34,7 +34,7 @@ from batonflow.workflow_core.typed import AgentDepsT, OfAgent, OutT
 if TYPE_CHECKING:
     from batonflow.agents.output_types import TypedOutput
 
-__all__ = ["AgentRuns", "AgentTool", "attach", "attach_agents", "refuse_itself", "run_within"]
+__all__ = ["AgentRuns", "AgentTool", "attach", "attach_agents", "known_tools", "refuse_itself", "run_within"]
 
 logger = logger_named("batonflow.agent")
 
@@ -59,10 +59,12 @@ def attach(workflow: Workflow, name: str, other: Workflow) -> None:
 
 
 def attach_agents(workflow: Workflow, tools: Sequence[Any]) -> None:
-    """Attach all agents among the tools of a workflow."""
+    """Attach all agents among the tools of a workflow, also those in toolsets that are known without a run."""
     for tool in tools:
         if isinstance(tool, AgentTool):
             attach(workflow, tool.metadata.get_name(), tool.agent)
+        elif known := getattr(tool, "known_tools", None):
+            attach_agents(workflow, known)
 
 
 def refuse_itself(agent: Any, tools: Any) -> None:
@@ -88,8 +90,25 @@ def refuse_itself(agent: Any, tools: Any) -> None:
 
 
 def _agent_tools(tools: Any) -> list["AgentTool"]:
+    return [tool for tool in known_tools(tools) if isinstance(tool, AgentTool)]
+
+
+def known_tools(tools: Any) -> list[Any]:
+    """Return the tools of a list with toolsets, as far as they are known without a run."""
     listed = cast("Iterable[Any]", tools) if isinstance(tools, Iterable) else ()
-    return [tool for tool in listed if isinstance(tool, AgentTool)]
+    return [known for tool in listed for known in getattr(tool, "known_tools", (tool,))]
+
+
+def _with_inner_agents(agent: Any) -> list[Any]:
+    """Return an agent or team with its members and the agents among its tools."""
+    found: list[Any] = []
+    left = [agent]
+    while left:
+        one = left.pop()
+        if not any(one is known for known in found):
+            found.append(one)
+            left += [*getattr(one, "agents", {}).values(), *one.__batonflow__.children.values()]
+    return found
 
 
 async def run_within(agent: Any, *args: Any, **options: Any) -> AgentOutput:
@@ -193,12 +212,35 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         __batonflow_team__ = NotInitialized()
 
     def __batonflow_resources__(self) -> Iterable[tuple[str, list[ResourceDefinition]]]:
-        tools = [tool for tool in self.__batonflow_team__.all_tools() if isinstance(tool, FunctionTool)]
+        tools = [one for one in known_tools(self.__batonflow_team__.all_tools()) if isinstance(one, FunctionTool)]
         return [(f"In tool '{tool.metadata.get_name()}'", tool.resources) for tool in tools if tool.resources]
 
     def __batonflow_view__(self, store: Any, wanted: Any) -> Any:
         """Return a view on the typed state in the store of a run; None if the state has another type."""
         return kinds.view_of(store, wanted)
+
+    def __batonflow_attach__(self, tools: Sequence[Any]) -> None:
+        attach_agents(self, tools)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Leave the toolsets of this agent or team, of its members and of agents among its tools.
+
+        A later run enters them again. ``async with agent:`` does the same at its end.
+
+        Raises:
+            Exception: A toolset could not be left.
+
+        Example:
+            >>> async with FunctionAgent(llm=llm, tools=[MCPTools("uvx mcp-server-time")]) as agent:
+            ...     print(await agent.run("What time is it?"))
+        """
+        await layers.leave_toolsets(_with_inner_agents(self))
 
     def trace_tags(self) -> dict[str, Any]:
         """Return the tags for the span of a run."""

@@ -76,6 +76,8 @@ def _add_agent(scene: Scene, agent: Any, name: str) -> None:
 def _tool(tool: Any) -> tuple[str, str]:
     """Return name and description of a tool; a plain function has its own name."""
     metadata = getattr(tool, "metadata", None)
+    if getattr(tool, "__batonflow_toolset__", False):
+        return repr(tool), "A toolset, asked for its tools before each request"
     if metadata is not None:
         return metadata.name or type(tool).__name__, metadata.description or ""
     return getattr(tool, "__name__", type(tool).__name__), getattr(tool, "__doc__", None) or ""

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     )
     from batonflow.tools.spec import BaseToolSpec
     from batonflow.tools.structured import get_function_tool
+    from batonflow.tools.toolset import Toolset
 
 __all__ = [
     "AsyncBaseTool",
@@ -82,6 +83,7 @@ __all__ = [
     "ToolRetry",
     "ToolSelection",
     "ToolTimeoutError",
+    "Toolset",
     "acall_tool",
     "acall_tool_with_selection",
     "adapt_to_async_tool",
@@ -109,6 +111,7 @@ _LAZY = {
     "Response": "retrieval",
     "RetrieverTool": "query_engine",
     "TextNode": "retrieval",
+    "Toolset": "toolset",
     "get_function_tool": "structured",
 }
 

@@ -27,6 +27,7 @@ from batonflow.workflow_core.step import RetryPolicy, next_delay
 __all__ = [
     "acall_tool",
     "acall_tool_with_selection",
+    "asks_for_approval",
     "call_tool",
     "call_tool_with_selection",
     "checked_arguments",
@@ -98,14 +99,18 @@ def may_need_approval(tool: BaseTool) -> bool:
     return bool(_requirement(tool))
 
 
-async def needs_approval(tool: BaseTool, arguments: dict[str, Any]) -> bool:
-    """Return True if a person must approve ``tool`` with ``arguments``."""
+async def needs_approval(tool: BaseTool, arguments: dict[str, Any], ctx: Any = None) -> bool:
+    """Return True if a person must approve ``tool`` with ``arguments``.
+
+    Args:
+        tool: The tool.
+        arguments: The arguments of the call.
+        ctx: The run's context, for a ``requires_approval`` of ``(ctx, arguments)``.
+    """
     required = _requirement(tool)
     if callable(required):
         try:
-            required = required(arguments)
-            if inspect.isawaitable(required):
-                required = await required
+            required = await asks_for_approval(required, ctx, arguments)
         except Exception as err:
             logger.exception("requires_approval of tool %r failed", tool.metadata.name)
             raise RuntimeError(
@@ -115,6 +120,28 @@ async def needs_approval(tool: BaseTool, arguments: dict[str, Any]) -> bool:
     if not isinstance(required, bool):
         raise TypeError(f"requires_approval of tool {tool.metadata.name!r} returned {required!r}, not True or False")
     return required
+
+
+async def asks_for_approval(required: Any, ctx: Any, arguments: dict[str, Any]) -> Any:
+    """Return the answer of a function of ``(arguments)`` or ``(ctx, arguments)``."""
+    if not _takes_context(required):
+        answer = required(arguments)
+    elif ctx is None:
+        raise TypeError("it takes a Context, which runs of agents have; in other calls give run_tool(..., ctx=ctx)")
+    else:
+        answer = required(ctx, arguments)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    """Return True for a function that cannot be called with the arguments alone."""
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return True
+    except ValueError:  # a function written in C
+        return False
+    return False
 
 
 def own(value: T) -> T:
@@ -212,7 +239,7 @@ async def run_tool(
         same = checked is not None and _are_same(dict(arguments), checked)
         values = dict(arguments) if same else checked_arguments(target, arguments)
         asks = getattr(policy, "requires_approval", False) is not False
-        if not approved and asks and await needs_approval(tool, values):
+        if not approved and asks and await needs_approval(tool, values, ctx):
             raise PermissionError(f"Tool {name!r} was not run: it requires a person's approval, which was not given.")
     except Exception as err:  # noqa: BLE001 - a predicate or validator of the user may raise anything
         return error_output(name, arguments, err)

@@ -15,7 +15,7 @@ from typing_extensions import is_typeddict
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.blocks import BaseContentBlock, TextBlock, ThinkingBlock, ToolCallBlock, sendable
 from batonflow.threads import call_in_thread
-from batonflow.tools.base import AsyncBaseTool, ToolMetadata, ToolOutput, validated_arguments
+from batonflow.tools.base import AsyncBaseTool, BaseTool, ToolMetadata, ToolOutput, validated_arguments
 from batonflow.tools.generators import GENERATORS, Report, settled, settled_sync
 from batonflow.tools.policy import Approval, OnUnknown, ToolErrors, ToolPolicy
 from batonflow.tools.schema import (
@@ -31,6 +31,7 @@ from batonflow.tools.schema import (
     parameters_of,
     types_of_context,
 )
+from batonflow.workflow_core.context import Context
 from batonflow.workflow_core.step import RetryPolicy
 
 __all__ = ["FunctionTool", "ToolPolicy", "text_of", "tool"]
@@ -38,6 +39,8 @@ __all__ = ["FunctionTool", "ToolPolicy", "text_of", "tool"]
 
 Function = Callable[..., Any]
 AsyncFunction = Callable[..., Awaitable[Any]]
+Prepare = Callable[[Context[Any], BaseTool], BaseTool | Awaitable[BaseTool | None] | None]
+"""Returns the tool to offer in the next request, or None to hide it."""
 
 _DEFAULT_POLICY = ToolPolicy()
 _PLAIN = {dict, list, Mapping}
@@ -125,6 +128,7 @@ class FunctionTool(AsyncBaseTool):
         policy: Approval, timeout, retries and other limits.
 
     Attributes:
+        prepare: A function of ``(ctx, tool)`` that returns the tool to offer to the model, or None; see :func:`tool`.
         requires_context: True if the function takes the workflow's Context.
         ctx_param_name: The parameter that takes it.
         state_type: The typed state in the annotation of the Context, or None.
@@ -136,6 +140,8 @@ class FunctionTool(AsyncBaseTool):
         ValueError: ``metadata`` is missing, or ``fn`` and ``async_fn`` are both missing.
         ToolDefinitionError: The function does not take the arguments in ``partial_params``.
     """
+
+    prepare: Prepare | None = None
 
     def __init__(
         self,
@@ -204,6 +210,7 @@ class FunctionTool(AsyncBaseTool):
         async_callback: AsyncFunction | None = None,
         partial_params: Mapping[str, Any] | None = None,
         policy: ToolPolicy = _DEFAULT_POLICY,
+        prepare: Prepare | None = None,
     ) -> "FunctionTool":
         """Create a tool from a function; name, description and schema default to those of the function.
 
@@ -219,9 +226,10 @@ class FunctionTool(AsyncBaseTool):
             async_callback: See the class.
             partial_params: Fixed arguments, hidden from the model.
             policy: Approval, timeout, retries and other limits.
+            prepare: Called before each request of an agent; see :func:`tool`.
 
         Raises:
-            ToolDefinitionError: A parameter's type has no JSON form.
+            ToolDefinitionError: A parameter's type has no JSON form, or ``prepare`` is not a function.
 
         Example:
             >>> add = FunctionTool.from_defaults(lambda a, b: a + b, name="add", description="Add two numbers.")
@@ -241,6 +249,10 @@ class FunctionTool(AsyncBaseTool):
             policy=policy,
         )
         made._own_schema = derived
+        if prepare is not None:
+            if not callable(prepare):
+                raise ToolDefinitionError(f"tool {metadata.name!r}: prepare is a function of (ctx, tool): {prepare!r}")
+            made.prepare = prepare
         return made
 
     @property
@@ -547,6 +559,7 @@ def tool(
     max_calls: int | None = None,
     max_result_chars: int | None = None,
     on_error: ToolErrors | None = None,
+    prepare: Prepare | None = None,
 ) -> Callable[[Function], FunctionTool]: ...
 def tool(
     fn: Function | None = None,
@@ -566,6 +579,7 @@ def tool(
     max_calls: int | None = None,
     max_result_chars: int | None = None,
     on_error: ToolErrors | None = None,
+    prepare: Prepare | None = None,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
     """Create a tool from a function, as a decorator with or without arguments.
 
@@ -576,7 +590,8 @@ def tool(
         return_direct: End the run with the output as the answer.
         fn_schema: Model of the arguments.
         partial_params: Fixed arguments, hidden from the model.
-        requires_approval: True if a person must approve calls, or a function of the arguments that returns this.
+        requires_approval: True if a person must approve calls, or a function of ``(arguments)`` or
+            ``(ctx, arguments)`` that returns this.
         approval_timeout: Seconds until an unanswered request counts as denied.
         idempotent: True if a repeated call does no harm.
         on_unknown: Reaction to a call with an unknown outcome; see :class:`ToolPolicy`.
@@ -586,6 +601,8 @@ def tool(
         max_result_chars: Characters of a result that the model receives at once; None for all.
         on_error: ``"tell"`` exceptions to the model, let ``"raise_bugs"`` bugs out of the run, or ``"raise"`` all of
             them; by default the setting of the agent.
+        prepare: A function of ``(ctx, tool)``, async or not, that is called before each request of an agent. It
+            returns the tool to offer, the given one or another, or None to hide it.
 
     Raises:
         ToolDefinitionError: A parameter's type has no JSON form, or a value of the policy is invalid.
@@ -620,6 +637,7 @@ def tool(
             fn_schema=fn_schema,
             partial_params=partial_params,
             policy=policy,
+            prepare=prepare,
         )
 
     return make if fn is None else make(fn)

@@ -7,11 +7,16 @@ from typing import Any, Literal, get_args
 
 from batonflow.tools.schema import ToolDefinitionError, ToolError
 from batonflow.values.types import is_seconds, is_whole
+from batonflow.workflow_core.context import Context
 from batonflow.workflow_core.step import RetryPolicy
 
 __all__ = ["Approval", "OnUnknown", "ToolErrors", "ToolPolicy", "raises"]
 
-Approval = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
+Approval = (
+    bool
+    | Callable[[dict[str, Any]], bool | Awaitable[bool]]
+    | Callable[[Context[Any], dict[str, Any]], bool | Awaitable[bool]]
+)
 OnUnknown = Literal["ask", "retry", "fail"]
 ToolErrors = Literal["tell", "raise_bugs", "raise"]
 """The way of a tool's exception: told to the model, or out of the run; the later ones are stricter."""
@@ -24,8 +29,8 @@ class ToolPolicy:
     """Approval, timeout, retries and limits of a tool, and the meaning of an interrupted call.
 
     Args:
-        requires_approval: True if a person must approve each call, or a function of the arguments that returns True
-            for calls that a person must approve.
+        requires_approval: True if a person must approve each call, or a function of ``(arguments)`` or
+            ``(ctx, arguments)`` that returns True for calls that a person must approve.
         approval_timeout: Seconds until an unanswered request counts as denied.
         idempotent: True if it is safe to repeat a call.
         on_unknown: Reaction to a call with an unknown outcome: ask a person, run it again, or report a failure to the

@@ -47,6 +47,8 @@ __all__ = [
     "cleaned",
     "context_parameter",
     "create_schema_from_function",
+    "deps_of_class",
+    "deps_of_function",
     "parameter_docs",
     "parameters_of",
     "parameters_text",
@@ -241,6 +243,30 @@ def types_of_context(parameters: Sequence[Parameter]) -> tuple[type[BaseModel] |
     state, deps = named[:2]
     typed = isinstance(state, type) and issubclass(state, BaseModel) and state is not DictState
     return cast("type[BaseModel]", state) if typed else None, object if deps is Any else deps
+
+
+def deps_of_function(function: Callable[..., Any]) -> Any:
+    """Return the dependencies that the Context of a function names; ``object`` without any."""
+    try:
+        return types_of_context(parameters_of(function))[1]
+    except (TypeError, ValueError):  # without a signature
+        return object
+
+
+def deps_of_class(cls: type, generic: type, *methods: Callable[..., Any]) -> Any:
+    """Return the dependencies of a subclass: those in ``generic[Deps]``, else those that its methods name.
+
+    Args:
+        cls: The subclass.
+        generic: The generic base class.
+        methods: Methods of the subclass that take the Context.
+    """
+    for one in cls.__mro__:
+        for base in cast("tuple[Any, ...]", vars(one).get("__orig_bases__", ())):
+            declared = get_args(base) if get_origin(base) is generic else ()
+            if declared and declared[0] is not Any and not isinstance(declared[0], typing.TypeVar):
+                return declared[0]
+    return next((found for one in methods if (found := deps_of_function(one)) is not object), object)
 
 
 def _below(docstring: str) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from batonflow.agents.layers.structured_output import native_form, structured_response
     from batonflow.agents.layers.tool_budget import answer_over_budget, charge_call
     from batonflow.agents.layers.tool_middleware import middleware_around_tool
+    from batonflow.agents.layers.toolsets import asked_tools, keep_tools, kept_tools, leave_toolsets
     from batonflow.agents.layers.turn_middleware import after_run, before_run
     from batonflow.agents.layers.typed_output import (
         ask_for_output,
@@ -46,6 +47,7 @@ __all__ = [
     "around_model",
     "ask_for_output",
     "ask_person",
+    "asked_tools",
     "before_run",
     "block_input",
     "block_output",
@@ -65,6 +67,9 @@ __all__ = [
     "cut_text",
     "deps_of_tool",
     "guard_form",
+    "keep_tools",
+    "kept_tools",
+    "leave_toolsets",
     "make_writable",
     "middleware_around_tool",
     "native_form",
@@ -94,6 +99,10 @@ _LAZY = {
     "answer_over_budget": "tool_budget",
     "around_model": "model_middleware",
     "ask_person": "approval",
+    "asked_tools": "toolsets",
+    "keep_tools": "toolsets",
+    "kept_tools": "toolsets",
+    "leave_toolsets": "toolsets",
     "before_run": "turn_middleware",
     "block_input": "guards",
     "block_output": "guards",

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from batonflow.agents import layers
 from batonflow.agents.instructions import checked_instructions
 from batonflow.agents.members import Member, Team
 from batonflow.agents.middleware import Middleware, checked_middleware
@@ -37,14 +38,21 @@ class Points:
         self.tool_layers: Any = None  # made by tool_middleware.py at the first call
         self.after_run = _with_own(given, "after_run")[::-1]
         self.instructions = [text for one in given for text in checked_instructions(one.instructions())]
-        self.tools: list[AsyncBaseTool] = [_adapted(tool) for one in given for tool in one.tools()]
+        self.tools: list[Any] = [_adapted(tool) for one in given for tool in one.tools()]
+        self.varies = any(_varies(tool) for tool in self.tools)
 
 
 def _with_own(given: Sequence[Middleware], method: str) -> tuple[Middleware, ...]:
     return tuple(one for one in given if getattr(type(one), method) is not getattr(Middleware, method))
 
 
-def _adapted(tool: Any) -> AsyncBaseTool:
+def _varies(tool: Any) -> bool:
+    return not isinstance(tool, BaseTool) or "prepare" in vars(tool)
+
+
+def _adapted(tool: Any) -> Any:
+    if getattr(tool, "__batonflow_toolset__", False):
+        return tool
     return adapt_to_async_tool(tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool))
 
 
@@ -56,13 +64,14 @@ def points_of(team: Team, agent: Member) -> Points:
     return kept
 
 
-def with_added(team: Team, agent: Member, tools: Sequence[AsyncBaseTool]) -> Sequence[AsyncBaseTool]:
+async def with_added(team: Team, agent: Member, tools: Sequence[AsyncBaseTool]) -> Sequence[AsyncBaseTool]:
     """Return tools of an agent with those that its middleware adds.
 
     Raises:
         ValueError: Two tools have one name.
     """
-    added = points_of(team, agent).tools
+    points = points_of(team, agent)
+    added: list[AsyncBaseTool] = await layers.asked_tools(agent, points.tools) if points.varies else points.tools
     names = {tool.metadata.get_name() for tool in tools}
     twice = next((name for tool in added if (name := tool.metadata.get_name()) in names), None)
     if twice is not None:

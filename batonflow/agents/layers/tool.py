@@ -281,7 +281,7 @@ async def answer_call(ctx: Context[Any], team: Team, call: ToolCall) -> ToolCall
     """
     store, more = ctx.store, call.to_dict()
     agent = team.member(await store.get("current_agent_name", default=None))
-    tool = await _find_tool(store, team, agent, call.tool_name)
+    tool = await _find_tool(ctx, team, agent, call.tool_name)
     if isinstance(tool, ToolOutput):
         return result_of(call, tool, return_direct=False)
     direct = tool.metadata.return_direct
@@ -389,12 +389,13 @@ async def _call(invocation: ToolInvocation) -> ToolOutput:
         under_way.reset(token)
 
 
-async def _find_tool(store: Any, team: Team, agent: Member, name: str) -> AsyncBaseTool | ToolOutput:
+async def _find_tool(ctx: Context[Any], team: Team, agent: Member, name: str) -> AsyncBaseTool | ToolOutput:
     """Return the tool that a model names, or the output for an unknown name."""
+    store = ctx.store
     known: dict[str, None] = {}
     # In a restored run a retriever that found a tool for the message may find it only by the tool's name.
-    for text in (await store.get("user_msg_str", default=""), name):
-        for tool in await tools_of(team, agent, text if isinstance(text, str) else name):
+    for again, text in enumerate((await store.get("user_msg_str", default=""), name)):
+        for tool in await tools_of(ctx, team, agent, text if isinstance(text, str) else name, anew=bool(again)):
             found = tool.metadata.name or ""
             if found == name or wire_name(found) == name:
                 return tool
@@ -421,18 +422,34 @@ def output_here(ctx: Any, agent: Any) -> "TypedOutput | None":
     return agent.typed_output if team is None else output_for(team, agent)
 
 
-async def tools_of(team: Team, agent: Member, text: str) -> Sequence[AsyncBaseTool]:
+async def tools_of(
+    ctx: Context[Any], team: Team, agent: Member, text: str, *, anew: bool = False
+) -> Sequence[AsyncBaseTool]:
     """Return the tools of an agent for a conversation about a text, and those that its middleware adds.
 
     Args:
+        ctx: The run's context, inside a step.
         team: The agents of the loop.
         agent: The agent that acts.
         text: The user's message.
+        anew: Ask toolsets for their tools; otherwise the tools of the last request are returned.
     """
+    if not anew and _varies(team, agent) and (kept := layers.kept_tools(ctx, agent)) is not None:
+        return kept
     tools = await team.tools_for(agent, text)
     if (typed := output_for(team, agent)) is not None:
         tools = [*tools, *layers.output_tools(agent, typed)]
-    return layers.with_added(team, agent, tools) if agent.middleware or team.middleware else tools
+    if agent.middleware or team.middleware:
+        tools = await layers.with_added(team, agent, tools)
+    if _varies(team, agent):
+        layers.keep_tools(ctx, agent, tools)
+    return tools
+
+
+def _varies(team: Team, agent: Member) -> bool:
+    """Tell whether the tools are asked for anew before each request, as toolsets are."""
+    known = team.points.get(agent.name)  # of middleware
+    return team.varies(agent) or (known is not None and known.varies)
 
 
 async def with_read_result(store: Any, agent: Member, tools: Sequence[AsyncBaseTool]) -> Sequence[AsyncBaseTool]:

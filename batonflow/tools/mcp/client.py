@@ -21,6 +21,7 @@ from batonflow.tools.mcp.pins import Pins, ToolChange
 from batonflow.tools.mcp.results import output_of
 from batonflow.tools.mcp.tool import MCPTool
 from batonflow.tools.mcp.transport import Endpoint
+from batonflow.tools.toolset import Toolset
 from batonflow.workflow_core.context import Context
 
 __all__ = ["MCPTools"]
@@ -31,14 +32,16 @@ _NAMESPACE = re.compile(r"[a-zA-Z0-9-]+(_[a-zA-Z0-9-]+)*")
 OnChange = Literal["refuse", "ask", "accept"]
 
 
-class MCPTools:
-    """The tools of an MCP server, over stdio or streamable HTTP.
+class MCPTools(Toolset[object]):
+    """The tools of an MCP server, over stdio or streamable HTTP; a toolset.
 
-    It connects at first use, and again after the server has ended. Use it as an asynchronous context manager, or
-    end it with ``aclose()``. The connection belongs to the event loop that uses it; synchronous calls have their own.
+    Give it to an agent in ``tools=[mcp]``. It connects with the first run, the agent follows changes of the server's
+    tools, and the connection ends with ``async with agent:``, ``await agent.aclose()``, or the event loop.
+    ``tools=await mcp.aget_tools()`` gives the agent the tools of this moment.
 
-    Give an agent ``tools=await mcp.aget_tools()``, or the object itself as ``tool_retriever=mcp``: then it connects
-    with the first run, and the agent follows changes of the server's tools.
+    It connects at first use, and again after the server has ended. Without an agent, use it as an asynchronous context
+    manager, or end it with ``aclose()``. The connection belongs to the event loop that uses it; synchronous calls have
+    their own.
 
     Args:
         command: The server's command, as a line or as program and arguments: ``"uvx mcp-server-time"``.
@@ -67,8 +70,8 @@ class MCPTools:
         ValueError: ``command`` and ``url`` are both given or both missing, or arguments contradict each other.
 
     Example:
-        >>> async with MCPTools(command="uvx mcp-server-time") as time:
-        ...     agent = FunctionAgent(llm="openai:gpt-5.6", tools=await time.aget_tools())
+        >>> async with FunctionAgent(llm="openai:gpt-5.6", tools=[MCPTools("uvx mcp-server-time")]) as agent:
+        ...     print(await agent.run("What time is it?"))
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class MCPTools:
         self._changed: dict[str, ToolDefinition] = {}
         self._checked = False
         self._closed = False
+        self._entered = 0
         self._connections: list[Connection] = []
 
     def __repr__(self) -> str:
@@ -128,21 +132,28 @@ class MCPTools:
 
     async def __aenter__(self) -> Self:
         self._closed = False
+        self._entered += 1
         try:
             await self._connection()
         except BaseException:
-            await self.aclose()
+            await self._leave()
             raise
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.aclose()
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """End the connection if this is the last of several users."""
+        self._entered -= 1
+        if self._entered <= 0:
+            await self.aclose()
 
     async def aclose(self) -> None:
         """End the connection and the server's process, and wait for their end; calls in progress fail."""
-        self._closed = True
+        self._closed, self._entered = True, 0
         await asyncio.gather(*(connection.aclose() for connection in self._connections))
 
     def close(self) -> None:
@@ -183,6 +194,10 @@ class MCPTools:
         if changes and self.on_change == "refuse":
             raise MCPToolChangedError(self._label, list(changes.values()))
         return [self._tool(one if one.name not in changes else _as_pinned(changes[one.name])) for one in offered]
+
+    async def tools(self, ctx: Context[Any, object]) -> list[MCPTool]:  # noqa: ARG002 - the same for all runs
+        """Return the server's tools for a request of an agent; see ``aget_tools``."""
+        return await self.aget_tools()
 
     def get_tools(self) -> list[MCPTool]:
         """Return the server's tools, synchronously."""
