@@ -294,9 +294,12 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
             object.__setattr__(self, "typed_output", kinds.declared_output_of(self))
         refuse_itself(self, self.tools)
         attach_agents(self, self.tools)
-        wants = any(getattr(tool, "deps_type", object) is not object for tool in self.tools)
+        wants = any(getattr(tool, "deps_type", object) is not object or is_toolset(tool) for tool in self.tools)
+        wants = wants or self.middleware or any(not isinstance(one, str) for one in self.instructions)
         if wants or self.deps_type is not object or self.deps_for is not None:
-            self.__batonflow__.deps = layers.source_of(self.name, self.deps_type, self.deps_for, self.tools)
+            self.__batonflow__.deps = layers.source_of(
+                self.name, self.deps_type, self.deps_for, self.tools, self.instructions, self.middleware
+            )
 
     def __eq__(self, other: object) -> bool:
         return self is other

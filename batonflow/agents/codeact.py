@@ -107,7 +107,7 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
         deps_type: "type[DT]" = object,
         output_type: None = None,
         output_cls: None = None,
-        **options: "Unpack[CodeActAgentOptions]",
+        **options: "Unpack[CodeActAgentOptions[DT]]",
     ) -> None: ...
     @overload
     def __init__(
@@ -117,7 +117,7 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
         deps_type: "type[DT]" = object,
         output_type: None = None,
         output_cls: "type[BT]",
-        **options: "Unpack[CodeActAgentOptions]",
+        **options: "Unpack[CodeActAgentOptions[DT]]",
     ) -> None: ...
     @overload
     def __init__(
@@ -127,7 +127,7 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
         deps_type: "type[DT]" = object,
         output_type: "TypeForm[T]",
         output_cls: None = None,
-        **options: "Unpack[CodeActAgentOptions]",
+        **options: "Unpack[CodeActAgentOptions[DT]]",
     ) -> None: ...
     @overload
     def __init__(
@@ -137,7 +137,7 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
         deps_type: "type[DT]" = object,
         output_type: "Callable[..., Awaitable[T]]",
         output_cls: None = None,
-        **options: "Unpack[CodeActAgentOptions]",
+        **options: "Unpack[CodeActAgentOptions[DT]]",
     ) -> None: ...
     @overload
     def __init__(
@@ -147,7 +147,7 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
         deps_type: "type[DT]" = object,
         output_type: "Callable[..., T]",
         output_cls: None = None,
-        **options: "Unpack[CodeActAgentOptions]",
+        **options: "Unpack[CodeActAgentOptions[DT]]",
     ) -> None: ...
     @overload
     def __init__(
@@ -157,7 +157,7 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
         deps_type: "type[DT]" = object,
         output_type: "Sequence[type[T] | Callable[..., Awaitable[T]] | Callable[..., T]]",
         output_cls: None = None,
-        **options: "Unpack[CodeActAgentOptions]",
+        **options: "Unpack[CodeActAgentOptions[DT]]",
     ) -> None: ...
     @overload
     def __init__(
@@ -167,7 +167,7 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
         deps_type: "type[DT]" = object,
         output_type: Sequence[Any],
         output_cls: None = None,
-        **options: "Unpack[CodeActAgentOptions]",
+        **options: "Unpack[CodeActAgentOptions[DT]]",
     ) -> None: ...
     def __init__(self, code_execute_fn: Callable[..., Any] | None = None, **options: Any) -> None:
         given = [name for name in ("executor", "limits") if options.get(name) is not None]

@@ -2,7 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self
+
+from typing_extensions import TypeVar
 
 from batonflow.agents.events import AgentOutput, ToolCall
 from batonflow.agents.hooks import Block
@@ -10,6 +12,9 @@ from batonflow.agents.instructions import Instructions
 from batonflow.llms import LLM, ChatMessage
 from batonflow.tools import AsyncBaseTool, BaseTool, ToolOutput
 from batonflow.workflow_core import Context
+from batonflow.workflow_core.typed import AgentDepsT
+
+DepsT = TypeVar("DepsT", default=object)
 
 __all__ = ["CallModel", "CallTool", "Middleware", "ModelRequest", "ToolRequest", "checked_middleware"]
 
@@ -93,13 +98,14 @@ CallTool = Callable[[ToolRequest], Awaitable[ToolOutput]]
 """Passes a call on to the next middleware, and in the end to the tool."""
 
 
-class Middleware:
+class Middleware(Generic[AgentDepsT]):
     """An object around the work of an agent; subclasses define the methods they need.
 
     ``around_model`` and ``around_tool`` call ``call_next`` once, again, or not at all; without it their own return
     value is the answer. The first middleware of a list is the outermost, and those of a team are outside those of its
     members. An agent shares its middleware between all runs, so data of a run belong into ``ctx.store``. After a
     restart of a stored run ``around_tool`` is entered again, and ``call_next`` returns the recorded output.
+    ``class Audit(Middleware[Deps])`` declares the type of ``ctx.deps``; the agent then needs ``deps_type=Deps``.
 
     Attributes:
         name: The name in notes of errors; that of the class by default.
@@ -119,7 +125,7 @@ class Middleware:
         if "name" not in vars(cls):
             cls.name = cls.__name__
 
-    async def before_run(self, ctx: Context[Any], message: ChatMessage) -> ChatMessage | Block | None:
+    async def before_run(self, ctx: Context[Any, AgentDepsT], message: ChatMessage) -> ChatMessage | Block | None:
         """Look at the user's message at the beginning of a turn, after the guards.
 
         Args:
@@ -139,7 +145,7 @@ class Middleware:
 
     async def around_model(
         self,
-        ctx: Context[Any],  # noqa: ARG002 - for subclasses
+        ctx: Context[Any, AgentDepsT],  # noqa: ARG002 - for subclasses
         request: ModelRequest,
         call_next: CallModel,
     ) -> AgentOutput:
@@ -164,7 +170,7 @@ class Middleware:
 
     async def around_tool(
         self,
-        ctx: Context[Any],  # noqa: ARG002 - for subclasses
+        ctx: Context[Any, AgentDepsT],  # noqa: ARG002 - for subclasses
         request: ToolRequest,
         call_next: CallTool,
     ) -> ToolOutput:
@@ -189,7 +195,7 @@ class Middleware:
         """
         return await call_next(request)
 
-    async def after_run(self, ctx: Context[Any], output: AgentOutput) -> AgentOutput | Block | None:
+    async def after_run(self, ctx: Context[Any, AgentDepsT], output: AgentOutput) -> AgentOutput | Block | None:
         """Look at the answer at the end of a turn, before the guards and before it is kept.
 
         The last middleware is first here.
@@ -230,11 +236,11 @@ class Middleware:
     @staticmethod
     def of(
         *,
-        before_run: Callable[[Context[Any], ChatMessage], Awaitable[ChatMessage | Block | None]] | None = None,
-        around_model: Callable[[Context[Any], ModelRequest, CallModel], Awaitable[AgentOutput]] | None = None,
-        around_tool: Callable[[Context[Any], ToolRequest, CallTool], Awaitable[ToolOutput]] | None = None,
-        after_run: Callable[[Context[Any], AgentOutput], Awaitable[AgentOutput | Block | None]] | None = None,
-    ) -> "Middleware":
+        before_run: Callable[[Context[Any, DepsT], ChatMessage], Awaitable[ChatMessage | Block | None]] | None = None,
+        around_model: Callable[[Context[Any, DepsT], ModelRequest, CallModel], Awaitable[AgentOutput]] | None = None,
+        around_tool: Callable[[Context[Any, DepsT], ToolRequest, CallTool], Awaitable[ToolOutput]] | None = None,
+        after_run: Callable[[Context[Any, DepsT], AgentOutput], Awaitable[AgentOutput | Block | None]] | None = None,
+    ) -> "Middleware[DepsT]":
         """Return a middleware of functions.
 
         Args:
@@ -262,7 +268,7 @@ class Middleware:
         return type(name, (Middleware,), {point: staticmethod(one) for point, one in functions.items()})()
 
 
-def checked_middleware(given: Any) -> tuple[Middleware, ...]:
+def checked_middleware(given: Any) -> tuple[Middleware[Any], ...]:
     """Return the option ``middleware`` of an agent or team.
 
     Raises:

@@ -1,8 +1,8 @@
 """The options of agents and teams, as type checkers know them; no program loads this module."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, TypedDict
+from typing import Any, Generic, Literal, TypedDict
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
@@ -10,7 +10,7 @@ from typing_extensions import TypeVar
 from batonflow.agents.budget import Budget
 from batonflow.agents.handoff import Carried
 from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
-from batonflow.agents.instructions import Instructions
+from batonflow.agents.instructions import ChoiceOfTools, Instructions, ToolChoice
 from batonflow.agents.members import EarlyStopping
 from batonflow.agents.middleware import Middleware
 from batonflow.llms import LLM, ChatMessage
@@ -20,8 +20,9 @@ from batonflow.resources import ResourceManager
 from batonflow.tools import BaseTool
 from batonflow.tools.code import Executor, Limits
 from batonflow.tools.policy import ToolErrors
+from batonflow.tools.toolset import Toolset
 from batonflow.values.serializers import BaseSerializer
-from batonflow.workflow_core import Context, Workflow
+from batonflow.workflow_core import Workflow
 from batonflow.workflow_core.dependencies import RunInfo
 from batonflow.workflow_core.engine.ports import RunStoreLike
 from batonflow.workflow_core.options import Upcaster
@@ -44,9 +45,6 @@ __all__ = [
 T = TypeVar("T", default=Any)
 BT = TypeVar("BT", bound=BaseModel, default=BaseModel)
 DT = TypeVar("DT", default=object)
-
-ToolChoice = str
-"""``"auto"``, ``"required"``, ``"none"``, or the name of a tool that is to be called."""
 
 
 class WorkflowOptions(TypedDict, total=False):
@@ -73,14 +71,14 @@ class WorkflowOptions(TypedDict, total=False):
     debug: bool | None
 
 
-class AgentOptions(WorkflowOptions, total=False):
+class AgentOptions(WorkflowOptions, Generic[DT], total=False):
     """The options of every agent; None counts as left out."""
 
     name: str | None
     description: str | None
     system_prompt: str | None
-    instructions: Instructions | None
-    tools: Sequence[BaseTool | Callable[..., Any]] | None
+    instructions: Instructions[DT] | None
+    tools: Sequence[BaseTool | Callable[..., Any] | Toolset[DT]] | None
     tool_retriever: Any
     can_handoff_to: Sequence[str] | None
     llm: LLM | str | None
@@ -96,22 +94,22 @@ class AgentOptions(WorkflowOptions, total=False):
     after_tool: Sequence[AfterTool] | None
     input_guards: Sequence[Guard] | None
     output_guards: Sequence[Guard] | None
-    middleware: Sequence[Middleware] | None
+    middleware: Sequence[Middleware[DT]] | None
     max_result_chars: int | None
-    deps_for: Callable[[RunInfo], Any] | None
+    deps_for: Callable[[RunInfo], DT | Awaitable[DT]] | None
     tool_errors: ToolErrors | None
 
 
-class FunctionAgentOptions(AgentOptions, total=False):
+class FunctionAgentOptions(AgentOptions[DT], total=False):
     """The options of a FunctionAgent."""
 
     scratchpad_key: str | None
     initial_tool_choice: str | None
-    tool_choice: ToolChoice | Callable[[Context[Any]], ToolChoice | None] | None
+    tool_choice: ChoiceOfTools[DT] | None
     allow_parallel_tool_calls: bool | None
 
 
-class ReActAgentOptions(AgentOptions, total=False):
+class ReActAgentOptions(AgentOptions[DT], total=False):
     """The options of a ReActAgent."""
 
     reasoning_key: str | None
@@ -120,7 +118,7 @@ class ReActAgentOptions(AgentOptions, total=False):
     max_parse_retries: int | None
 
 
-class CodeActAgentOptions(AgentOptions, total=False):
+class CodeActAgentOptions(AgentOptions[DT], total=False):
     """The options of a CodeActAgent; ``code_execute_fn`` may also be given by position."""
 
     scratchpad_key: str | None
@@ -129,7 +127,7 @@ class CodeActAgentOptions(AgentOptions, total=False):
     code_act_system_prompt: str | BasePromptTemplate | None
 
 
-class TeamOptions(WorkflowOptions, total=False):
+class TeamOptions(WorkflowOptions, Generic[DT], total=False):
     """The options of an AgentWorkflow; the first ones may also be given by position."""
 
     state: type[BaseModel] | BaseModel | None
@@ -142,8 +140,8 @@ class TeamOptions(WorkflowOptions, total=False):
     max_handoffs: int | None
     budget: Budget | None
     handoff_carries: Carried
-    middleware: Sequence[Middleware]
-    deps_for: Callable[[RunInfo], Any] | None
+    middleware: Sequence[Middleware[DT]]
+    deps_for: Callable[[RunInfo], DT | Awaitable[DT]] | None
     tool_errors: ToolErrors
     name: str
     description: str

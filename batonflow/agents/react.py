@@ -102,7 +102,7 @@ class ReActAgent(BaseWorkflowAgent[AgentDepsT, OutT]):
             deps_type: type[DT] = object,
             output_type: None = None,
             output_cls: None = None,
-            **options: Unpack[ReActAgentOptions],
+            **options: Unpack[ReActAgentOptions[DT]],
         ) -> None: ...
         @overload
         def __init__(
@@ -111,7 +111,7 @@ class ReActAgent(BaseWorkflowAgent[AgentDepsT, OutT]):
             deps_type: type[DT] = object,
             output_type: None = None,
             output_cls: type[BT],
-            **options: Unpack[ReActAgentOptions],
+            **options: Unpack[ReActAgentOptions[DT]],
         ) -> None: ...
         @overload
         def __init__(
@@ -120,7 +120,7 @@ class ReActAgent(BaseWorkflowAgent[AgentDepsT, OutT]):
             deps_type: type[DT] = object,
             output_type: TypeForm[T],
             output_cls: None = None,
-            **options: Unpack[ReActAgentOptions],
+            **options: Unpack[ReActAgentOptions[DT]],
         ) -> None: ...
         @overload
         def __init__(
@@ -129,7 +129,7 @@ class ReActAgent(BaseWorkflowAgent[AgentDepsT, OutT]):
             deps_type: type[DT] = object,
             output_type: Callable[..., Awaitable[T]],
             output_cls: None = None,
-            **options: Unpack[ReActAgentOptions],
+            **options: Unpack[ReActAgentOptions[DT]],
         ) -> None: ...
         @overload
         def __init__(
@@ -138,7 +138,7 @@ class ReActAgent(BaseWorkflowAgent[AgentDepsT, OutT]):
             deps_type: type[DT] = object,
             output_type: Callable[..., T],
             output_cls: None = None,
-            **options: Unpack[ReActAgentOptions],
+            **options: Unpack[ReActAgentOptions[DT]],
         ) -> None: ...
         @overload
         def __init__(
@@ -147,7 +147,7 @@ class ReActAgent(BaseWorkflowAgent[AgentDepsT, OutT]):
             deps_type: type[DT] = object,
             output_type: Sequence[type[T] | Callable[..., Awaitable[T]] | Callable[..., T]],
             output_cls: None = None,
-            **options: Unpack[ReActAgentOptions],
+            **options: Unpack[ReActAgentOptions[DT]],
         ) -> None: ...
         @overload
         def __init__(
@@ -156,7 +156,7 @@ class ReActAgent(BaseWorkflowAgent[AgentDepsT, OutT]):
             deps_type: type[DT] = object,
             output_type: Sequence[Any],
             output_cls: None = None,
-            **options: Unpack[ReActAgentOptions],
+            **options: Unpack[ReActAgentOptions[DT]],
         ) -> None: ...
         def __init__(self, **options: Any) -> None: ...
 

@@ -196,7 +196,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         deps_type: "type[DT] | None" = None,
         output_type: None = None,
         output_cls: None = None,
-        **options: "Unpack[TeamOptions]",
+        **options: "Unpack[TeamOptions[DT]]",
     ) -> None: ...
     @overload
     def __init__(
@@ -208,7 +208,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         deps_type: "type[DT] | None" = None,
         output_type: None = None,
         output_cls: "type[BT]",
-        **options: "Unpack[TeamOptions]",
+        **options: "Unpack[TeamOptions[DT]]",
     ) -> None: ...
     @overload
     def __init__(
@@ -220,7 +220,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         deps_type: "type[DT] | None" = None,
         output_type: "TypeForm[T]",
         output_cls: None = None,
-        **options: "Unpack[TeamOptions]",
+        **options: "Unpack[TeamOptions[DT]]",
     ) -> None: ...
     @overload
     def __init__(
@@ -232,7 +232,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         deps_type: "type[DT] | None" = None,
         output_type: "Callable[..., Awaitable[T]]",
         output_cls: None = None,
-        **options: "Unpack[TeamOptions]",
+        **options: "Unpack[TeamOptions[DT]]",
     ) -> None: ...
     @overload
     def __init__(
@@ -244,7 +244,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         deps_type: "type[DT] | None" = None,
         output_type: "Callable[..., T]",
         output_cls: None = None,
-        **options: "Unpack[TeamOptions]",
+        **options: "Unpack[TeamOptions[DT]]",
     ) -> None: ...
     @overload
     def __init__(
@@ -256,7 +256,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         deps_type: "type[DT] | None" = None,
         output_type: "Sequence[type[T] | Callable[..., Awaitable[T]] | Callable[..., T]]",
         output_cls: None = None,
-        **options: "Unpack[TeamOptions]",
+        **options: "Unpack[TeamOptions[DT]]",
     ) -> None: ...
     @overload
     def __init__(
@@ -268,7 +268,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         deps_type: "type[DT] | None" = None,
         output_type: Sequence[Any],
         output_cls: None = None,
-        **options: "Unpack[TeamOptions]",
+        **options: "Unpack[TeamOptions[DT]]",
     ) -> None: ...
     def __init__(
         self,
@@ -285,7 +285,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         max_handoffs: int | None = None,
         budget: Budget | None = None,
         handoff_carries: Carried = "full",
-        middleware: "Sequence[Middleware]" = (),
+        middleware: "Sequence[Middleware[Any]]" = (),
         deps_type: Any = None,
         deps_for: Any = None,
         tool_errors: ToolErrors = "tell",
@@ -340,7 +340,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         self.tool_errors: ToolErrors = tool_errors
         self.middleware = layers.checked_middleware(middleware) if middleware else ()
         self.__batonflow_team__ = TeamOfMembers(self)
-        self.__batonflow__.deps = layers.source_of_team(deps_type, deps_for, self.agents.values())
+        self.__batonflow__.deps = layers.source_of_team(deps_type, deps_for, self.agents.values(), self.middleware)
         _take_in(self)
 
     @overload
@@ -526,7 +526,7 @@ class TeamOfMembers(Team):
         return self.loop.budget
 
     @property
-    def middleware(self) -> "Sequence[Middleware]":  # pyright: ignore[reportIncompatibleVariableOverride]
+    def middleware(self) -> "Sequence[Middleware[Any]]":  # pyright: ignore[reportIncompatibleVariableOverride]
         """The middleware of the whole team."""
         return self.loop.middleware
 

@@ -248,9 +248,10 @@ def types_of_context(parameters: Sequence[Parameter]) -> tuple[type[BaseModel] |
 def deps_of_function(function: Callable[..., Any]) -> Any:
     """Return the dependencies that the Context of a function names; ``object`` without any."""
     try:
-        return types_of_context(parameters_of(function))[1]
+        found = types_of_context(parameters_of(function))[1]
     except (TypeError, ValueError):  # without a signature
         return object
+    return object if isinstance(found, typing.TypeVar) else found
 
 
 def deps_of_class(cls: type, generic: type, *methods: Callable[..., Any]) -> Any:

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import pytest
 
 from batonflow import RunContext
-from batonflow.agents import AgentWorkflow, BaseWorkflowAgent, FunctionAgent, ToolCall, ToolCallResult
+from batonflow.agents import AgentWorkflow, BaseWorkflowAgent, FunctionAgent, ToolCall, ToolCallResult, each_step
 from batonflow.agents.middleware import Middleware
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.llms import ScriptedLLM, tool_call
-from batonflow.tools import tool
+from batonflow.tools import BaseTool, Toolset, tool
 from batonflow.workflow_core import (
     Context,
     DepsMissingError,
@@ -318,3 +318,75 @@ class TestPlainWorkflows:
                 return StopEvent(result=ev.get("deps"))
 
         assert await Echo().run(deps=7) == 7
+
+
+class TestPartsThatWantDeps:
+    """Toolsets, instructions and middleware that name a type of dependencies are checked at construction."""
+
+    def test_one_of_another_type_is_refused_with_both_types(self) -> None:
+        @dataclass
+        class Wanted:
+            user: str
+
+        class Desk(Toolset[Wanted]):
+            async def tools(self, ctx: Context[Any, Wanted]) -> list[BaseTool]:
+                return []
+
+        class Named(Toolset[Any]):
+            async def tools(self, ctx: RunContext[Wanted]) -> list[BaseTool]:
+                return []
+
+        class Audit(Middleware[Wanted]):
+            pass
+
+        class Reads(Middleware[Any]):
+            async def after_run(self, ctx: RunContext[Wanted], output: Any) -> None:
+                pass
+
+        async def customer(ctx: RunContext[Wanted]) -> str:
+            return ctx.deps.user
+
+        def keep(ctx: RunContext[Wanted], one: BaseTool) -> bool:
+            return True
+
+        def look(ctx: RunContext[Wanted]) -> str:
+            """Look."""
+            return ctx.deps.user
+
+        parts: list[tuple[str, dict[str, Any]]] = [
+            (r"Toolset Desk\(\)\.prefixed\('a_'\)", {"tools": [Desk().prefixed("a_")]}),
+            (r"Toolset Named\(\)", {"tools": [Named()]}),
+            (r"Toolset Toolset.of\(\)\.filtered\(keep\)", {"tools": [Toolset.of().filtered(keep)]}),
+            ("Tool look", {"tools": [Toolset.of(look)]}),
+            ("Instruction .*customer", {"instructions": customer}),
+            ("Instruction .*customer", {"instructions": ["Be brief.", each_step(customer)]}),
+            ("Middleware Audit", {"middleware": [Audit()]}),
+            ("Middleware Reads", {"middleware": [Reads()]}),
+        ]
+        for said, options in parts:
+            wanted = rf"{said} wants deps of type .*Wanted, and agent Agent has deps_type=(object|int): give the agent "
+            with pytest.raises(ValueError, match=wanted):
+                FunctionAgent(llm=ScriptedLLM(), **options)
+            with pytest.raises(ValueError, match=wanted):
+                FunctionAgent(llm=ScriptedLLM(), deps_type=int, **options)
+            FunctionAgent(llm=ScriptedLLM(), deps_type=Wanted, **options)
+
+    def test_the_middleware_of_a_team_is_checked_too(self) -> None:
+        class Audit(Middleware[int]):
+            pass
+
+        plain = FunctionAgent(llm=ScriptedLLM())
+        with pytest.raises(
+            ValueError, match="Middleware Audit wants deps of type int, and the team has deps_type=object"
+        ):
+            AgentWorkflow([plain], middleware=[Audit()])
+        AgentWorkflow([plain], middleware=[Audit()], deps_type=int)
+
+    def test_parts_that_name_no_dependencies_fit_everywhere(self) -> None:
+        class Quiet(Middleware):
+            async def before_run(self, ctx: Context, message: Any) -> None:
+                pass
+
+        FunctionAgent(
+            llm=ScriptedLLM(), middleware=[Quiet(), Middleware.of(after_run=len)], instructions=[lambda: "x", dict]
+        )  # type: ignore[arg-type]

@@ -1,54 +1,90 @@
 """Dependencies of agents: their declaration, its check against members and tools, and the deps of a new run."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from inspect import isawaitable
 from typing import Any, get_origin
 
+from batonflow import agents as kinds
+from batonflow.agents.hooks import name_of
 from batonflow.tools import FunctionTool
+from batonflow.tools.schema import deps_of_class, deps_of_function
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.dependencies import DepsSource, RunInfo, known_deps
 from batonflow.workflow_core.validation.tree import calling_step
 
 __all__ = ["context_with", "deps_of_tool", "source_of", "source_of_team"]
 
+_POINTS = ("before_run", "around_model", "around_tool", "after_run")
 
-def source_of(name: str, deps_type: Any, deps_for: Any, tools: Iterable[Any]) -> DepsSource | None:
+
+def source_of(
+    name: str,
+    deps_type: Any,
+    deps_for: Any,
+    tools: Iterable[Any] = (),
+    instructions: Iterable[Any] = (),
+    middleware: Iterable[Any] = (),
+) -> DepsSource | None:
     """Return the declared dependencies of an agent; None for an agent without any.
 
     Args:
         name: The name of the agent, for errors.
         deps_type: The class of the dependencies.
         deps_for: Makes them for a run.
-        tools: The tools of the agent.
+        tools: The tools and toolsets of the agent.
+        instructions: Its instructions.
+        middleware: Its middleware.
 
     Raises:
-        ValueError: A tool wants dependencies of another type, or ``deps_for`` is not a function.
+        ValueError: A tool, toolset, instruction or middleware wants dependencies of another type, or ``deps_for`` is
+            not a function.
     """
     if deps_for is not None and not callable(deps_for):
         raise ValueError(f"deps_for is a function of (info) that makes the deps of a run, not {deps_for!r}")
     if not (deps_type is None or isinstance(deps_type, type) or get_origin(deps_type) is not None):
         raise ValueError(f"deps_type is the class of the deps of a run, not {deps_type!r}")
     source = DepsSource(object if deps_type is None else deps_type, deps_for)
-    for tool in tools:
-        wanted = tool.deps_type if isinstance(tool, FunctionTool) else object
+    named = name if name == "the team" else f"agent {name}"
+    for said, wanted in _wishes(tools, instructions, middleware):
         if not _fits(source.deps_type, wanted):
             raise ValueError(
-                f"Tool {tool.metadata.get_name()} wants deps of type {_name(wanted)}, and agent {name} has "
-                f"deps_type={_name(source.deps_type)}: give the agent deps_type={_name(wanted)}"
+                f"{said} wants deps of type {_name(wanted)}, and {named} has deps_type={_name(source.deps_type)}: "
+                f"give {'the team' if named == name else 'the agent'} deps_type={_name(wanted)}"
             )
     return source if source.is_required or deps_for is not None else None
 
 
-def source_of_team(deps_type: Any, deps_for: Any, members: Iterable[Any]) -> DepsSource | None:
+def _wishes(tools: Iterable[Any], instructions: Iterable[Any], middleware: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the wanted dependencies of each part of an agent that may want some."""
+    for tool in tools:
+        if isinstance(tool, FunctionTool):
+            yield f"Tool {tool.metadata.get_name()}", tool.deps_type
+        elif getattr(tool, "__batonflow_toolset__", False):
+            yield f"Toolset {tool!r}", tool.deps_type
+            yield from _wishes(tool.known_tools, (), ())
+    for one in instructions:
+        if not isinstance(one, str):
+            function = getattr(one, "function", one)
+            yield f"Instruction {name_of(function)}", deps_of_function(function)
+    for one in middleware:
+        cls: Any = one.__class__
+        methods = [getattr(cls, point) for point in _POINTS]
+        yield f"Middleware {one.name}", deps_of_class(cls, kinds.Middleware, *methods)
+
+
+def source_of_team(
+    deps_type: Any, deps_for: Any, members: Iterable[Any], middleware: Iterable[Any] = ()
+) -> DepsSource | None:
     """Return the declared dependencies of a team; without a type, those of its members.
 
     Args:
         deps_type: The class of the dependencies; None for that of the members.
         deps_for: Makes them for a run.
         members: The members.
+        middleware: The middleware of the team.
 
     Raises:
-        ValueError: A member wants dependencies of another type.
+        ValueError: A member or middleware wants dependencies of another type.
     """
     wanted: dict[Any, str] = {}
     for agent in members:
@@ -66,7 +102,7 @@ def source_of_team(deps_type: Any, deps_for: Any, members: Iterable[Any]) -> Dep
     for other, name in wanted.items():
         if not _fits(deps_type, other):
             raise ValueError(f"{name} wants deps of type {_name(other)}, and the team has deps_type={_name(deps_type)}")
-    return source_of("the team", deps_type, deps_for, ())
+    return source_of("the team", deps_type, deps_for, middleware=middleware)
 
 
 def context_with(workflow: Any, ctx: Context[Any] | None, deps: Any) -> Context[Any] | None:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from batonflow.agents.hooks import name_of
 from batonflow.agents.instructions import EachStep, Instruction
@@ -64,7 +64,7 @@ async def _text_of(function: Any, ctx: Context[Any]) -> str | None:
         TypeError: It returned neither a text nor None.
     """
     if isinstance(function, EachStep):
-        function = function.function
+        function = cast("Any", function).function
     try:
         text = function(**await _arguments(function, ctx))
         if inspect.isawaitable(text):

@@ -30,7 +30,7 @@ class Points:
         given: The middleware, the outermost first.
     """
 
-    def __init__(self, given: Sequence[Middleware]) -> None:
+    def __init__(self, given: Sequence[Middleware[Any]]) -> None:
         self.given = given
         self.before_run = _with_own(given, "before_run")
         self.around_model = _with_own(given, "around_model")
@@ -42,7 +42,7 @@ class Points:
         self.varies = any(_varies(tool) for tool in self.tools)
 
 
-def _with_own(given: Sequence[Middleware], method: str) -> tuple[Middleware, ...]:
+def _with_own(given: Sequence[Middleware[Any]], method: str) -> tuple[Middleware[Any], ...]:
     return tuple(one for one in given if getattr(type(one), method) is not getattr(Middleware, method))
 
 
@@ -80,7 +80,7 @@ async def with_added(team: Team, agent: Member, tools: Sequence[AsyncBaseTool]) 
 
 
 @contextmanager
-def noted(middleware: Middleware, method: str, passed_on: Sequence[BaseException] = ()) -> Generator[None]:
+def noted(middleware: Middleware[Any], method: str, passed_on: Sequence[BaseException] = ()) -> Generator[None]:
     """Add a note to exceptions of a middleware, but not to those that it only passes on."""
     try:
         yield
@@ -90,7 +90,7 @@ def noted(middleware: Middleware, method: str, passed_on: Sequence[BaseException
         raise
 
 
-async def result_of(running: Any, middleware: Middleware, method: str, kinds: tuple[type[Any], ...]) -> Any:
+async def result_of(running: Any, middleware: Middleware[Any], method: str, kinds: tuple[type[Any], ...]) -> Any:
     """Await a method of a middleware, and check its result."""
     named = f"{method} of middleware {middleware.name}"
     if not inspect.isawaitable(running):

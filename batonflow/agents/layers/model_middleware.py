@@ -56,7 +56,7 @@ async def around_model(
 
 
 async def _through(
-    middleware: Middleware, ctx: Context[Any], call_next: CallModel, request: ModelRequest
+    middleware: Middleware[Any], ctx: Context[Any], call_next: CallModel, request: ModelRequest
 ) -> AgentOutput:
     passed_on = PassedOn()
     with noted(middleware, "around_model", passed_on):

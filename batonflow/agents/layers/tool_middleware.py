@@ -29,7 +29,7 @@ class AroundTool:
         middleware: The middleware; it overrides ``around_tool``.
     """
 
-    def __init__(self, middleware: Middleware) -> None:
+    def __init__(self, middleware: Middleware[Any]) -> None:
         self.middleware = middleware
 
     async def __call__(self, invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
