@@ -219,6 +219,9 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         """Return a view on the typed state in the store of a run; None if the state has another type."""
         return kinds.view_of(store, wanted)
 
+    def __batonflow_agent__(self, ctx: Context[Any]) -> Any:
+        return layers.acting_agent(self, ctx)
+
     def __batonflow_attach__(self, tools: Sequence[Any]) -> None:
         attach_agents(self, tools)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from batonflow._moved import module_at
 
 if TYPE_CHECKING:
+    from batonflow.agents.layers.acting_agent import acting_agent
     from batonflow.agents.layers.approval import ask_person
     from batonflow.agents.layers.calls_allowed import count_call, refuse_used_up
     from batonflow.agents.layers.deps import context_with, deps_of_tool, source_of, source_of_team
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "StepResult",
+    "acting_agent",
     "acting_team",
     "after_run",
     "answer_over_budget",
@@ -94,6 +96,7 @@ __all__ = [
 
 _LAZY = {
     "StepResult": "member_steps",
+    "acting_agent": "acting_agent",
     "acting_team": "member_steps",
     "after_run": "turn_middleware",
     "answer_over_budget": "tool_budget",

@@ -29,6 +29,7 @@ from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.typed import DepsT, StateT
 
 if TYPE_CHECKING:
+    from batonflow.values.agent_info import AgentInfo
     from batonflow.workflow_core.map_results import MapError
 
 __all__ = ["Context", "RetryInfo", "RunContext"]
@@ -163,10 +164,13 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         """
         if self.given_deps is not None:
             return self.given_deps
-        run = self._run_ref()
-        if run is None:
-            raise ContextStateError(f"deps {_RUNNING}")
-        return parts.dependencies.deps_of(run)
+        return parts.dependencies.deps_of(self._running("deps"))
+
+    @property
+    def agent(self) -> "AgentInfo | None":
+        """The agent that acts in a run of agents; None in other runs, and before a run."""
+        find = getattr(getattr(self._run_ref(), "workflow", None), "__batonflow_agent__", None)
+        return None if find is None else find(self)
 
     @property
     def is_resumable(self) -> bool:
@@ -197,18 +201,18 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
 
     def _in_step(self, name: str) -> tuple[Run, WorkItem]:
         run = self._run_ref()
-        if self._item is None:
-            raise ContextStateError(
-                f"{name} is {_IN_STEP}" if run is not None else f"{name} {_RUNNING} and is {_IN_STEP}"
-            )
-        if run is None:
-            raise ContextStateError(f"{name} is {_IN_STEP}; the run of this step is over")
-        return run, self._item
+        if run is not None and self._item is not None:
+            return run, self._item
+        needs = f"{_RUNNING} and " if run is None and self._item is None else ""
+        raise ContextStateError(f"{name} {needs}is {_IN_STEP}{'; the run of this step is over' if self._item else ''}")
 
     def _from_handler(self, name: str) -> Run:
-        run = self._run_ref()
         if self._item is not None:
             raise ContextStateError(f"{name} is {_FROM_HANDLER}, not from inside a step")
+        return self._running(name)
+
+    def _running(self, name: str) -> Run:
+        run = self._run_ref()
         if run is None:
             raise ContextStateError(f"{name} {_RUNNING}")
         return run
@@ -219,8 +223,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         if self._item is not None:
             warn_earlier("is_running called from within a step is always True")
             return True
-        run = self._run_ref()
-        if run is not None:
+        if (run := self._run_ref()) is not None:
             return run.state.running and not run.ending.over
         return self._restored is not None and self._restored.running
 
@@ -231,10 +234,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         Raises:
             ContextStateError: Before a run.
         """
-        run = self._run_ref()
-        if run is None:
-            raise ContextStateError(f"run_id {_RUNNING}")
-        return run.state.run_id
+        return self._running("run_id").state.run_id
 
     @property
     def store(self) -> InMemoryStateStore[StateT]:

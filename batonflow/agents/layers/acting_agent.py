@@ -1,0 +1,29 @@
+"""``ctx.agent``: the name, turn, usage and limit of the agent that acts in a run."""
+
+from typing import Any
+
+from batonflow.agents.turn import DEFAULT_MAX_ITERATIONS
+from batonflow.llms import Usage
+from batonflow.values.agent_info import AgentInfo
+from batonflow.workflow_core import Context
+
+__all__ = ["acting_agent"]
+
+
+def acting_agent(loop: Any, ctx: Context[Any]) -> AgentInfo:
+    """Return the agent that acts in the run of a context.
+
+    Args:
+        loop: The agent or team that runs.
+        ctx: The context of the run.
+    """
+    store = (ctx.whole or ctx).store
+    name: str | None = store.get_sync("current_agent_name", default=None)
+    totals: dict[str, Usage] = store.get_sync("usage", default=None) or {}
+    return AgentInfo(
+        name=loop.__batonflow_team__.member(name).name,
+        turn=1,
+        session="",
+        usage=sum(totals.values(), Usage()),
+        max_iterations=store.get_sync("max_iterations", default=None) or DEFAULT_MAX_ITERATIONS,
+    )
