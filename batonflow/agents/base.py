@@ -102,7 +102,6 @@ class TeamOfOne(Team):
         super().__init__(loop)
         self._given: list[Any] = []
         self._adapted: list[Any] = []
-        self._varies = False
 
     def settings(self) -> LoopSettings:
         """Return the settings of the loop."""
@@ -129,10 +128,6 @@ class TeamOfOne(Team):
             return None
         return agent.call_one_tool
 
-    def varies(self, agent: Member) -> bool:  # noqa: ARG002 - a single agent
-        """Tell whether the tools of the agent are asked for anew before each request."""
-        return self._varies
-
     def adapted_tools(self) -> list[Any]:
         """Return the agent's tools and toolsets for the loop, adapted again after a change of the list."""
         tools = self.loop.tools
@@ -140,7 +135,8 @@ class TeamOfOne(Team):
             # Functions became tools at construction.
             refuse_itself(self.loop, tools)
             self._given = list(tools)
-            self._varies = any(is_toolset(tool) or "prepare" in getattr(tool, "__dict__", ()) for tool in tools)
+            varies = any(is_toolset(tool) or "prepare" in getattr(tool, "__dict__", ()) for tool in tools)
+            object.__setattr__(self.loop, "__batonflow_varies__", varies)
             self._adapted = [tool if is_toolset(tool) else adapt_to_async_tool(cast("Any", tool)) for tool in tools]
         return self._adapted
 
@@ -256,6 +252,7 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         disable_validation: InitVar[bool] = False
         skip_graph_checks: InitVar[set[WorkflowGraphCheck] | None] = None
 
+    __batonflow_varies__: bool = False
     __hash__: ClassVar[Any] = object.__hash__  # agents are compared by identity
 
     def __init__(self, **options: Any) -> None:
@@ -506,7 +503,7 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         found: list[BaseTool] = []
         if self.tool_retriever is not None:
             found = await self.tool_retriever.aretrieve(input_str or "")
-        if team.varies(self):
+        if self.__batonflow_varies__:
             return await layers.asked_tools(self, [*adapted, *found])
         return [*adapted, *(adapt_to_async_tool(tool) for tool in found)] if found else list(adapted)
 

@@ -93,6 +93,7 @@ class Member(Protocol):
     instructions: Sequence[Any]
     middleware: Sequence[Any]
     streaming: bool
+    __batonflow_varies__: bool  # whether toolsets or prepared tools are asked for anew before each request
 
     @property
     def reads_on(self) -> bool: ...
@@ -185,10 +186,6 @@ class Team:
     def all_tools(self) -> Sequence[Any]:
         """Return the tools of all agents."""
         return self.loop.tools
-
-    def varies(self, agent: Member) -> bool:
-        """Tell whether the tools of an agent are asked for anew before each request."""
-        raise NotImplementedError
 
     def tools_for(self, agent: Member, text: str) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]:
         """Return the tools that an agent may call in a conversation about ``text``."""

@@ -563,10 +563,6 @@ class TeamOfMembers(Team):
         """Return the tools of all agents."""
         return [tool for agent in self.loop.agents.values() for tool in agent.tools]
 
-    def varies(self, agent: Any) -> bool:
-        """Tell whether the tools of an agent are asked for anew before each request."""
-        return agent.__batonflow_team__.varies(agent)
-
     def tools_for(self, agent: Member, text: str) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]:
         """Return the tools that an agent may call in a conversation about ``text``."""
         return self.loop.get_tools(agent.name, text)

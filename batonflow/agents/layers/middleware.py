@@ -71,7 +71,10 @@ async def with_added(team: Team, agent: Member, tools: Sequence[AsyncBaseTool]) 
         ValueError: Two tools have one name.
     """
     points = points_of(team, agent)
-    added: list[AsyncBaseTool] = await layers.asked_tools(agent, points.tools) if points.varies else points.tools
+    added: list[AsyncBaseTool] = points.tools
+    if points.varies:
+        object.__setattr__(agent, "__batonflow_varies__", True)
+        added = await layers.asked_tools(agent, points.tools)
     names = {tool.metadata.get_name() for tool in tools}
     twice = next((name for tool in added if (name := tool.metadata.get_name()) in names), None)
     if twice is not None:

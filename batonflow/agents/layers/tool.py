@@ -434,22 +434,16 @@ async def tools_of(
         text: The user's message.
         anew: Ask toolsets for their tools; otherwise the tools of the last request are returned.
     """
-    if not anew and _varies(team, agent) and (kept := layers.kept_tools(ctx, agent)) is not None:
+    if agent.__batonflow_varies__ and not anew and (kept := layers.kept_tools(ctx, agent)) is not None:
         return kept
     tools = await team.tools_for(agent, text)
     if (typed := output_for(team, agent)) is not None:
         tools = [*tools, *layers.output_tools(agent, typed)]
     if agent.middleware or team.middleware:
         tools = await layers.with_added(team, agent, tools)
-    if _varies(team, agent):
+    if agent.__batonflow_varies__:
         layers.keep_tools(ctx, agent, tools)
     return tools
-
-
-def _varies(team: Team, agent: Member) -> bool:
-    """Tell whether the tools are asked for anew before each request, as toolsets are."""
-    known = team.points.get(agent.name)  # of middleware
-    return team.varies(agent) or (known is not None and known.varies)
 
 
 async def with_read_result(store: Any, agent: Member, tools: Sequence[AsyncBaseTool]) -> Sequence[AsyncBaseTool]:
