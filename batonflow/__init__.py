@@ -28,6 +28,9 @@ if TYPE_CHECKING:
         FunctionAgent,
         OutputUnfitError,
         ReActAgent,
+        Session,
+        SessionBusyError,
+        SessionInfo,
         ToolCall,
         ToolCallResult,
     )
@@ -96,6 +99,9 @@ __all__ = [
     "RunContext",
     "SQLiteStore",
     "ScriptedLLM",
+    "Session",
+    "SessionBusyError",
+    "SessionInfo",
     "StartEvent",
     "StepFailedEvent",
     "StopEvent",
@@ -125,7 +131,7 @@ __all__ = [
 _HOMES = {
     "agents": (
         "AgentInput AgentOutput AgentResult AgentSetup AgentStream AgentWorkflow BaseWorkflowAgent Budget CodeActAgent "
-        "FunctionAgent OutputUnfitError ReActAgent ToolCall ToolCallResult"
+        "FunctionAgent OutputUnfitError ReActAgent Session SessionBusyError SessionInfo ToolCall ToolCallResult"
     ),
     "llms": "LLM Anthropic ChatMessage MessageRole OpenAI Price ScriptedLLM llm_from",
     "tools": "BaseTool FunctionTool ToolOutput ToolRetry Toolset tool",

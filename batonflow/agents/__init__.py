@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from batonflow.agents.notebook import handler_bundle, output_bundle
     from batonflow.agents.output_types import FormOutput, TypedOutput, declared_output, declared_output_of
     from batonflow.agents.react import ReActAgent
+    from batonflow.agents.sessions.errors import SessionBusyError
+    from batonflow.agents.sessions.history import end_of_turn_of
+    from batonflow.agents.sessions.session import Session, SessionInfo, Turn, list_sessions
+    from batonflow.agents.sessions.starting import start_request, take_request
     from batonflow.agents.team import AgentWorkflow
     from batonflow.agents.typed_state import (
         StateTypeWarning,
@@ -80,6 +84,9 @@ __all__ = [
     "ReActChatFormatter",
     "ReActOutputParser",
     "Replace",
+    "Session",
+    "SessionBusyError",
+    "SessionInfo",
     "SimpleAgentContext",
     "StateTypeWarning",
     "ToolCall",
@@ -87,15 +94,20 @@ __all__ = [
     "ToolProgress",
     "ToolRequest",
     "Toolset",
+    "Turn",
     "TypedOutput",
     "declared_output",
     "declared_output_of",
     "declared_state",
     "each_step",
+    "end_of_turn_of",
     "handler_bundle",
+    "list_sessions",
     "output_bundle",
+    "start_request",
     "state_of",
     "state_of_team",
+    "take_request",
     "view_of",
     "warn_of_untyped",
 ]
@@ -114,6 +126,14 @@ _LAZY = {
     "StateTypeWarning": "agents.typed_state",
     "ToolRequest": "agents.middleware",
     "Toolset": "tools.toolset",
+    "Session": "agents.sessions.session",
+    "SessionBusyError": "agents.sessions.errors",
+    "SessionInfo": "agents.sessions.session",
+    "Turn": "agents.sessions.session",
+    "list_sessions": "agents.sessions.session",
+    "end_of_turn_of": "agents.sessions.history",
+    "start_request": "agents.sessions.starting",
+    "take_request": "agents.sessions.starting",
     "FormOutput": "agents.output_types",
     "TypedOutput": "agents.output_types",
     "declared_output": "agents.output_types",

@@ -22,6 +22,7 @@ from batonflow.agents.members import (
     Member,
     Team,
     check_form,
+    check_memory,
     check_name,
     check_prompt,
     no_option,
@@ -177,6 +178,8 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         deps_type: The class of the objects that ``run(deps=...)`` gives to tools as ``ctx.deps``.
         deps_for: A function of ``(info)``, async or not, that makes ``deps`` for a run that was given no deps: a served
             run, or one that ``recover()`` continues.
+        memory: The pattern of the memory of each session, and of each run that is given no memory; its messages are
+            not copied.
         max_result_chars: Characters of a tool's result that the model gets at once; None for all. The model reads the
             rest with a tool.
         tool_errors: ``"tell"`` exceptions of tools to the model; ``"raise_bugs"``: NameError, AttributeError,
@@ -234,6 +237,7 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
     deps_type: Any = Field(default=object, exclude=True)
     deps_for: Any = Field(default=None, exclude=True)
     middleware: Sequence[Any] = Field(default=(), exclude=True)
+    memory: Any = Field(default=None, exclude=True)
 
     if TYPE_CHECKING:  # of workflows: they are not fields, but the constructors of subclasses take them
         timeout: InitVar[float | None] = None
@@ -349,6 +353,11 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
     @classmethod
     def _bf_acts_around(cls, value: Any) -> Any:
         return layers.checked_middleware(value) if value else ()
+
+    @field_validator("memory", mode="before")
+    @classmethod
+    def _bf_remembers(cls, value: Any) -> Any:
+        return check_memory(value)
 
     @field_validator("output_cls")
     @classmethod

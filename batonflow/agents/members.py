@@ -41,6 +41,7 @@ __all__ = [
     "SimpleAgentContext",
     "Team",
     "check_form",
+    "check_memory",
     "check_options",
     "check_output",
     "empty_output",
@@ -55,7 +56,7 @@ CallTool = Callable[[Context[Any], AsyncBaseTool, dict[str, Any]], Awaitable[Too
 
 _OPTIONS_OF_RUNS = (
     "user_msg", "chat_history", "memory", "ctx", "max_iterations", "early_stopping_method", "start_event", "budget",
-    "run_id",
+    "run_id", "session", "request_id", "if_busy", "metadata",
 )  # fmt: skip
 
 
@@ -349,6 +350,17 @@ def check_name(name: Any) -> str:
     if not name.strip():
         raise ValueError("name is what the agent is called in events and in a team: it cannot be empty")
     return name
+
+
+def check_memory(memory: Any) -> BaseMemory | None:
+    """Return the memory that is the pattern of an agent's sessions.
+
+    Raises:
+        ValueError: The value is not a memory.
+    """
+    if memory is not None and not isinstance(memory, BaseMemory):
+        raise ValueError(f"memory is a memory such as Memory(memory_blocks=[...]), not {memory!r:.100}")
+    return memory
 
 
 def check_prompt(name: str, prompt: str, *needed: str) -> None:

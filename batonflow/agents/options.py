@@ -12,6 +12,7 @@ from batonflow.agents.handoff import Carried
 from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
 from batonflow.agents.instructions import ChoiceOfTools, Instructions, ToolChoice
 from batonflow.agents.members import EarlyStopping
+from batonflow.agents.memory import BaseMemory
 from batonflow.agents.middleware import Middleware
 from batonflow.llms import LLM, ChatMessage
 from batonflow.llms.prompts import BasePromptTemplate
@@ -95,6 +96,7 @@ class AgentOptions(WorkflowOptions, Generic[DT], total=False):
     input_guards: Sequence[Guard] | None
     output_guards: Sequence[Guard] | None
     middleware: Sequence[Middleware[DT]] | None
+    memory: BaseMemory | None
     max_result_chars: int | None
     deps_for: Callable[[RunInfo], DT | Awaitable[DT]] | None
     tool_errors: ToolErrors | None
@@ -141,6 +143,7 @@ class TeamOptions(WorkflowOptions, Generic[DT], total=False):
     budget: Budget | None
     handoff_carries: Carried
     middleware: Sequence[Middleware[DT]]
+    memory: BaseMemory | None
     deps_for: Callable[[RunInfo], DT | Awaitable[DT]] | None
     tool_errors: ToolErrors
     name: str

@@ -52,6 +52,7 @@ __all__ = [
     "TOOL_NOT_REPEATED",
     "TOOL_OUTCOME_UNKNOWN",
     "TOOL_USED_UP",
+    "TURN_CUT_OFF",
 ]
 
 STATE_PROMPT = "The state of the work so far:\n{state}\n\nThe message of the user:\n{msg}\n"
@@ -179,6 +180,9 @@ BUDGET_EXCEEDED = (
 )
 
 CALL_CUT_OFF = "The run ended before this call had a result. Whether it took effect is not known."
+
+TURN_CUT_OFF = """The turn for the message above has {status} before an answer. Tool calls that were made in it:
+{calls}"""
 
 BUDGET_CUT_OFF = (
     "Tool {tool_name} was given up: what may be spent on this task is used up ({limit}={most:g}). Whether what it had "

@@ -33,10 +33,13 @@ from batonflow.workflow_core.typed import AgentDepsT, OfAgent, OutT
 
 if TYPE_CHECKING:
     from batonflow.agents.output_types import TypedOutput
+    from batonflow.agents.sessions.session import Session, SessionInfo
 
 __all__ = ["AgentRuns", "AgentTool", "attach", "attach_agents", "known_tools", "refuse_itself", "run_within"]
 
 logger = logger_named("batonflow.agent")
+
+_REQUEST = frozenset({"session", "request_id", "if_busy", "metadata"})
 
 _NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]+")
 
@@ -145,6 +148,12 @@ def _is_over_around(ctx: Context[Any]) -> bool:
 def _declares(agent: Workflow[Any], name: str) -> bool:
     """Return whether the start event of an agent's class has a field of this name."""
     return name in agent.__batonflow__.steps.start_event_class.model_fields
+
+
+def _start_event_class(agent: Workflow[Any]) -> type[StartEvent]:
+    """Return the class of the start event that the arguments of ``run`` make."""
+    declared = agent.__batonflow__.steps.start_event_class
+    return declared if issubclass(declared, AgentWorkflowStartEvent) else AgentWorkflowStartEvent
 
 
 class AgentTool(FunctionTool):
@@ -331,7 +340,9 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
             start_event: The event to start with, instead of the arguments before.
             budget: The limits of this run, beside the limits of agents and team.
             kwargs: ``run_id``, ``debug``; ``deps``, the dependencies of the run; ``state``, a model or an instance of
-                it, instead of the agent's; further values for the start event.
+                it, instead of the agent's; ``session``, the conversation to which the run adds a turn, and ``if_busy``
+                for a session with another turn; ``request_id``: a known request gives its recorded result;
+                ``metadata``, texts to find the run by; further values for the start event.
 
         Raises:
             TypeError: ``ctx`` is not a Context, or ``deps`` is not an instance of ``deps_type``.
@@ -352,6 +363,9 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
             if isinstance(chat_history, StartEvent):
                 start_event, chat_history = chat_history, None
         check_context(ctx)
+        request = None
+        if not _REQUEST.isdisjoint(kwargs):
+            request = kinds.take_request(self, kwargs, {"ctx": ctx, "memory": memory, "chat_history": chat_history})
         deps = None if "deps" in kwargs and _declares(self, "deps") else kwargs.pop("deps", None)
         if deps is not None or self.__batonflow__.deps is not None:
             ctx = layers.context_with(self, ctx, deps)
@@ -372,7 +386,7 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         ) is not None:
             options["debug"] = debug
         # Before the context is touched, as the event may refuse its values.
-        begins = AgentWorkflowStartEvent(**given, **kwargs) if start_event is None else start_event
+        begins = _start_event_class(self)(**given, **kwargs) if start_event is None else start_event
         if ctx is not None and (start_event is not None or user_msg is not None or chat_history):
             ctx.leave_cancelled_run()
         if ctx is not None and ctx.is_resumable:
@@ -380,7 +394,40 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
                 logger.warning(GOES_ON.format(names=", ".join(given)))
         elif start_event is None:
             start_event, kwargs = begins, {}
+        if request is not None:
+            return kinds.start_request(self, request, ctx, start_event, options)
         return cast("AgentHandler[OutT]", super().run(ctx=ctx, start_event=start_event, **options, **kwargs))
+
+    def session(self, name: str) -> "Session[AgentDepsT, OutT]":
+        """Return the session with a name, which need not exist yet.
+
+        Args:
+            name: 1 to 180 characters of ``A-Za-z0-9_.:/-``.
+
+        Raises:
+            ValueError: The name is not valid.
+
+        Example:
+            >>> chat = agent.session("ann")
+            >>> answer = await chat.run("And tomorrow?")
+        """
+        return kinds.Session(self, name)
+
+    async def sessions(self, prefix: str = "", limit: int = 100) -> "list[SessionInfo]":
+        """Return the sessions of this agent in the order of their names.
+
+        Args:
+            prefix: The beginning of their names.
+            limit: The maximum number.
+
+        Raises:
+            StoreError: The store does not keep sessions, or it fails.
+        """
+        return await kinds.list_sessions(self, prefix, limit)
+
+    async def __batonflow_turn__(self, run: Any) -> Any:
+        """Return the end of the turn of a session that a stored run is; the store calls it for a run it takes up."""
+        return await kinds.end_of_turn_of(self, run)
 
     def fork(  # pyright: ignore[reportIncompatibleMethodOverride] - it takes a model too
         self,

@@ -24,6 +24,7 @@ from batonflow.agents.members import (
     LoopSettings,
     Member,
     Team,
+    check_memory,
     check_options,
     check_output,
     check_prompt,
@@ -72,7 +73,7 @@ _OPTIONS = (
     "agents", "initial_state", "root_agent", "handoff_prompt", "handoff_output_prompt", "state_prompt", "output_cls",
     "output_type", "output_retries",
     "structured_output_fn", "early_stopping_method", "max_handoffs", "budget", "handoff_carries", "middleware",
-    "deps_type", "deps_for", "tool_errors", "state", "name", "description", *WORKFLOW_OPTIONS,
+    "memory", "deps_type", "deps_for", "tool_errors", "state", "name", "description", *WORKFLOW_OPTIONS,
 )  # fmt: skip
 
 
@@ -166,6 +167,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
             own messages (``"own"``), with a ``"summary"`` that the agent before makes with its model.
         budget: The limits of a run, whichever agent acts.
         middleware: Objects around the work of all members, outside their own middleware; see ``Middleware``.
+        memory: The pattern of the memory of each session, and of each run that is given no memory; see agents.
         deps_type: The class of ``deps`` of a run; by default that of the members.
         deps_for: Makes ``deps`` for a run that was given no deps, as on agents.
         tool_errors: As for agents, for all members; the stricter setting of team and member holds.
@@ -286,6 +288,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         budget: Budget | None = None,
         handoff_carries: Carried = "full",
         middleware: "Sequence[Middleware[Any]]" = (),
+        memory: BaseMemory | None = None,
         deps_type: Any = None,
         deps_for: Any = None,
         tool_errors: ToolErrors = "tell",
@@ -336,7 +339,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         self.structured_output_fn = None if output_cls is not None else structured_output_fn
         self.early_stopping_method: EarlyStopping = early_stopping_method
         self.max_handoffs = max_handoffs
-        self.budget = budget
+        self.budget, self.memory = budget, check_memory(memory)
         self.tool_errors: ToolErrors = tool_errors
         self.middleware = layers.checked_middleware(middleware) if middleware else ()
         self.__batonflow_team__ = TeamOfMembers(self)

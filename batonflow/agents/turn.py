@@ -75,6 +75,8 @@ async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) 
     """
     settings, store = team.settings(), ctx.store
     given = ev.get("memory") or await store.get("memory", default=None)
+    if given is None and getattr(team.loop, "memory", None) is not None:
+        given = layers.fresh_memory(team.loop)
     values: dict[str, Any] = {
         "memory": given or ChatMemoryBuffer.from_defaults(llm=settings.llm),
         "state": ev.get("state") or await store.get("state", default=None) or deepcopy(settings.initial_state),

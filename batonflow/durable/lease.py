@@ -12,7 +12,7 @@ from batonflow.durable.recorder import Recorder
 from batonflow.durable.store_protocol import InboxItem, RunCommit, RunStore
 from batonflow.durable.traces import with_trace
 from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
-from batonflow.workflow_core.events import WorkflowCancelledEvent
+from batonflow.workflow_core.events import StopEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.stream import NEVER
 
 if TYPE_CHECKING:
@@ -80,6 +80,9 @@ class RunLease:
         self.written = 0
         # The last known position of the inbox.
         self.inbox_seen = 0
+        # Gives the data for the end of a turn of a session, from status and event; None for other runs.
+        self.end_of_turn: Callable[[str, StopEvent], bytes] | None = None
+        self._turn: bytes | None = None
         self.lost = False
         self.is_held = False
         # Whether the run is being released.
@@ -169,6 +172,8 @@ class RunLease:
         cancelled = isinstance(event, WorkflowCancelledEvent)
         self._status = "cancelled" if cancelled else "completed" if error is None else "failed"
         self._result = segment.body()
+        if self.end_of_turn is not None and isinstance(event, StopEvent):
+            self._turn = self.end_of_turn(self._status, event)
 
     def consumed(self, item: InboxItem, *, passed_over: bool = False) -> None:
         """Note that an inbox item was delivered or cannot be used, for the next commit."""
@@ -206,6 +211,7 @@ class RunLease:
             stream_seq=self._stream_reserved,
             snapshot=snapshot,
             ttl=self.connection.store.lease_seconds,
+            turn=self._turn,
         )
 
     def _snapshot(self) -> bytes | None:

@@ -1,5 +1,6 @@
 """The stored runs of this process, by store and id."""
 
+from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
 from batonflow.durable.codec import Codec
@@ -10,7 +11,7 @@ from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
 
-__all__ = ["DIGESTS", "LIVE", "belongs_to", "forget", "known_run", "other_input", "runs_of"]
+__all__ = ["DIGESTS", "LIVE", "METADATA", "belongs_to", "forget", "known_run", "other_input", "runs_of"]
 
 
 LIVE: WeakKeyDictionary[RunStore, dict[str, Run]] = WeakKeyDictionary()
@@ -18,6 +19,9 @@ LIVE: WeakKeyDictionary[RunStore, dict[str, Run]] = WeakKeyDictionary()
 
 DIGESTS: WeakKeyDictionary[Run, str] = WeakKeyDictionary()
 """Digests of the input of runs."""
+
+METADATA: WeakKeyDictionary[Run, Mapping[str, str]] = WeakKeyDictionary()
+"""The metadata of new runs, until the store has them."""
 
 
 def forget(store: RunStore, run: Run) -> None:

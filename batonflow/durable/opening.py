@@ -14,11 +14,12 @@ from batonflow.durable.connection import StoreConnection, connection_of
 from batonflow.durable.digests import digest_of, digest_of_start
 from batonflow.durable.gaps import last_reset, note_reset
 from batonflow.durable.lease import STREAM_BLOCK, RunLease
-from batonflow.durable.live_runs import DIGESTS, LIVE, belongs_to, forget, other_input
+from batonflow.durable.live_runs import DIGESTS, LIVE, METADATA, belongs_to, forget, other_input
 from batonflow.durable.recorder import Recorder
 from batonflow.durable.state_edits import edited_state
 from batonflow.durable.store_protocol import Busy, Claimed, Created, Ended, NewRun, RunInfo, RunStore
 from batonflow.durable.traces import ABANDONED, trace_in
+from batonflow.run_facts import describe_run
 from batonflow.served_input import input_is_served
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.context.state_store import named_values
@@ -136,15 +137,7 @@ class Opening:
         run_id = self._run.state.run_id
         if self._options.deps is not None:
             await provide_deps(self._workflow, self._run)
-        new = NewRun(
-            run_id=run_id,
-            workflow=self._options.workflow_name,
-            version=self._options.version,
-            digest=self._digest,
-            first=self._first,
-            stream_seq=STREAM_BLOCK,
-        )
-        found = await self._store.create(new, self._store.owner, self._store.lease_seconds)
+        found = await self._store.create(self._new_run(), self._store.owner, self._store.lease_seconds)
         if not isinstance(found, Created):
             if found.info.workflow != self._options.workflow_name:
                 raise belongs_to(run_id, found.info.workflow, self._options.workflow_name)
@@ -153,9 +146,23 @@ class Opening:
             self._event = None  # its trace context is from the start of the run
             await self.carry_on()
             return
-        self._claimed = found
+        self._begin(found)
+
+    def _new_run(self) -> NewRun:
+        return NewRun(
+            run_id=self._run.state.run_id,
+            workflow=self._options.workflow_name,
+            version=self._options.version,
+            digest=self._digest,
+            first=self._first,
+            stream_seq=STREAM_BLOCK,
+            metadata=METADATA.get(self._run),
+        )
+
+    def _begin(self, created: Created) -> None:
+        self._claimed = created
         assert self._lease is not None
-        self._lease.attach(found.epoch, 1, STREAM_BLOCK)
+        self._lease.attach(created.epoch, 1, STREAM_BLOCK)
         self._run.open(self._event, self._causes)
 
     async def carry_on(self) -> None:
@@ -230,9 +237,14 @@ class Opening:
         if recorded.root.ended is not None:
             source, at = loaded.info.forked_from or (claimed.run_id, claimed.seq)
             raise StoreError(f"Run {source!r} is over at commit {at}: fork at an earlier one")
+        if loaded.info.session or loaded.info.metadata:
+            describe_run(run.variables, loaded.info.session, loaded.info.metadata)
         if self._options.deps is not None:
             await provide_deps(self._workflow, run)
+        workflow: Any = self._workflow  # that of a turn is an agent
+        end_of_turn = await workflow.__batonflow_turn__(run) if loaded.info.session else None
         lease, _ = self._record_from(recorded.last_record + 1)
+        lease.end_of_turn = end_of_turn
         snapshot_at = loaded.snapshot[0] if loaded.snapshot is not None else 0
         known_to = run.stream.go_on_at(claimed.stream_seq)
         lease.attach(claimed.epoch, claimed.seq, claimed.stream_seq, snapshot_at)

@@ -61,6 +61,7 @@ class NewRun:
         shape: A digest of the workflow's steps, for messages if code and records do not fit.
         first: The commit with number 1, so that each run has its start.
         stream_seq: The end of the reserved numbers of streamed events.
+        metadata: Names and values to find the run by.
     """
 
     run_id: str
@@ -70,6 +71,7 @@ class NewRun:
     shape: str = ""
     first: bytes | None = None
     stream_seq: int = 0
+    metadata: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class RunInfo:
         updated_at: The time of the last change.
         result: The result of a finished run; None before.
         forked_from: The run and the commit from which it was forked.
+        metadata: Names and values that were given to the run.
+        session: The name of the session of which the run is a turn; empty for other runs.
     """
 
     run_id: str
@@ -117,6 +121,8 @@ class RunInfo:
     updated_at: float
     result: bytes | None
     forked_from: tuple[str, int] | None
+    metadata: Mapping[str, str] | None = None
+    session: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -200,6 +206,7 @@ class RunCommit:
         stream_seq: The end of the reserved numbers of streamed events.
         snapshot: The state after the last of these commits, from which later loading starts.
         ttl: The seconds from now to the end of the extended lease.
+        turn: The data of the turn of a session that the run is, if the run ends.
     """
 
     run_id: str
@@ -215,6 +222,7 @@ class RunCommit:
     stream_seq: int = 0
     snapshot: bytes | None = None
     ttl: float = 15.0
+    turn: bytes | None = None
 
 
 class CommitVerdict(NamedTuple):
@@ -443,8 +451,11 @@ class RunStore(Protocol):
         after: str | None = None,
         limit: int = 100,
         newest_first: bool = False,
+        metadata: Mapping[str, str] | None = None,
     ) -> list[RunInfo]:
         """Return the listings of runs in the order of creation, or in reverse, after the run ``after``.
+
+        With ``metadata``, only runs that have all of these names and values.
 
         Raises:
             StoreError: ``after`` does not exist, the status is unknown, or ``limit`` is not a whole number from 0 on.

@@ -23,6 +23,7 @@ __all__ = [
     "is_told",
     "logger_named",
     "plain",
+    "session_here",
     "set_debugging",
     "take_debug",
 ]
@@ -32,6 +33,9 @@ FIELDS = ("run_id", "workflow", "step", "agent", "tool", "attempt", "session")
 
 debugging: ContextVar[bool] = ContextVar("batonflow_debug", default=False)
 """The debugging of the run around this code."""
+
+session_here: ContextVar[str] = ContextVar("batonflow_session", default="")
+"""The session of the run around this code; an empty text outside of sessions."""
 
 _describers: list[Callable[[], Mapping[str, Any]]] = []
 
@@ -48,7 +52,7 @@ def describe_with(describer: Callable[[], Mapping[str, Any]]) -> Callable[[], Ma
 
 def here() -> dict[str, Any]:
     """Return the ``FIELDS`` for the code that runs here."""
-    found: dict[str, Any] = dict.fromkeys(FIELDS, "")
+    found: dict[str, Any] = {**dict.fromkeys(FIELDS, ""), "session": session_here.get()}
     for describer in _describers:
         found.update(describer())
     return found

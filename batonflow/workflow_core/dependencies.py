@@ -4,9 +4,10 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
+from batonflow.run_facts import RunInfo, info_of_run
 from batonflow.workflow_core.errors import DepsMissingError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
@@ -16,13 +17,6 @@ __all__ = ["DepsSource", "RunInfo", "deps_of", "give_deps", "known_deps", "open_
 
 # A released run keeps its object, so its dependencies stay while the process lives.
 _given: "WeakKeyDictionary[Run, Any]" = WeakKeyDictionary()
-
-
-class RunInfo(NamedTuple):
-    """The run for which ``deps_for`` makes dependencies: its id, and the name of the workflow."""
-
-    run_id: str
-    workflow: str
 
 
 @dataclass(frozen=True)
@@ -110,11 +104,11 @@ async def provide_deps(workflow: AnyWorkflow, run: Run) -> None:
     source: DepsSource | None = workflow.__batonflow__.deps
     if source is None or known_deps(run) is not None:
         return
-    info = RunInfo(run.state.run_id, workflow.__batonflow__.workflow_name)
     source.check_known(run)
     if source.deps_for is None:
         return
-    made: Any = source.deps_for(info)
+    name = workflow.__batonflow__.workflow_name
+    made: Any = source.deps_for(info_of_run(run.state.run_id, name, run.variables))
     if inspect.isawaitable(made):
         made = await made
     source.check(made)

@@ -196,6 +196,7 @@ class Options:
     debug: bool | None = None
     keeper: Any = None
     deps: Any = None
+    sessions: Any = None
     turns: RunQueue = field(init=False)
     said_verbose: bool = field(init=False)
     children: dict[str, Any] = field(default_factory=dict[str, Any])

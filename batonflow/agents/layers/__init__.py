@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from batonflow.agents.layers.instructions import system_message
     from batonflow.agents.layers.long_results import cut_result, cut_text, read_result, whole_text
     from batonflow.agents.layers.member_steps import StepResult, acting_team, call_member_step, overrides_of_members
+    from batonflow.agents.layers.memory_pattern import fresh_memory
     from batonflow.agents.layers.middleware import checked_instructions, checked_middleware, with_added
     from batonflow.agents.layers.model_middleware import around_model
     from batonflow.agents.layers.record import make_writable, record_outcome
@@ -68,6 +69,7 @@ __all__ = [
     "cut_result",
     "cut_text",
     "deps_of_tool",
+    "fresh_memory",
     "guard_form",
     "keep_tools",
     "kept_tools",
@@ -127,6 +129,7 @@ _LAZY = {
     "make_writable": "record",
     "overrides_of_members": "member_steps",
     "native_form": "structured_output",
+    "fresh_memory": "memory_pattern",
     "middleware_around_tool": "tool_middleware",
     "read_result": "long_results",
     "record_outcome": "record",

@@ -1,15 +1,17 @@
 """Dependencies of agents: their declaration, its check against members and tools, and the deps of a new run."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import copy_context
 from inspect import isawaitable
 from typing import Any, get_origin
 
 from batonflow import agents as kinds
 from batonflow.agents.hooks import name_of
+from batonflow.run_facts import info_of_run
 from batonflow.tools import FunctionTool
 from batonflow.tools.schema import deps_of_class, deps_of_function
 from batonflow.workflow_core import Context
-from batonflow.workflow_core.dependencies import DepsSource, RunInfo, known_deps
+from batonflow.workflow_core.dependencies import DepsSource, known_deps
 from batonflow.workflow_core.validation.tree import calling_step
 
 __all__ = ["context_with", "deps_of_tool", "source_of", "source_of_team"]
@@ -149,7 +151,7 @@ async def deps_of_tool(agent: Any, make: Callable[[Context[Any]], Any] | None) -
     if make is not None:
         made = make(ctx)
     elif source.deps_for is not None and known_deps(ctx.run) is None:
-        made = source.deps_for(RunInfo(ctx.run_id, agent.__batonflow__.workflow_name))
+        made = source.deps_for(info_of_run(ctx.run_id, agent.__batonflow__.workflow_name, copy_context()))
     return await made if isawaitable(made) else made
 
 

@@ -12,7 +12,7 @@ from batonflow.llms.tool_protocol import tool_selections
 from batonflow.tools import ToolOutput, ToolSelection
 from batonflow.workflow_core import Context
 
-__all__ = ["close_turn"]
+__all__ = ["close_turn", "unanswered"]
 
 
 async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: BaseMemory) -> None:
@@ -24,7 +24,7 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
         left: The messages or thoughts of the turn, and calls in another form.
         memory: The conversation as the agent knows it.
     """
-    calls = _unanswered([message for message in left if isinstance(message, ChatMessage)])
+    calls = unanswered([message for message in left if isinstance(message, ChatMessage)])
     refused: dict[str, str] = await ctx.store.get(REFUSED, default=None) or {}
     kept: dict[str, ToolCallResult] = await ctx.store.get(ARRIVED, default=None) or {}
 
@@ -50,7 +50,7 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
     await agent.finalize(ctx, empty_output(agent), memory)
 
 
-def _unanswered(messages: list[ChatMessage]) -> list[ToolSelection]:
+def unanswered(messages: list[ChatMessage]) -> list[ToolSelection]:
     """Return the calls without a result; models may repeat ids."""
     calls: list[ToolSelection] = []
     for message in messages:

@@ -2,9 +2,9 @@
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from batonflow.durable.store_protocol import NewRun, RunCommit, RunStatus
 from batonflow.values.types import is_seconds, is_whole
@@ -20,17 +20,20 @@ __all__ = [
     "check_lease",
     "check_limit",
     "check_listing",
+    "check_metadata",
     "check_new_run",
     "check_owner",
     "check_path",
     "check_payload",
     "check_run_id",
+    "check_session_name",
 ]
 
 MAX_RECORD = 64 * 1024 * 1024
 """Bytes that one commit, snapshot, result or inbox item may have at most."""
 
 _RUN_ID = re.compile(r"[A-Za-z0-9_.:/-]{1,200}").fullmatch
+_SESSION = re.compile(r"[A-Za-z0-9_.:/-]{1,180}").fullmatch
 _OWNER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}").fullmatch
 _MAX_TEXT = 1000
 
@@ -50,6 +53,37 @@ def check_run_id(run_id: str) -> str:
             f"{run_id!r} is not a run id: use 1 to 200 characters, each a letter or digit of ASCII or one of _ . : / -"
         )
     return run_id
+
+
+def check_session_name(name: Any) -> str:
+    """Return the name of a session.
+
+    Raises:
+        StoreError: The value is not the name of a session.
+    """
+    if not isinstance(name, str) or not _SESSION(name):
+        raise StoreError(
+            f"{name!r} is not the name of a session: use 1 to 180 characters, each a letter or digit of ASCII or one "
+            "of _ . : / -"
+        )
+    return name
+
+
+def check_metadata(metadata: Any) -> Mapping[str, str] | None:
+    """Return the metadata of a run; None without any.
+
+    Raises:
+        StoreError: The value is not a dict of texts.
+    """
+    if metadata is None:
+        return None
+    given: dict[Any, Any] = dict(cast("Mapping[Any, Any]", metadata)) if isinstance(metadata, Mapping) else {0: 0}
+    texts = [one for pair in given.items() for one in pair]
+    if not all(isinstance(one, str) for one in texts):
+        raise StoreError(f'metadata is a dict of texts such as {{"user": "ann"}}, not {metadata!r}')
+    for text in texts:
+        _check_text("The metadata of a run", text)
+    return given or None
 
 
 def check_listing(
@@ -173,6 +207,7 @@ def check_new_run(run: NewRun) -> None:
         _check_text(f"The {name} of run {run.run_id!r}", text)
     if run.first is not None:
         _check_size(f"The beginning of run {run.run_id!r}", run.first)
+    check_metadata(run.metadata)
 
 
 def check_payload(run_id: str, key: str, payload: bytes) -> None:
@@ -198,6 +233,8 @@ def check_commit(entry: RunCommit) -> None:
             _check_size(f"Commit {number} of run {entry.run_id!r}", body)
     if entry.snapshot is not None:
         _check_size(f"The snapshot of run {entry.run_id!r}", entry.snapshot)
+    if entry.turn is not None:
+        _check_size(f"The turn of run {entry.run_id!r}", entry.turn)
     if entry.result is not None:
         _check_size(f"The result of run {entry.run_id!r}", entry.result)
 

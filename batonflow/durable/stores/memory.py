@@ -3,11 +3,20 @@
 import secrets
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from batonflow.clock import current_source
 from batonflow.durable.history import StoredHistory
+from batonflow.durable.session_protocol import (
+    TURN_PAGE,
+    NewTurn,
+    SessionChange,
+    StoredSession,
+    StoredTurn,
+    TurnOpened,
+    TurnRefused,
+)
 from batonflow.durable.store_protocol import (
     ENDS,
     LEASE_SECONDS,
@@ -36,12 +45,14 @@ from batonflow.durable.stores.bounds import (
     check_lease,
     check_limit,
     check_listing,
+    check_metadata,
     check_new_run,
     check_owner,
     check_payload,
     check_run_id,
 )
 from batonflow.durable.stores.hints import Hints
+from batonflow.durable.stores.memory_sessions import SessionTable
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["MemoryStore"]
@@ -88,6 +99,7 @@ class _Run:
     unread: int = 0
     result: bytes | None = None
     forked_from: tuple[str, int] | None = None
+    session: str = ""
 
     def stored(self, after: int, last: int) -> list[StoredCommit]:
         """Return the commits after ``after``, up to ``last``."""
@@ -109,6 +121,10 @@ class _Shared:
     held: dict[str, int] = field(default_factory=dict[str, int])
     lock: threading.RLock = field(default_factory=threading.RLock)
     hints: Hints = field(default_factory=Hints)
+    sessions: SessionTable = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sessions = SessionTable(self.runs.__contains__, self.owners.__contains__)
 
 
 class MemoryStore(StoredHistory):
@@ -134,6 +150,7 @@ class MemoryStore(StoredHistory):
         self._lock = self._shared.lock
         self._hints = self._shared.hints
         self._runs = self._shared.runs
+        self._sessions = self._shared.sessions
         self._names: set[str] = set()
 
     @property
@@ -146,15 +163,16 @@ class MemoryStore(StoredHistory):
         check_new_run(run)
         with self._lock:
             existing = self._runs.get(run.run_id)
-            if existing is not None:
-                return Existing(self._info(existing))
-            now = current_source().now()
-            created = _Run(run, now, now, epoch=self._shared.epoch_floor, stream_seq=run.stream_seq)
-            self._own(created, owner, ttl)
-            if run.first is not None:
-                created.bodies, created.times, created.seq = [run.first], [now], 1
-            self._runs[run.run_id] = created
-            return Created(created.epoch)
+            return Existing(self._info(existing)) if existing is not None else self._create(run, owner, ttl)
+
+    def _create(self, run: NewRun, owner: str, ttl: float) -> Created:
+        now = current_source().now()
+        created = _Run(run, now, now, epoch=self._shared.epoch_floor, stream_seq=run.stream_seq)
+        self._own(created, owner, ttl)
+        if run.first is not None:
+            created.bodies, created.times, created.seq = [run.first], [now], 1
+        self._runs[run.run_id] = created
+        return Created(created.epoch)
 
     def _own(self, run: _Run, owner: str, ttl: float) -> None:
         if owner not in self._names:
@@ -321,6 +339,8 @@ class MemoryStore(StoredHistory):
         if entry.status is not None:
             run.status, run.result = entry.status, entry.result
             run.owner = run.lease_until = run.wake_at = None
+            if run.session:
+                self._sessions.end_turn(run.session, entry.run_id, entry.status, entry.turn or b"")
         return CommitVerdict("committed", unread=True) if run.unread else _COMMITTED
 
     async def park(self, run_id: str, owner: str, epoch: int, seq: int, wake_at: float | None) -> bool:
@@ -436,6 +456,8 @@ class MemoryStore(StoredHistory):
             updated_at=run.updated_at,
             result=run.result,
             forked_from=run.forked_from,
+            metadata=run.new.metadata,
+            session=run.session,
         )
 
     async def list_runs(
@@ -446,9 +468,11 @@ class MemoryStore(StoredHistory):
         after: str | None = None,
         limit: int = 100,
         newest_first: bool = False,
+        metadata: Mapping[str, str] | None = None,
     ) -> list[RunInfo]:
         """See ``RunStore.list_runs``."""
         statuses = check_listing(status, workflow, after, limit)
+        wanted = (check_metadata(metadata) or {}).items()
         found: list[RunInfo] = []
         with self._lock:
             if after is not None and after not in self._runs:
@@ -461,6 +485,7 @@ class MemoryStore(StoredHistory):
                     behind
                     and (statuses is None or run.status in statuses)
                     and (workflow is None or run.new.workflow == workflow)
+                    and wanted <= (run.new.metadata or {}).items()
                 ):
                     found.append(self._info(run))
                 behind = behind or run_id == after
@@ -481,7 +506,7 @@ class MemoryStore(StoredHistory):
             if snapshot < min(at, source.compacted):
                 return "compacted"
             now = current_source().now()
-            new = NewRun(new_id, source.new.workflow, source.new.digest, source.new.version, source.new.shape)
+            new = replace(source.new, run_id=new_id, first=None)
             fork = _Run(new, now, now, epoch=self._shared.epoch_floor, rung_at=now, forked_from=(run_id, at))
             fork.seq, fork.stream_seq, fork.compacted = at + len(commits), source.stream_seq, min(source.compacted, at)
             kept = at - fork.compacted
@@ -508,6 +533,8 @@ class MemoryStore(StoredHistory):
 
     def _remove(self, run: _Run) -> None:
         del self._runs[run.new.run_id]
+        if run.session and run.status not in ENDS:
+            self._sessions.end_turn(run.session, run.new.run_id, "cancelled", b"")
         self._shared.epoch_floor = max(self._shared.epoch_floor, run.epoch)
         self._hints.committed([run.new.run_id])
 
@@ -533,6 +560,60 @@ class MemoryStore(StoredHistory):
             for run in ended[:limit]:
                 self._remove(run)
             return [run.new.run_id for run in ended[:limit]]
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    async def open_turn(self, turn: NewTurn, run: NewRun, owner: str, ttl: float) -> TurnOpened | TurnRefused:
+        """See ``SessionStore.open_turn``."""
+        check_new_run(run)
+        with self._lock:
+            if owner not in self._names:
+                self._vouch(check_owner(owner))
+            refused = self._sessions.open_turn(turn, run.run_id, owner)
+            if refused is not None:
+                return refused
+            epoch = self._create(run, owner, ttl).epoch
+            self._runs[run.run_id].session = turn.session
+            return TurnOpened(epoch)
+
+    async def leave_queue(self, session: str, ticket: int) -> None:
+        """See ``SessionStore.leave_queue``."""
+        with self._lock:
+            self._sessions.leave_queue(session, ticket)
+
+    async def read_session(self, session: str, request_id: str | None = None) -> StoredSession | None:
+        """See ``SessionStore.read_session``."""
+        with self._lock:
+            return self._sessions.read_session(session, request_id)
+
+    async def read_turns(
+        self,
+        session: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = TURN_PAGE,
+        newest_first: bool = False,
+    ) -> list[StoredTurn]:
+        """See ``SessionStore.read_turns``."""
+        with self._lock:
+            return self._sessions.read_turns(session, after, before, limit, newest_first)
+
+    async def list_sessions(
+        self, workflow: str, prefix: str = "", after: str = "", limit: int = 100
+    ) -> list[StoredSession]:
+        """See ``SessionStore.list_sessions``."""
+        with self._lock:
+            return self._sessions.list_sessions(workflow, prefix, after, limit)
+
+    async def change_session(self, change: SessionChange) -> bool:
+        """See ``SessionStore.change_session``."""
+        with self._lock:
+            deleted = self._sessions.change_session(change)
+            for run_id in deleted or ():
+                if (run := self._runs.get(run_id)) is not None and run.session == change.session:
+                    self._remove(run)
+            return deleted is not None
 
     async def aclose(self) -> None:
         """See ``RunStore.aclose``. The runs stay for other stores that share them."""

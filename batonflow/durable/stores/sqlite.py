@@ -10,6 +10,15 @@ from typing import Any, Literal, TypeVar
 
 from batonflow.clock import current_source
 from batonflow.durable.history import StoredHistory
+from batonflow.durable.session_protocol import (
+    TURN_PAGE,
+    NewTurn,
+    SessionChange,
+    StoredSession,
+    StoredTurn,
+    TurnOpened,
+    TurnRefused,
+)
 from batonflow.durable.store_protocol import (
     LEASE_SECONDS,
     Appended,
@@ -31,6 +40,7 @@ from batonflow.durable.store_protocol import (
 )
 from batonflow.durable.stores import sqlite_claims as claims
 from batonflow.durable.stores import sqlite_reads as reads
+from batonflow.durable.stores import sqlite_sessions as sessions
 from batonflow.durable.stores import sqlite_upkeep as upkeep
 from batonflow.durable.stores.bounds import (
     check_age,
@@ -39,6 +49,7 @@ from batonflow.durable.stores.bounds import (
     check_lease,
     check_limit,
     check_listing,
+    check_metadata,
     check_path,
     check_run_id,
 )
@@ -238,10 +249,11 @@ class SQLiteStore(StoredHistory):
         after: str | None = None,
         limit: int = 100,
         newest_first: bool = False,
+        metadata: Mapping[str, str] | None = None,
     ) -> list[RunInfo]:
         """See ``RunStore.list_runs``."""
-        statuses = check_listing(status, workflow, after, limit)
-        return await self._read(reads.list_runs, statuses, workflow, after, limit, newest_first)
+        statuses, having = check_listing(status, workflow, after, limit), check_metadata(metadata)
+        return await self._read(reads.list_runs, statuses, workflow, after, limit, newest_first, having)
 
     async def fork(
         self, run_id: str, at: int, new_id: str, commits: Sequence[bytes] = ()
@@ -264,6 +276,42 @@ class SQLiteStore(StoredHistory):
         for begin in range(0, len(found), RETIRED_AT_ONCE):  # so that other operations get their turn
             deleted += await self._write(upkeep.delete_ended, found[begin : begin + RETIRED_AT_ONCE], seconds)
         return deleted
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    async def open_turn(self, turn: NewTurn, run: NewRun, owner: str, ttl: float) -> TurnOpened | TurnRefused:
+        """See ``SessionStore.open_turn``."""
+        return await self._write(sessions.open_turn, turn, run, owner, ttl)
+
+    async def leave_queue(self, session: str, ticket: int) -> None:
+        """See ``SessionStore.leave_queue``."""
+        await self._write(sessions.leave_queue, session, ticket)
+
+    async def read_session(self, session: str, request_id: str | None = None) -> StoredSession | None:
+        """See ``SessionStore.read_session``."""
+        return await self._read(sessions.read_session, session, request_id)
+
+    async def read_turns(
+        self,
+        session: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = TURN_PAGE,
+        newest_first: bool = False,
+    ) -> list[StoredTurn]:
+        """See ``SessionStore.read_turns``."""
+        return await self._read(sessions.read_turns, session, after, before, limit, newest_first)
+
+    async def list_sessions(
+        self, workflow: str, prefix: str = "", after: str = "", limit: int = 100
+    ) -> list[StoredSession]:
+        """See ``SessionStore.list_sessions``."""
+        return await self._read(sessions.list_sessions, workflow, prefix, after, check_limit(limit))
+
+    async def change_session(self, change: SessionChange) -> bool:
+        """See ``SessionStore.change_session``."""
+        return await self._write(sessions.change_session, change)
 
     @property
     def is_closed(self) -> bool:

@@ -27,8 +27,10 @@ WHERE id = ?
 """
 
 
-def create(session: DatabaseSession, run: NewRun, owner: str, ttl: float) -> Created | Existing:
-    """See ``RunStore.create``."""
+def create(
+    session: DatabaseSession, run: NewRun, owner: str, ttl: float, turn: int | None = None
+) -> Created | Existing:
+    """See ``RunStore.create``; ``turn`` is the place of the turn that the run is."""
     check_new_run(run)
     existing = find_run(session, run.run_id)
     if existing is not None:
@@ -41,8 +43,8 @@ def create(session: DatabaseSession, run: NewRun, owner: str, ttl: float) -> Cre
     inserted = session.connection.execute(
         """
         INSERT INTO runs (run_id, workflow, version, digest, shape, status, owner, epoch, claimed_at, lease_boot,
-                          lease_until, lease_ttl, seq, stream_seq, created_at, updated_at, salt)
-        VALUES (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                          lease_until, lease_ttl, seq, stream_seq, created_at, updated_at, salt, metadata, turn)
+        VALUES (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
             *_names(run),
@@ -57,6 +59,8 @@ def create(session: DatabaseSession, run: NewRun, owner: str, ttl: float) -> Cre
             now,
             now,
             salt,
+            json.dumps(dict(run.metadata), ensure_ascii=False) if run.metadata else None,
+            turn,
         ),
     )
     assert inserted.lastrowid is not None

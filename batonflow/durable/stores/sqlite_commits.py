@@ -8,7 +8,7 @@ from batonflow.durable.stores.bounds import check_commit, check_run_id
 from batonflow.durable.stores.packing import packed, unpacked
 from batonflow.durable.stores.sqlite_rows import PLACE_BITS, DatabaseSession, RunRow, checksum, find_run
 
-__all__ = ["flush", "insert_bodies", "write_commits"]
+__all__ = ["end_turn", "flush", "insert_bodies", "write_commits"]
 
 _COMMITTED = CommitVerdict("committed")
 _FENCED = CommitVerdict("fenced")
@@ -101,7 +101,19 @@ def _write_with_care(session: DatabaseSession, entry: RunCommit) -> CommitVerdic
             result = packed(entry.result)
             crc = checksum(row.salt, entry.expected_seq + len(entry.commits), result)
             session.connection.execute("INSERT INTO results VALUES (?, ?, ?)", (row.id, result, crc))
+        if row.turn is not None:
+            end_turn(session, row.turn, entry.status or "", entry.turn)
     return CommitVerdict("committed", row.unread > used)
+
+
+def end_turn(session: DatabaseSession, place: int, status: str, body: bytes | None) -> None:
+    """End a turn of a session, in the transaction that ends its run."""
+    stored, now = packed(body or b""), session.source.now()
+    session.connection.execute(
+        "UPDATE turns SET status = ?, ended = ?, body = ?, body_crc = ? WHERE place = ? AND status = 'running'",
+        (status, now, stored, checksum(place >> PLACE_BITS, place, stored), place),
+    )
+    session.connection.execute("UPDATE sessions SET updated_at = ? WHERE id = ?", (now, place >> PLACE_BITS))
 
 
 def _use(session: DatabaseSession, row: RunRow, entry: RunCommit) -> int:

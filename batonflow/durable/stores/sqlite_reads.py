@@ -165,6 +165,10 @@ def unread(session: DatabaseSession, after: Mapping[str, int]) -> dict[str, list
 
 _LAST_ID = 2**63 - 1
 
+_HAVING = """(? IS NULL OR metadata IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM json_each(?) AS wanted WHERE NOT EXISTS (
+        SELECT 1 FROM json_each(metadata) AS given WHERE given.key = wanted.key AND given.value = wanted.value)))"""
+
 
 def list_runs(
     session: DatabaseSession,
@@ -173,8 +177,10 @@ def list_runs(
     after: str | None,
     limit: int,
     newest_first: bool,
+    metadata: Mapping[str, str] | None = None,
 ) -> list[RunInfo]:
     """See ``RunStore.list_runs``."""
+    having = None if metadata is None else json.dumps(dict(metadata), ensure_ascii=False)
     begin = _LAST_ID if newest_first else 0
     behind, order = ("id < ?", "id DESC") if newest_first else ("id > ?", "id")
     if after is not None:
@@ -186,9 +192,9 @@ def list_runs(
         found = session.connection.execute(
             f"""
             SELECT * FROM run_infos
-            WHERE status = ? AND {behind} AND (? IS NULL OR workflow = ?) ORDER BY {order} LIMIT ?
-            """,  # noqa: S608 - two constants
-            (statuses[0], begin, workflow, workflow, limit),
+            WHERE status = ? AND {behind} AND (? IS NULL OR workflow = ?) AND {_HAVING} ORDER BY {order} LIMIT ?
+            """,  # noqa: S608 - constants
+            (statuses[0], begin, workflow, workflow, having, having, limit),
         )
     else:
         wanted = None if statuses is None else json.dumps(list(statuses))
@@ -196,9 +202,9 @@ def list_runs(
             f"""
             SELECT * FROM run_infos
             WHERE {behind} AND (? IS NULL OR status IN (SELECT value FROM json_each(?)))
-                AND (? IS NULL OR workflow = ?)
+                AND (? IS NULL OR workflow = ?) AND {_HAVING}
             ORDER BY {order} LIMIT ?
             """,  # noqa: S608 - as before
-            (begin, wanted, wanted, workflow, workflow, limit),
+            (begin, wanted, wanted, workflow, workflow, having, having, limit),
         )
     return [info_of(session, RunRow(*row)) for row in found.fetchall()]

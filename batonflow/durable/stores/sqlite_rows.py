@@ -1,5 +1,6 @@
 """Shared parts of the operations of a SQLiteStore: tools, rows of runs, checksums."""
 
+import json
 import math
 import sqlite3
 import zlib
@@ -49,6 +50,8 @@ class RunRow(NamedTuple):
     forked_from: str | None
     forked_at: int | None
     salt: int
+    metadata: str | None
+    turn: int | None
     result: bytes | None
     result_crc: int | None
 
@@ -139,6 +142,8 @@ def info_of(session: DatabaseSession, row: RunRow) -> RunInfo:
         updated_at=row.updated_at,
         result=None if row.result is None else unpacked(row.result),
         forked_from=None if row.forked_from is None or row.forked_at is None else (row.forked_from, row.forked_at),
+        metadata=None if row.metadata is None else json.loads(row.metadata),
+        session="" if row.turn is None else row.run_id.rpartition(":")[0],
     )
 
 

@@ -109,7 +109,57 @@ def _may_be_packed(connection: sqlite3.Connection) -> None:
     """Allow compressed records, which older versions cannot read; present records do not change."""
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _may_be_packed]
+# The key of a turn is the session's number * 2^32 + its own. The run of a turn has the key of the turn, so that the end
+# of a run finds its turn, and other runs have nothing to look for.
+_SESSIONS = (
+    "ALTER TABLE runs ADD COLUMN metadata TEXT",
+    "ALTER TABLE runs ADD COLUMN turn INTEGER",
+    """
+    CREATE TABLE sessions (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL UNIQUE,
+        workflow TEXT NOT NULL,
+        last INTEGER NOT NULL,
+        turns INTEGER NOT NULL,
+        created_at REAL NOT NULL,
+        updated_at REAL NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE turns (
+        place INTEGER PRIMARY KEY,
+        run_id TEXT NOT NULL,
+        status TEXT NOT NULL,
+        started REAL NOT NULL,
+        ended REAL,
+        request_id TEXT,
+        digest TEXT NOT NULL,
+        asked BLOB NOT NULL,
+        body BLOB NOT NULL,
+        undone INTEGER NOT NULL DEFAULT 0,
+        asked_crc INTEGER NOT NULL,
+        body_crc INTEGER NOT NULL
+    )
+    """,
+    "CREATE INDEX turns_by_request ON turns (request_id, place) WHERE request_id IS NOT NULL",
+    """
+    CREATE TABLE session_queue (
+        ticket INTEGER PRIMARY KEY AUTOINCREMENT,
+        session TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        until REAL NOT NULL
+    )
+    """,
+    "CREATE INDEX session_queue_by_session ON session_queue (session, ticket)",
+)
+
+
+def _add_sessions(connection: sqlite3.Connection) -> None:
+    for statement in _SESSIONS:
+        connection.execute(statement)
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _may_be_packed, _add_sessions]
 """The function at place n turns version n into version n + 1, inside one transaction; version 0 is an empty file."""
 
 

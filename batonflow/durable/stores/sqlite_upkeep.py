@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from batonflow.durable.stores.bounds import check_fork, check_run_id
-from batonflow.durable.stores.sqlite_commits import flush, insert_bodies
-from batonflow.durable.stores.sqlite_rows import PLACE_BITS, DatabaseSession, RunRow, find_run
+from batonflow.durable.stores.sqlite_commits import end_turn, flush, insert_bodies
+from batonflow.durable.stores.sqlite_rows import ENDS, PLACE_BITS, DatabaseSession, RunRow, find_run
 from batonflow.workflow_core.errors import StoreError
 
-__all__ = ["compact", "delete", "delete_ended", "fork", "to_retire"]
+__all__ = ["compact", "delete", "delete_ended", "fork", "remove", "to_retire"]
 
 
 def fork(
@@ -32,9 +32,9 @@ def fork(
     inserted = session.connection.execute(
         """
         INSERT INTO runs (run_id, workflow, version, digest, shape, status, epoch, seq, compacted, stream_seq, due_at,
-                          created_at, updated_at, forked_from, forked_at, salt)
+                          created_at, updated_at, forked_from, forked_at, salt, metadata)
         SELECT ?, workflow, version, digest, shape, 'ready', (SELECT epoch_floor FROM facts), ?, min(compacted, ?),
-               stream_seq, ?, ?, ?, run_id, ?, salt
+               stream_seq, ?, ?, ?, run_id, ?, salt, metadata
         FROM runs WHERE id = ?
         """,
         (new_id, at + len(commits), at, now, now, now, at, source.id),
@@ -62,11 +62,12 @@ def delete(session: DatabaseSession, run_id: str, force: bool) -> bool:
             f"Run {run_id!r} is being driven by {row.owner}: cancel it and wait for its end, or delete it with "
             "force=True, after which nothing more of it is recorded"
         )
-    _remove(session, row)
+    remove(session, row)
     return True
 
 
-def _remove(session: DatabaseSession, row: RunRow) -> None:
+def remove(session: DatabaseSession, row: RunRow) -> None:
+    """Delete a run with its records; its turn in a session stays."""
     flush(session)
     first, behind = row.id << PLACE_BITS, (row.id + 1) << PLACE_BITS
     connection = session.connection
@@ -77,6 +78,8 @@ def _remove(session: DatabaseSession, row: RunRow) -> None:
     connection.execute("DELETE FROM runs WHERE id = ?", (row.id,))
     # A former owner has an epoch up to this one, so a new run of the same name begins above it.
     connection.execute("UPDATE facts SET epoch_floor = max(epoch_floor, ?)", (row.epoch,))
+    if row.turn is not None and row.status not in ENDS:
+        end_turn(session, row.turn, "cancelled", None)
     session.known.pop(row.run_id, None)
     session.touched.append(row.run_id)
 
@@ -118,6 +121,6 @@ def delete_ended(session: DatabaseSession, run_ids: Sequence[str], seconds: floa
     for run_id in run_ids:
         row = find_run(session, run_id)
         if row is not None and row.ended_at is not None and row.ended_at < before:
-            _remove(session, row)
+            remove(session, row)
             deleted.append(run_id)
     return deleted

@@ -1,0 +1,1 @@
+"""Sessions: conversations of many users with one agent, kept turn by turn in its store."""

@@ -1,0 +1,180 @@
+"""The start of a run as a turn of its session."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any, Protocol, cast
+
+from batonflow.agents.sessions.ending import EndOfTurn
+from batonflow.agents.sessions.history import conversation_before, result_of
+from batonflow.agents.sessions.memories import fill
+from batonflow.agents.sessions.places import Place, ProcessPlace
+from batonflow.agents.sessions.waiting import Queue
+from batonflow.durable.live_runs import other_input
+from batonflow.durable.session_protocol import NewTurn, StoredTurn, TurnRefused
+from batonflow.durable.store_protocol import NewRun
+from batonflow.durable.turn_opening import TurnOpening
+from batonflow.llms import ChatMessage
+from batonflow.workflow_core.dependencies import provide_deps
+from batonflow.workflow_core.events import StartEvent
+from batonflow.workflow_core.run import Run
+
+__all__ = ["TurnStart"]
+
+_PAUSE = 0.01
+
+
+class Asked(Protocol):
+    """The options of the run that are about its session."""
+
+    session: str | None
+    request_id: str | None
+    if_busy: Any
+
+
+class TurnStart:
+    """The start of a run as a turn of its session.
+
+    Args:
+        agent: The agent or team.
+        place: The place of the session.
+        request: The options.
+        run: The run, which has no number yet.
+        event: The start event.
+        digest: The digest of the event; None if it is made later.
+    """
+
+    def __init__(
+        self, agent: Any, place: Place, request: Asked, run: Run, event: StartEvent, digest: str | None
+    ) -> None:
+        self._agent, self._place, self._request, self._run = agent, place, request, run
+        self._event, self._digest = event, digest
+        self._session = cast("str", request.session)
+        self._options = agent.__batonflow__
+        said = event.get("user_msg")
+        self._asked = ChatMessage(said) if isinstance(said, str) else said
+        self._opening: TurnOpening | None = None
+        self._on_abandon = run.stream.on_abandon
+        name = self._options.workflow_name
+        self._queue = Queue(place, self._session, name, request.request_id, request.if_busy, run)
+
+    def begin(self) -> None:
+        """Begin as soon as it is the turn of the message."""
+        run = self._run
+        if self._on_abandon is not None:  # a message that waits is given up with its caller
+            run.stream.on_abandon = self._abandoned
+        if self._options.keeper is not None:
+            self._opening = TurnOpening(self._agent, self._options.keeper.store, run)
+            self._opening.start(self._find_turn())
+        else:
+            run.arrived_while_released = []
+            run.opening = asyncio.get_running_loop().create_task(self._safely(), name="batonflow-open-turn")
+
+    def _abandoned(self) -> None:
+        self._run.ending.cancel()
+        self._queue.wake()
+
+    async def _safely(self) -> None:
+        run = self._run
+        await asyncio.sleep(0)
+        try:
+            await self._find_turn()
+        except Exception as error:  # noqa: BLE001 - the task is not awaited, so the handler reports every error
+            self._options.runtime.discard(run)
+            run.ending.refuse(error)
+        finally:
+            run.opening = None
+
+    async def _find_turn(self) -> None:
+        queue = self._queue
+        await queue.arrive()
+        try:
+            while True:
+                number = await queue.number()
+                if number is None:
+                    self._leave()
+                    return
+                if isinstance(number, StoredTurn):
+                    await self._follow(number)
+                    return
+                refused = await self._open(number, queue)
+                if refused is None:
+                    queue.took_turn()
+                    return
+                queue.refused(refused)
+        finally:
+            await queue.leave()
+
+    def _leave(self) -> None:
+        """End a run that was cancelled before its turn."""
+        if self._opening is not None:
+            self._opening.leave()
+        else:
+            self._run.ending.recorded()
+
+    async def _open(self, number: int, queue: Queue) -> TurnRefused | None:
+        """Begin the turn with a number; return the refusal if another message was faster."""
+        run, place, opening = self._run, self._place, self._opening
+        before = await conversation_before(place, self._session, number)
+        if opening is not None:
+            opening.begin_anew()
+        fill(run.cell, self._agent, self._session, before, place.writer)
+        end = EndOfTurn(self._agent, run, before, self._asked, place.writer)
+        run_id = f"{self._session}:{number}"
+        turn = NewTurn(
+            session=self._session,
+            workflow=self._options.workflow_name,
+            number=number,
+            request_id=self._request.request_id,
+            digest=self._digest or "",
+            asked=place.writer.asked(self._asked),
+            ticket=queue.ticket,
+            queues=self._request.if_busy != "raise",
+            patience=place.patience,
+        )
+        if opening is None:
+            return await self._open_here(cast("ProcessPlace", place), turn, run_id, end)
+        opening.name(run_id)
+        opening.prepare(self._event)
+        run.stream.on_abandon, cancelled = self._on_abandon, run.stream.on_abandon
+        refused = await opening.open_turn(replace(turn, digest=opening.digest), end)
+        if refused is not None:
+            run.stream.on_abandon = cancelled
+        return refused
+
+    async def _open_here(self, place: ProcessPlace, turn: NewTurn, run_id: str, end: EndOfTurn) -> TurnRefused | None:
+        run, options = self._run, self._options
+        options.runtime.discard(run)
+        run.state.run_id = run_id
+        if options.deps is not None:
+            await provide_deps(self._agent, run)
+        opened = await place.sessions.open_turn(turn, NewRun(run_id, turn.workflow, turn.digest), place.owner, 0.0)
+        if isinstance(opened, TurnRefused):
+            return opened
+        options.runtime.add(run)
+        place.kept.watch(run, turn.session, end)
+        run.stream.on_abandon = self._on_abandon
+        if run.ending.done:
+            run.ending.recorded()
+        else:
+            run.opening = None
+            run.open(self._event, ())
+        return None
+
+    async def _follow(self, turn: StoredTurn) -> None:
+        """Give the run the result of the same request, as soon as there is one."""
+        run, place = self._run, self._place
+        if self._digest is not None and turn.digest and turn.digest != self._digest:
+            raise other_input(turn.run_id)
+        if self._opening is not None:
+            data = None if turn.status == "running" else place.writer.read(turn)
+            await self._opening.follow(turn.run_id, None if data is None else result_of(turn, data))
+            return
+        while (live := place.live(turn.run_id)) is not None and not (live.ending.resolved or run.ending.done):  # noqa: ASYNC110 - see Queue
+            await asyncio.sleep(_PAUSE)
+        if run.ending.done:
+            self._leave()
+            return
+        [turn] = await place.sessions.read_turns(self._session, after=turn.number - 1, before=turn.number + 1)
+        self._options.runtime.discard(run)
+        run.state.run_id = turn.run_id
+        run.take_result(result_of(turn, place.writer.read(turn)), 0)

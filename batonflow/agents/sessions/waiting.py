@@ -1,0 +1,153 @@
+"""The wait of a message for its turn."""
+
+import asyncio
+from contextlib import suppress
+
+from batonflow.agents.sessions.errors import SessionBusyError
+from batonflow.agents.sessions.places import WAIT, Place, arrivals
+from batonflow.durable.session_protocol import NewTurn, StoredSession, StoredTurn, TurnRefused
+from batonflow.durable.store_protocol import NewRun
+from batonflow.workflow_core.errors import RunInputMismatchError
+from batonflow.workflow_core.run import Run
+
+__all__ = ["Queue", "busy_error"]
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
+SECONDS_BETWEEN_HELP = 0.5
+
+
+class Queue:
+    """The place of one message before its turn.
+
+    Args:
+        place: The place of the session.
+        session: The name of the session.
+        workflow: The name of the agent's workflow.
+        request_id: The id of the request; None without one.
+        if_busy: The way of a message whose session has another turn.
+        run: The run of the message, which may be cancelled meanwhile.
+    """
+
+    def __init__(
+        self, place: Place, session: str, workflow: str, request_id: str | None, if_busy: str, run: Run
+    ) -> None:
+        self._place, self._session, self._workflow = place, session, workflow
+        self._request_id, self._if_busy, self._run = request_id, if_busy, run
+        self.ticket: int | None = None
+        self._renewed_at = self._helped_at = float("-inf")
+        self._cancelled: str | None = None
+        self._lock: asyncio.Lock | None = None
+        self._pauses = 0
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look at once whether the run was cancelled."""
+        self._woken.set()
+
+    async def _sleep(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+
+    async def arrive(self) -> None:
+        """Take the place after earlier messages of this event loop, which have their tickets then."""
+        lock = arrivals(self._place, self._session)
+        await lock.acquire()
+        self._lock = lock
+
+    def _let_next_arrive(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    async def leave(self) -> None:
+        """Give up the place, or what is left of it."""
+        self._let_next_arrive()
+        ticket, self.ticket = self.ticket, None
+        if ticket is not None:
+            await self._place.sessions.leave_queue(self._session, ticket)
+
+    def took_turn(self) -> None:
+        """Note that the turn has begun, which has used the ticket up."""
+        self.ticket = None
+        self._let_next_arrive()
+
+    def refused(self, refusal: TurnRefused) -> None:
+        """Note that another message was faster."""
+        self.ticket = self.ticket if refusal.ticket is None else refusal.ticket
+
+    async def number(self) -> int | StoredTurn | None:
+        """Wait for the turn.
+
+        Returns:
+            The number of the next turn; the turn of the same request; None if the run was cancelled.
+
+        Raises:
+            SessionBusyError: Another turn is under way, and the message does not wait.
+            RunInputMismatchError: The session belongs to another workflow.
+        """
+        while not self._run.ending.done:
+            found = await self._place.sessions.read_session(self._session, self._request_id)
+            if found is None:
+                return 1
+            if found.workflow != self._workflow:
+                raise RunInputMismatchError(
+                    f"Session {self._session!r} belongs to workflow {found.workflow}, not to {self._workflow}: choose "
+                    "another name, or give both agents one workflow_name"
+                )
+            if found.requested is not None:
+                return found.requested
+            if found.open_turn is None and (not found.queue or found.queue[0] == self.ticket):
+                return found.next_number
+            if self._if_busy != "raise":
+                await self._wait(found)
+            elif (error := await busy_error(self._place, found)) is not None:
+                raise error
+        return None
+
+    async def _wait(self, found: StoredSession) -> None:
+        now = asyncio.get_running_loop().time()
+        if self.ticket is None or now - self._renewed_at > self._place.patience / 3:
+            await self._take_ticket(now)
+            self._let_next_arrive()
+        open_turn = found.open_turn
+        if open_turn is not None and self._if_busy == "cancel" and self._cancelled is None:
+            self._cancelled = open_turn.run_id
+            await self._place.cancel(open_turn.run_id)
+        is_first = not found.queue or found.queue[0] == self.ticket
+        if open_turn is not None and is_first and now - self._helped_at > SECONDS_BETWEEN_HELP:
+            self._helped_at = now
+            await self._place.take_up(open_turn.run_id)
+        await self._pause(open_turn, is_first=is_first)
+
+    async def _take_ticket(self, now: float) -> None:
+        nothing = NewTurn(
+            self._session, self._workflow, 0, self._request_id, "", b"", self.ticket, True, self._place.patience
+        )
+        run = NewRun(f"{self._session}:0", self._workflow, digest="")
+        refused = await self._place.sessions.open_turn(nothing, run, self._place.owner, self._place.patience)
+        if isinstance(refused, TurnRefused):
+            self.ticket = refused.ticket
+        self._renewed_at = now
+
+    async def _pause(self, open_turn: StoredTurn | None, *, is_first: bool) -> None:
+        pause = min(SHORTEST_PAUSE * 1.5**self._pauses, LONGEST_PAUSE)
+        self._pauses = min(self._pauses + 1, 20)
+        live = None if open_turn is None else self._place.live(open_turn.run_id)
+        if live is None or not is_first:
+            await self._sleep(pause if is_first else max(pause, LONGEST_PAUSE / 2))
+            return
+        self._pauses = 0
+        loop = asyncio.get_running_loop()
+        until = loop.time() + LONGEST_PAUSE
+        # Not by awaiting the run: its caller decides whether it goes on without other readers.
+        while loop.time() < until and not live.ending.resolved and not self._run.ending.done:
+            await self._sleep(SHORTEST_PAUSE)
+
+
+async def busy_error(place: Place, found: StoredSession) -> SessionBusyError | None:
+    """Return the error for a session that has another turn, or messages that wait; None if the turn is over by now."""
+    if found.open_turn is None:
+        return SessionBusyError(found.name, f"{found.name}:{found.last}", "queued", f"Other messages wait. {WAIT}")
+    status = await place.status(found.open_turn.run_id)
+    return None if status is None else SessionBusyError(found.name, found.open_turn.run_id, *status)

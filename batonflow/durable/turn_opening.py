@@ -1,0 +1,123 @@
+"""The opening of a run that is a turn of a session, or a request that may be known already."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from batonflow.durable.live_runs import LIVE, METADATA
+from batonflow.durable.opening import Opening
+from batonflow.durable.session_protocol import NewTurn, TurnRefused, session_part
+from batonflow.durable.store_protocol import Created, RunInfo
+from batonflow.workflow_core.context.state_store import StateCell
+from batonflow.workflow_core.dependencies import provide_deps
+from batonflow.workflow_core.errors import RunInUseError, StoreError
+from batonflow.workflow_core.events import StopEvent
+from batonflow.workflow_core.run import Run
+
+__all__ = ["TurnOpening", "is_driven", "keep_metadata"]
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
+
+
+def is_driven(info: RunInfo) -> bool:
+    """Tell whether a live process drives a run."""
+    return info.status == "running" and info.owner_alive and info.lease_left > 0
+
+
+class TurnOpening(Opening):
+    """The opening of a run whose id is known only after a look at the session."""
+
+    @property
+    def digest(self) -> str:
+        """The digest of the prepared input."""
+        return self._digest
+
+    def name(self, run_id: str) -> None:
+        """Give the run its id."""
+        self._forget()
+        self._run.state.run_id = run_id
+        LIVE.setdefault(self._store, {})[run_id] = self._run
+
+    def begin_anew(self) -> None:
+        """Drop the prepared records, and the state of the run."""
+        self._run.silence()
+        self._lease = None
+        cell: StateCell = self._run.cell
+        cell.recorder = None
+
+    async def open_turn(self, turn: NewTurn, end_of_turn: Callable[[str, StopEvent], bytes]) -> TurnRefused | None:
+        """Begin the prepared run as a turn of its session.
+
+        Args:
+            turn: The turn.
+            end_of_turn: Gives the data for its end.
+
+        Returns:
+            The refusal of the store; the run has not begun then.
+        """
+        if self._options.deps is not None:
+            await provide_deps(self._workflow, self._run)
+        store = self._store
+        opened = await session_part(store).open_turn(turn, self._new_run(), store.owner, store.lease_seconds)
+        if isinstance(opened, TurnRefused):
+            return opened
+        assert self._lease is not None
+        self._lease.end_of_turn = end_of_turn
+        self._begin(Created(opened.epoch))
+        return None
+
+    async def follow(self, run_id: str, rebuilt: StopEvent | None = None) -> None:
+        """Take up a run, or wait for its end while another process drives it.
+
+        Args:
+            run_id: The run.
+            rebuilt: The result of a run that the store does not have any more.
+
+        Raises:
+            StoreError: The run does not exist, or its records cannot be read.
+        """
+        run, pause = self._run, FIRST_PAUSE
+        while not run.ending.done:
+            info = await self._store.info(run_id)
+            if info is None and rebuilt is not None:
+                self._forget()
+                run.state.run_id = run_id
+                run.take_result(rebuilt, 0)
+                return
+            if info is None or info.is_over or not (self._has_live(run_id) or is_driven(info)):
+                self.name(run_id)
+                try:
+                    await self.carry_on()
+                except RunInUseError:
+                    pass  # another process was faster
+                else:
+                    return
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_PAUSE)
+        self.leave()
+
+    def _has_live(self, run_id: str) -> bool:
+        """Tell whether another run object of this process stands for the run."""
+        known = LIVE.get(self._store, {}).get(run_id)
+        return known is not None and known is not self._run and known.is_live
+
+    def leave(self) -> None:
+        """End a run that was cancelled before it began; nothing of it is stored."""
+        self._forget()
+        self._run.silence()
+        self._run.ending.recorded()
+
+
+def keep_metadata(store: Any, run: Run, metadata: Mapping[str, str]) -> None:
+    """Keep the metadata of a new run until its store has it.
+
+    Raises:
+        StoreError: The store cannot find runs by metadata.
+    """
+    METADATA[run] = metadata
+    if "metadata" not in inspect.signature(store.list_runs).parameters:
+        raise StoreError(
+            f"{type(store).__name__} does not keep metadata: its list_runs() has no parameter metadata. Use a "
+            "SQLiteStore, or leave metadata= out"
+        )

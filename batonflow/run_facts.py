@@ -1,0 +1,46 @@
+"""Facts about a run beside its input: its session and its metadata."""
+
+from collections.abc import Mapping
+from contextvars import Context, ContextVar
+from types import MappingProxyType
+from typing import NamedTuple
+
+from batonflow.instrumentation.logs import session_here
+
+__all__ = ["NO_METADATA", "RunInfo", "describe_run", "info_of_run", "metadata_of"]
+
+NO_METADATA: Mapping[str, str] = MappingProxyType({})
+
+_metadata: ContextVar[Mapping[str, str]] = ContextVar("batonflow_metadata", default=NO_METADATA)
+
+
+class RunInfo(NamedTuple):
+    """The run for which ``deps_for`` makes dependencies.
+
+    Args:
+        run_id: The id of the run.
+        workflow: The name of the workflow.
+        session: The name of the session; empty for a run outside of sessions.
+        metadata: The texts of ``run(metadata=...)``.
+    """
+
+    run_id: str
+    workflow: str
+    session: str = ""
+    metadata: Mapping[str, str] = NO_METADATA
+
+
+def describe_run(variables: Context, session: str, metadata: Mapping[str, str] | None) -> None:
+    """Set the session and the metadata of a run in its context variables."""
+    variables.run(session_here.set, session)
+    variables.run(_metadata.set, MappingProxyType(dict(metadata or {})))
+
+
+def metadata_of(variables: Context) -> Mapping[str, str]:
+    """Return the metadata of the run with these context variables."""
+    return variables.get(_metadata, NO_METADATA)
+
+
+def info_of_run(run_id: str, workflow: str, variables: Context) -> RunInfo:
+    """Return the facts about a run for ``deps_for``."""
+    return RunInfo(run_id, workflow, variables.get(session_here, ""), metadata_of(variables))
