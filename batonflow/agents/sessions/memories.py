@@ -9,15 +9,16 @@ from batonflow.agents.sessions.turn_data import Conversation, Messages, TurnWrit
 from batonflow.llms import ChatMessage
 from batonflow.workflow_core.context.state_store import StateCell, new_state
 from batonflow.workflow_core.events import DictState
+from batonflow.workflow_core.run import Run
 
 __all__ = ["fill", "messages_of"]
 
 
-def fill(cell: StateCell, agent: Any, session: str, before: Conversation, writer: TurnWriter) -> None:
+def fill(run: Run, agent: Any, session: str, before: Conversation, writer: TurnWriter) -> None:
     """Put a session into the state of a run before its beginning.
 
     Args:
-        cell: The state.
+        run: The run.
         agent: The agent or team.
         session: The name of the session.
         before: The session.
@@ -36,6 +37,7 @@ def fill(cell: StateCell, agent: Any, session: str, before: Conversation, writer
         values["memories"] = {
             name: _member_memory(shared, team.member(name), messages) for name, messages in before.members.items()
         }
+    cell: StateCell = run.cell
     cell.state = new_state(cell.state_type)
     for name, value in values.items():
         if isinstance(cell.state, DictState):

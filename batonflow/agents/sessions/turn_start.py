@@ -117,7 +117,7 @@ class TurnStart:
         before = await conversation_before(place, self._session, number)
         if opening is not None:
             opening.begin_anew()
-        fill(run.cell, self._agent, self._session, before, place.writer)
+        fill(run, self._agent, self._session, before, place.writer)
         end = EndOfTurn(self._agent, run, before, self._asked, place.writer)
         run_id = f"{self._session}:{number}"
         turn = NewTurn(
