@@ -28,12 +28,11 @@ from batonflow.agents.events import (
 from batonflow.agents.layers.limits import ARRIVED, limits_for
 from batonflow.agents.layers.model import OVER_BUDGET, ask_model
 from batonflow.agents.layers.tool import answer_call, output_for, requests_of, tools_of, with_read_result
-from batonflow.agents.members import CALLED, HANDOFF_TOOL, empty_output
+from batonflow.agents.members import CALLED, DEFAULT_MAX_ITERATIONS, HANDOFF_TOOL, empty_output
 from batonflow.agents.memory.turns import text_of
 from batonflow.agents.prompts import BUDGET_EXCEEDED, EARLY_STOPPING, MAX_ITERATIONS_REACHED
 from batonflow.agents.running import AgentRuns
 from batonflow.agents.turn import (
-    DEFAULT_MAX_ITERATIONS,
     Turn,
     answer_early,
     begin_run,

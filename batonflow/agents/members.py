@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CALLED",
+    "DEFAULT_MAX_ITERATIONS",
     "HANDOFF_TOOL",
     "AgentContext",
     "CallTool",
@@ -48,6 +49,8 @@ __all__ = [
     "no_option",
     "warn_of_misspelt",
 ]
+
+DEFAULT_MAX_ITERATIONS = 20
 
 EarlyStopping = Literal["force", "generate"]
 

@@ -28,7 +28,7 @@ from batonflow.agents.layers.limits import (
 from batonflow.agents.layers.model import output_of
 from batonflow.agents.layers.tool import output_for, refusal_output, requests_of, result_of
 from batonflow.agents.layers.usage import count_usage
-from batonflow.agents.members import Member, Team, empty_output
+from batonflow.agents.members import DEFAULT_MAX_ITERATIONS, Member, Team, empty_output
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.memory.turns import is_question
 from batonflow.agents.prompts import NO_STEPS_LEFT, OUTPUT_NOT_REACHED
@@ -37,7 +37,6 @@ from batonflow.tools import ToolSelection
 from batonflow.workflow_core import Context, StopEvent
 
 __all__ = [
-    "DEFAULT_MAX_ITERATIONS",
     "Turn",
     "answer_early",
     "begin_run",
@@ -46,9 +45,6 @@ __all__ = [
     "refuse_calls",
     "with_question",
 ]
-
-DEFAULT_MAX_ITERATIONS = 20
-
 
 async def close_failed_turn(ctx: Context[Any], team: Team) -> None:
     """Add the turn of a failed earlier run to the memory, before the new message.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from batonflow.agents.turn import DEFAULT_MAX_ITERATIONS
+from batonflow.agents.members import DEFAULT_MAX_ITERATIONS
 from batonflow.llms import Usage
 from batonflow.values.agent_info import AgentInfo
 from batonflow.workflow_core import Context
