@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextvars import Context, ContextVar
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from batonflow.instrumentation.logs import session_here
 
@@ -30,10 +30,10 @@ class RunInfo(NamedTuple):
     metadata: Mapping[str, str] = NO_METADATA
 
 
-def describe_run(variables: Context, session: str, metadata: Mapping[str, str] | None) -> None:
+def describe_run(run: Any, session: str, metadata: Mapping[str, str] | None) -> None:
     """Set the session and the metadata of a run in its context variables."""
-    variables.run(session_here.set, session)
-    variables.run(_metadata.set, MappingProxyType(dict(metadata or {})))
+    run.variables.run(session_here.set, session)
+    run.variables.run(_metadata.set, MappingProxyType(dict(metadata or {})))
 
 
 def metadata_of(variables: Context) -> Mapping[str, str]:

@@ -238,7 +238,7 @@ class Opening:
             source, at = loaded.info.forked_from or (claimed.run_id, claimed.seq)
             raise StoreError(f"Run {source!r} is over at commit {at}: fork at an earlier one")
         if loaded.info.session or loaded.info.metadata:
-            describe_run(run.variables, loaded.info.session, loaded.info.metadata)
+            describe_run(run, loaded.info.session, loaded.info.metadata)
         if self._options.deps is not None:
             await provide_deps(self._workflow, run)
         workflow: Any = self._workflow  # that of a turn is an agent

@@ -168,7 +168,7 @@ class Start:
         if request.session is not None and self._options.keeper is not None:
             session_part(self._options.keeper.store)
         run = new_run(agent, self._ctx, self._run_id or self._provisional(), debug=self._debug)
-        describe_run(run.variables, request.session or "", request.metadata)
+        describe_run(run, request.session or "", request.metadata)
         if request.metadata and self._options.keeper is not None:
             keep_metadata(self._options.keeper.store, run, request.metadata)
         handler = agent.__batonflow_handler__(run)
