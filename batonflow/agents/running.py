@@ -34,6 +34,7 @@ from batonflow.workflow_core.typed import AgentDepsT, OfAgent, OutT
 if TYPE_CHECKING:
     from batonflow.agents.output_types import TypedOutput
     from batonflow.agents.sessions.session import Session, SessionInfo
+    from batonflow.agents.sessions.starting import IfBusy
 
 __all__ = ["AgentRuns", "AgentTool", "attach", "attach_agents", "known_tools", "refuse_itself", "run_within"]
 
@@ -298,6 +299,10 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         budget: Budget | None = None,
         *,
         deps: None = None,
+        session: str | None = None,
+        request_id: str | None = None,
+        if_busy: "IfBusy" = "raise",
+        metadata: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> AgentHandler[OutT]: ...
     @overload
@@ -313,6 +318,10 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         budget: Budget | None = None,
         *,
         deps: AgentDepsT,
+        session: str | None = None,
+        request_id: str | None = None,
+        if_busy: "IfBusy" = "raise",
+        metadata: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> AgentHandler[OutT]: ...
     def run(  # pyright: ignore[reportIncompatibleMethodOverride] - an agent's own positional arguments

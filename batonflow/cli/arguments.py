@@ -168,6 +168,13 @@ def _of_stores(commands: _Commands) -> None:
     runs = _added(commands, "runs", "list the runs of a store, newest first")
     runs.add_argument("--status", choices=STATUSES, action="append", help="only runs with this status; may be repeated")
     runs.add_argument("--workflow", metavar="NAME", help="only runs of this workflow")
+    runs.add_argument(
+        "--metadata",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="only runs that were given this metadata; may be repeated",
+    )
     runs.add_argument("--limit", type=_positive, default=20, help="the largest number of runs (default: %(default)s)")
     _takes_store(runs)
     _takes_json(runs)

@@ -3,9 +3,11 @@
 import asyncio
 import time
 from argparse import Namespace
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from batonflow.cli.errors import DONE
+from batonflow.cli.errors import DONE, CommandError
 from batonflow.cli.output import say_json, table
 from batonflow.cli.records import count_questions, run_as_json, status_text
 from batonflow.cli.stores import opened
@@ -45,15 +47,28 @@ async def _select(store: SQLiteStore, given: Namespace) -> list[RunInfo]:
     """Return the requested runs, newest first, by their status as it is printed."""
     limit: int = given.limit
     wanted = set[str](given.status or ())
+    chosen = partial(store.list_runs, workflow=given.workflow, newest_first=True, metadata=_metadata(given.metadata))
     if not wanted & _IN_STORE.keys():
-        return await store.list_runs(status=given.status, workflow=given.workflow, limit=limit, newest_first=True)
+        return await chosen(status=given.status, limit=limit)
     stored: list[Any] = list({status for one in wanted for status in _IN_STORE.get(one, [one])})
     found: list[RunInfo] = []
     last: str | None = None
     while len(found) < limit:
-        page = await store.list_runs(status=stored, workflow=given.workflow, after=last, limit=_PAGE, newest_first=True)
+        page = await chosen(status=stored, after=last, limit=_PAGE)
         found += [info for info in page if wanted & {info.status, (await status_text(store, info)).split()[0]}]
         if len(page) < _PAGE:
             break
         last = page[-1].run_id
     return found[:limit]
+
+
+def _metadata(given: Sequence[str]) -> dict[str, str] | None:
+    """Return the metadata of the options ``--metadata``.
+
+    Raises:
+        CommandError: An option is not NAME=VALUE.
+    """
+    pairs = [one.partition("=") for one in given]
+    if wrong := next((one for one, (_, sign, _) in zip(given, pairs, strict=True) if not sign), None):
+        raise CommandError(f"--metadata takes NAME=VALUE, not {wrong!r}")
+    return {name: value for name, _, value in pairs} or None

@@ -620,3 +620,158 @@ class TestMetadata:
         await made().run("a", session="ann")
         about = {getattr(record, "session", None) for record in caplog.records if record.name == "batonflow.workflow"}
         assert about == {"ann"}
+
+
+class TestOtherProcesses:
+    """Two objects of a store are as apart as two processes are."""
+
+    @pytest.fixture
+    async def agents(self, tmp_path: Path) -> Any:
+        stores = [SQLiteStore(tmp_path / "runs.db") for _ in range(2)]
+
+        def make(number: int, *turns: Any, **options: Any) -> FunctionAgent[Any, Any]:
+            return FunctionAgent(llm=ScriptedLLM([*turns] or [echo] * 20), store=stores[number], **options)
+
+        make.stores = stores  # type: ignore[attr-defined]
+        yield make
+        for store in stores:
+            await store.aclose()
+
+    @staticmethod
+    async def interrupted(agent: FunctionAgent[Any, Any], **options: Any) -> None:
+        """Begin a turn, and leave it in the store as a process leaves it that ends."""
+        handler = agent.run("a", session="ann", **options)
+        await handler.started()
+        await asyncio.sleep(0.01)
+        await handler.interrupt()
+
+    @staticmethod
+    async def never(_: Any) -> str:
+        await asyncio.sleep(60)
+        return ""
+
+    async def test_a_busy_session_is_known_in_the_other_process(self, agents: Made) -> None:
+        going_on = asyncio.Event()
+
+        async def slow(request: Any) -> str:
+            await going_on.wait()
+            return echo(request)
+
+        first, second = agents(0, slow), agents(1)
+        handler = first.run("a", session="ann")
+        await handler.started()
+        with pytest.raises(SessionBusyError, match="run 'ann:1' is running"):
+            await second.run("b", session="ann")
+        waits = second.run("b", session="ann", if_busy="wait")
+        again = second.run("a", session="ann", if_busy="wait")
+        await asyncio.sleep(0.1)
+        going_on.set()
+        assert [str(await one) for one in (handler, waits, again)] == ["0: a", "2: b", "4: a"]
+
+    async def test_the_turn_of_the_other_process_is_cancelled(self, agents: Made) -> None:
+        handler = agents(0, self.never).run("a", session="ann")
+        await handler.started()
+        assert str(await agents(1).run("b", session="ann", if_busy="cancel")) == "1: b"
+        with pytest.raises(WorkflowCancelledByUser, match="another message of the session took its place"):
+            await handler
+
+    async def test_a_request_that_runs_elsewhere_gives_its_result(self, agents: Made) -> None:
+        going_on = asyncio.Event()
+
+        async def slow(request: Any) -> str:
+            await going_on.wait()
+            return echo(request)
+
+        first = agents(0, slow).run("a", session="ann", request_id="m1")
+        await first.started()
+        second = agents(1, "not asked").run("a", session="ann", request_id="m1")
+        await asyncio.sleep(0.05)
+        going_on.set()
+        assert str(await second) == str(await first) == "0: a"
+
+    async def test_a_request_without_a_session_that_runs_elsewhere(self, agents: Made) -> None:
+        going_on = asyncio.Event()
+
+        async def slow(request: Any) -> str:
+            await going_on.wait()
+            return echo(request)
+
+        first = agents(0, slow).run("a", request_id="m1")
+        await first.started()
+        second = agents(1, "not asked").run("a", request_id="m1")
+        await asyncio.sleep(0.05)
+        going_on.set()
+        assert str(await second) == str(await first) == "0: a"
+
+    async def test_an_interrupted_turn_is_taken_up_by_the_session(self, agents: Made) -> None:
+        await self.interrupted(agents(0, self.never))
+        agent = agents(1)
+        chat = agent.session("ann")
+        with pytest.raises(SessionBusyError, match=r"is interrupted. No process drives it: take it up with resume"):
+            await chat.run("b")
+        handler = await chat.resume()
+        assert handler is not None
+        assert str(await handler) == "0: a"
+        assert await chat.resume() is None
+        assert str(await chat.run("b")) == "2: b"
+        assert [turn.status async for turn in chat.turns()] == ["completed", "completed"]
+
+    async def test_an_interrupted_turn_is_taken_up_by_recover(self, agents: Made) -> None:
+        await self.interrupted(agents(0, self.never))
+        agent = agents(1)
+        [handler] = await agent.recover()
+        assert str(await handler) == "0: a"
+        assert len(await agent.session("ann").messages()) == 2
+
+    async def test_a_message_that_waits_takes_an_interrupted_turn_up(self, agents: Made) -> None:
+        await self.interrupted(agents(0, self.never))
+        assert str(await agents(1).run("b", session="ann", if_busy="wait")) == "2: b"
+
+    async def test_a_repeated_request_takes_its_turn_up(self, agents: Made) -> None:
+        await self.interrupted(agents(0, self.never), request_id="m1")
+        handler = agents(1).run("a", session="ann", request_id="m1")
+        assert str(await handler) == "0: a"
+        assert handler.run_id == "ann:1"
+
+    async def test_metadata_and_session_are_known_after_a_takeover(self, agents: Made) -> None:
+        seen: list[RunInfo] = []
+
+        def make(info: RunInfo) -> str:
+            seen.append(info)
+            return "deps"
+
+        options = {"deps_type": str, "deps_for": make}
+        await self.interrupted(agents(0, self.never, **options), metadata={"user": "ann"})
+        [handler] = await agents(1, **options).recover()
+        await handler
+        assert [(one.session, dict(one.metadata)) for one in seen] == [("ann", {"user": "ann"})] * 2
+
+    async def test_a_session_of_another_workflow_is_refused(self, agents: Made) -> None:
+        await agents(0).run("a", session="ann")
+        other = agents(1, workflow_name="Other")
+        with pytest.raises(RunInputMismatchError, match="Session 'ann' belongs to workflow"):
+            await other.run("b", session="ann")
+        with pytest.raises(RunInputMismatchError, match="Session 'ann' belongs to workflow"):
+            await other.session("ann").undo()
+
+    async def test_a_turn_that_waits_in_the_store_can_be_answered(self, agents: Made) -> None:
+        @tool(requires_approval=True)
+        def publish(title: str) -> str:
+            """Publish."""
+            return f"published {title}"
+
+        call = [tool_call("publish", title="Tides")]
+        first = agents(0, call, "Done.", tools=[publish], idle_release=0.0)
+        handler = first.run("Publish.", session="ann")
+        while not handler.is_released:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
+        second = agents(1, "Done.", tools=[publish])
+        with pytest.raises(SessionBusyError, match=r"is waiting. It waits for an answer to ApprovalRequired"):
+            await second.run("b", session="ann")
+        chat = await second.session("ann").resume()
+        assert chat is not None
+        request = await anext(aiter(chat.approvals()))
+        request.approve()
+        assert str(await chat) == "Done."
+        assert len(await second.session("ann").messages()) == 4
+        assert str(await handler) == "Done."

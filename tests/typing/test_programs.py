@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-PROGRAMS = ["agents.py", "deps.py", "state.py", "teams.py", "workflows.py"]
+PROGRAMS = ["agents.py", "deps.py", "sessions.py", "state.py", "teams.py", "workflows.py"]
 NOT_RUN = {"refused"}
 
 
