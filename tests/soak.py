@@ -26,6 +26,7 @@ from tests.agents.scripts.script import Script, draw
 from tests.agents.scripts.sockets import play_over_sockets
 from tests.agents.scripts.stage import Stage
 from tests.promises.crash.fuzzing import FuzzTally, soak_fuzz
+from tests.promises.crash.guarded import GUARDED
 from tests.promises.crash.killing import AT_A_TIME, KillTally, soak_kills
 from tests.promises.crash.locking import LockTally, soak_locks
 from tests.promises.crash.soaking import ALL as CRASHED
@@ -302,6 +303,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--crash-seeds", type=int, default=60, help="how many seeds for each crashed program (default 60)"
     )
+    parser.add_argument(
+        "--guarded-seeds", type=int, default=500, help="how many for the agent with middlewares (default 500)"
+    )
     parser.add_argument("--fuzz", type=int, default=500, help="how many interrupted runs of agents (default 500)")
     parser.add_argument("--kills", type=int, default=300, help="how many processes to kill (default 300)")
     parser.add_argument("--stops", type=int, default=50, help="how many processes to stop (default 50)")
@@ -320,6 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         counts[f"scripts: {name}"] = count
     for name, program in CRASHED.items():
         counts[f"crashes: {name}"] = options.crash_seeds // 4 if program.real_time else options.crash_seeds
+    counts[f"crashes: {GUARDED.name}"] = options.guarded_seeds
     counts[FUZZ] = options.fuzz
     counts.update(zip(PROCESSES, (options.kills, options.stops, 1), strict=True))
     if options.only and options.only not in counts:

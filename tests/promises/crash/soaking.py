@@ -5,16 +5,17 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tests.promises.crash.guarded import GUARDED
 from tests.promises.crash.matrix import crashed, moments, pairs, reference
 from tests.promises.crash.programs import PROGRAMS
 from tests.promises.crash.team import TEAM
 
 __all__ = ["ALL", "CrashTally", "soak_crashes"]
 
-ALL = {program.name: program for program in [*PROGRAMS, TEAM]}
+ALL = {program.name: program for program in [*PROGRAMS, TEAM, GUARDED]}
 PAIRS_PER_SEED = 10
-EVERY_OF_TEAM = 2
-"""A team works with a sandbox in real time: so many moments are passed over."""
+EVERY = {TEAM.name: 2, GUARDED.name: 4}
+"""Of programs that take long or get many seeds, one in so many moments is tried for each seed."""
 
 
 @dataclass(slots=True)
@@ -53,8 +54,9 @@ def soak_crashes(name: str, seeds: Sequence[int]) -> CrashTally:
         found = reference(program, seed)
         every = list(moments(found))
         tally.points = max(tally.points, len(every))
-        tried = [[moment] for moment in every[:: EVERY_OF_TEAM if program.real_time else 1]]
-        tried += pairs(found, seed, PAIRS_PER_SEED)
+        apart = EVERY.get(name, 1)
+        tried = [[moment] for moment in every[seed % apart :: apart]]
+        tried += pairs(found, seed, PAIRS_PER_SEED // apart)
         for at in tried:
             try:
                 outcome = crashed(program, found, at, seed)

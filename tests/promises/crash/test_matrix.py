@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from tests.promises.crash.guarded import GUARDED
 from tests.promises.crash.matrix import crashed, forked, moments, pairs, reference
 from tests.promises.crash.programs import PROGRAMS, Program
 from tests.promises.crash.team import TEAM
@@ -19,21 +20,21 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", [*PROGRAMS, GUARDED], ids=lambda program: program.name)
 def test_a_crash_at_any_moment(program: Program, seed: int) -> None:
     found = reference(program, seed)
     for moment in moments(found):
         assert crashed(program, found, [moment], seed).faults == [], f"{program.name}, seed {seed}, {moment}"
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", [*PROGRAMS, GUARDED], ids=lambda program: program.name)
 def test_a_crash_while_it_recovers_from_one(program: Program) -> None:
     found = reference(program, 0)
     for number, pair in enumerate(pairs(found, 0, 25)):
         assert crashed(program, found, pair, number).faults == [], f"{program.name}, {pair}"
 
 
-@pytest.mark.parametrize("program", [*PROGRAMS, TEAM], ids=lambda program: program.name)
+@pytest.mark.parametrize("program", [*PROGRAMS, TEAM, GUARDED], ids=lambda program: program.name)
 def test_a_branch_off_after_any_commit(program: Program) -> None:
     """Stricter than a crash: commits that are written together can be told apart."""
     assert list(forked(program, 0)) == []
