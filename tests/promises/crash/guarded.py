@@ -1,4 +1,4 @@
-"""An agent with two middlewares, an approval and a long result, in one turn; its process ends between any two records."""
+"""An agent with two middlewares, an approval and a long result; its process ends between any two records of a turn."""
 
 import json
 from typing import Any
