@@ -46,6 +46,7 @@ __all__ = [
     "with_question",
 ]
 
+
 async def close_failed_turn(ctx: Context[Any], team: Team) -> None:
     """Add the turn of a failed earlier run to the memory, before the new message.
 

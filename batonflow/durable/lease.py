@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic_core import PydanticSerializationError
 
+from batonflow.durable.at_work import maps_at_work
 from batonflow.durable.attempt_record import AttemptRecord, as_json
 from batonflow.durable.gaps import Reset, with_gap, with_reset
 from batonflow.durable.recorder import Recorder
@@ -24,6 +25,9 @@ __all__ = ["RunLease"]
 
 SNAPSHOT_EVERY = 1000
 """After how many commits the whole state is written, so that loading a run need not begin at the first one."""
+
+SECONDS_TO_MAPS = 0.1
+"""The least time until a run is looked at again that waits, while calls of ``ctx.map`` are at work in it."""
 
 STREAM_BLOCK = 1000
 """So many numbers of streamed events are reserved at a time."""
@@ -248,7 +252,10 @@ class RunLease:
 
     def _leave_memory(self) -> None:
         self._release = None
-        if self.run.begin_release():
+        if maps_at_work(self.run):
+            wait = max(self._idle_release or 0.0, SECONDS_TO_MAPS)
+            self._release = self.connection.loop.call_later(wait, self._leave_memory)
+        elif self.run.begin_release():
             self.connection.park(self)
 
     async def park(self) -> None:

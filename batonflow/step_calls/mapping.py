@@ -35,14 +35,26 @@ class _StepCounts:
 
     def __init__(self) -> None:
         self.maps: dict[tuple[int, str], list[int]] = {}
+        self._attempts: dict[tuple[int, str], tuple[Any, ...]] = {}
         # The times of the last events.
         self.shown: deque[float] = deque(maxlen=PER_SECOND)
 
     def begin(self, run: Run, item: WorkItem, name: str, total: int) -> list[int]:
-        """Count a map, and forget the maps of earlier deliveries."""
+        """Count a map, and forget the maps of earlier deliveries.
+
+        Raises:
+            ValueError: The attempt has another map of this name, whose results it would get.
+        """
+        attempt = (id(item), item.started_at, 0 if item.failures is None else item.failures.count)
+        if self._attempts.get((item.id, name)) == attempt:
+            raise ValueError(
+                f"map(): step {item.spec.name} has a second map with the key {name!r}: give it another key"
+            )
         kept = {place: found for place, found in self.maps.items() if place[0] in run.state.items}
         kept[item.id, name] = counts = [0, total]
         self.maps = kept
+        self._attempts = {place: known for place, known in self._attempts.items() if place in kept}
+        self._attempts[item.id, name] = attempt
         return counts
 
     def may_show(self, now: float, *, is_last: bool) -> bool:

@@ -40,6 +40,23 @@ class Greets(Workflow):
         return StopEvent(result="hello")
 
 
+class Maps(Workflow):
+    """Asks for one item, and works on the others for longer than a run stays in memory."""
+
+    begun: list[int]
+
+    @step
+    async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        async def call(number: int) -> Any:
+            if number == 0:
+                return await ctx.ask("Go on?", str)
+            self.begun.append(number)
+            await asyncio.sleep(0.3)
+            return number
+
+        return StopEvent(result=await ctx.map(call, [0, 1, 2], workers=2))
+
+
 def waits(store: RunStore) -> Waits:
     return Waits(store=store, timeout=None, idle_release=0)
 
@@ -220,3 +237,18 @@ async def test_without_a_store_an_interrupted_run_is_cancelled():
     await handler.interrupt()
     with pytest.raises(WorkflowCancelledByUser):
         await handler
+
+
+async def test_calls_of_a_map_end_before_it_leaves(store: RunStore):
+    flow = Maps(store=store, timeout=None, idle_release=0)
+    flow.begun = []
+    handler = flow.run(run_id="r")
+    async with asyncio.timeout(10):
+        while await status(store) != "waiting":  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+    assert flow.begun == [1, 2]
+    async for request in handler.inputs():
+        request.respond("yes")
+        break
+    assert await handler == ["yes", 1, 2]
+    assert flow.begun == [1, 2]

@@ -365,3 +365,15 @@ async def test_a_failure_names_its_item() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         await Mapping(lambda number: 1 // number, [1, 0]).run()
     assert "item 1 of map()" in caught.value.__notes__
+
+
+async def test_a_second_map_needs_a_key_of_its_own() -> None:
+    class Twice(Workflow):
+        @step
+        async def work(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            first = await ctx.map(str, [1], key="rows")
+            with pytest.raises(ValueError, match="step work has a second map with the key 'rows': give it another key"):
+                await ctx.map(str, [2], key="rows")
+            return StopEvent(result=[first, await ctx.map(str, [2], key="other"), await ctx.map(str, [3])])
+
+    assert await Twice().run() == [["1"], ["2"], ["3"]]
