@@ -31,7 +31,7 @@ PER_SECOND = 10
 class _StepCounts:
     """The counts of the maps of one step: the items done and all items, by delivery and map."""
 
-    __slots__ = ("maps", "shown")
+    __slots__ = ("_attempts", "maps", "shown")
 
     def __init__(self) -> None:
         self.maps: dict[tuple[int, str], list[int]] = {}
