@@ -1,7 +1,8 @@
 """Reading of models' answers for agents: each piece is streamed, and the whole answer is returned."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from batonflow.agents.events import AgentOutput, AgentStream, TextSoFar
@@ -10,9 +11,10 @@ from batonflow.instrumentation.logs import logger_named
 from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, TextBlock, ToolCallBlock
 from batonflow.llms.answer import Answer, incomplete
 from batonflow.llms.blocks import ContentBlock
-from batonflow.llms.stream import Finish, StreamEvent, TextDelta, ToolCallDelta
+from batonflow.llms.stream import Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.workflow_core import Context, WorkflowRuntimeError
+from batonflow.workflow_core.engine.state import current_item
 
 if TYPE_CHECKING:
     from batonflow.agents.middleware import ModelRequest
@@ -59,6 +61,87 @@ def without_prompt(messages: list[ChatMessage], prompt: str | None) -> list[Chat
     return [ChatMessage(rest, role=MessageRole.SYSTEM), *messages[1:]] if rest else messages[1:]
 
 
+_Write = Callable[[str, str | None, Any], None]
+"""A function that streams a piece: the new text, the new thinking, and the vendor's object."""
+
+_SHOW = Context[Any].write_event_to_stream
+
+
+class _Pieces:
+    """The pieces of one answer, as origin of their places in a stream.
+
+    A stream keeps all of its events for later readers. Texts and numbers take a fifth of the memory of events, and
+    the garbage collector does not look at them.
+
+    Args:
+        answer: The answer.
+        agent: The name of the agent.
+        origin: The step, the path and the delivery.
+    """
+
+    __slots__ = ("_agent", "_answer", "_marks", "_origin", "_parts")
+
+    def __init__(self, answer: Answer, agent: str, origin: tuple[str, str, int]) -> None:
+        self._answer, self._agent, self._origin = answer, agent, origin
+        self._marks: list[int] = []
+        # A text, or a tuple with thinking and the vendor's object.
+        self._parts: list[str | tuple[str, str | None, Any]] = []
+
+    def __iter__(self) -> Iterator[str | int]:
+        return iter(self._origin)
+
+    def __call__(self, number: int) -> AgentStream:
+        """Return the event of a piece; each reader gets one of its own."""
+        part, mark = self._parts[number], self._marks[number]
+        if isinstance(part, str):
+            return AgentStream.of_piece(self._answer, mark, self._agent, part)
+        return AgentStream.of_piece(self._answer, mark, self._agent, *part)
+
+    def add(self, text: str, thinking: str | None, raw: Any) -> int:
+        """Keep a piece and return its number."""
+        marks = self._marks
+        self._parts.append(text if thinking is None and raw is None else (text, thinking, raw))
+        marks.append(self._answer.mark())
+        return len(marks) - 1
+
+
+def _writer_of(ctx: Context[Any], answer: Answer, agent: str) -> _Write:
+    """Return the function that streams the pieces of an answer, each after the answer has grown by it.
+
+    Args:
+        ctx: The run's context, inside a step.
+        answer: The answer.
+        agent: The name of the agent.
+    """
+
+    def at_once(text: str, thinking: str | None, raw: Any) -> None:
+        ctx.write_event_to_stream(AgentStream.of_piece(answer, answer.mark(), agent, text, thinking, raw))
+
+    item, run = current_item.get(), getattr(ctx, "run", None)
+    # A run with a store or with child runs needs the events themselves, and so does a context of another class.
+    if run is None or item is None or item.writer is None or item.context is not ctx:
+        return at_once
+    if type(ctx).write_event_to_stream is not _SHOW:
+        return at_once
+    publish, now, origin, thread = item.writer
+    pieces, ending = _Pieces(answer, agent, origin), run.ending
+
+    def write(text: str, thinking: str | None, raw: Any) -> None:
+        # As Context.write_event_to_stream.
+        if item.writer is None or get_ident() != thread:
+            at_once(text, thinking, raw)
+            return
+        if ending.over:
+            return
+        progress = item.progress or item.make_progress()
+        numbers = progress if progress.once_calls is None else progress.here()
+        numbers.streamed = number = numbers.streamed + 1
+        if number > numbers.skip_streamed:
+            publish(pieces.add(text, thinking, raw), now(), pieces)
+
+    return write
+
+
 async def streamed(
     ctx: Context[Any],
     chunks: AsyncIterator[ChatResponse],
@@ -96,7 +179,7 @@ async def streamed(
 async def streamed_events(
     ctx: Context[Any], events: AsyncGenerator[StreamEvent, None], agent: str, llm: LLM
 ) -> ChatResponse:
-    """Stream the events of a model's answer, at two thirds of the cost of a piece; return the whole answer.
+    """Stream the events of a model's answer, without a response for each of them; return the whole answer.
 
     Args:
         ctx: The run's context, inside a step.
@@ -108,20 +191,23 @@ async def streamed_events(
         IncompleteResponseError: The events end without :class:`Finish`.
     """
     answer, show, shown = Answer(), ctx.write_event_to_stream, False
+    write = _writer_of(ctx, answer, agent)
     model = llm.metadata.model_name
     try:
         async for event in events:
-            if type(event) is TextDelta and event.raw is None:
+            if type(event) is TextDelta:
                 answer.text(event)
-                show(AgentStream.of_text(answer, event.text, agent))
+                write(event.text, None, event.raw)
             elif isinstance(event, Finish):
                 last = answer.finished(event, model, llm.cost_of)
                 if not shown or answer.settled_late:
                     show(AgentStream.of(last, agent))
                 return last
-            elif type(event) is ToolCallDelta and event.raw is None:
+            elif type(event) is ToolCallDelta:
                 answer.call(event)
-                show(AgentStream.of_text(answer, "", agent))
+                write("", None, event.raw)
+            elif type(event) is ThinkingDelta:
+                write("", event.text, event.raw)
             else:
                 response = answer.add(event)
                 if response is None:

@@ -258,23 +258,26 @@ class AgentStream(LazyFields, Event):
         return cls.partial(so_far.pieces, now, _OF_A_MESSAGE)
 
     @classmethod
-    def of_text(cls, answer: Answer, text: str, agent: str) -> Self:
-        """The event for a piece of text, or of a tool call.
+    def of_piece(
+        cls, answer: Answer, mark: int, agent: str, text: str, thinking: str | None = None, raw: Any = None
+    ) -> Self:
+        """Return the event for a piece of an answer: of text, of thinking, or of a tool call.
 
         Args:
-            answer: The answer so far, with the piece.
-            text: The new text.
+            answer: The answer; it may have grown since.
+            mark: The mark of the answer with the piece.
             agent: The name of the agent.
+            text: The new text.
+            thinking: The new thinking.
+            raw: The vendor's object.
         """
-        now = {"delta": text, "current_agent_name": agent, "thinking_delta": None, "_mark": answer.mark()}
-        return cls.partial(answer, now, _OF_A_PIECE)
+        now = {"delta": text, "current_agent_name": agent, "thinking_delta": thinking, "_mark": mark}
+        make = answer if raw is None else functools.partial(_rest_with, answer, raw)
+        return cls.partial(make, now, _OF_A_PIECE)
 
     @override
     def _rest(self, make: Callable[[Any], dict[str, Any]], mark: Any) -> dict[str, Any]:
-        if not isinstance(make, Answer):
-            return make(mark)
-        message = make.at(mark)
-        return {"response": message.content or "", "tool_calls": tool_selections(message), "raw": None}
+        return _rest_with(make, None, mark) if isinstance(make, Answer) else make(mark)
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -289,6 +292,13 @@ def _rest_of(
     """Return the fields of the event other than the new text."""
     found = tool_selections(chunk.message) if calls is None else calls(chunk)
     return {"response": chunk.message.content or "", "tool_calls": list(found), "raw": raw_of(chunk)}
+
+
+def _rest_with(answer: Answer, raw: Any, mark: int) -> dict[str, Any]:
+    """Return the same fields for a piece that is known by its mark."""
+    message = answer.at(mark)
+    raw = raw.model_dump() if isinstance(raw, BaseModel) else raw
+    return {"response": message.content or "", "tool_calls": tool_selections(message), "raw": raw}
 
 
 _OF_A_PIECE = {"delta", "current_agent_name", "thinking_delta"}

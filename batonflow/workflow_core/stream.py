@@ -97,10 +97,11 @@ class StreamLog:
         self._loop = loop
         # For a resumed run, earlier events are only in the store.
         self.begins = self.seq = 0
+        # An int is the number of a piece of text: its origin makes the event of it for each reader.
         self.events: list[Event] = []
         self.seqs: list[int] = []
         self.times: list[float] = []
-        self.origins: list[Origin] = []
+        self.origins: list[Any] = []
         # The fields of the newest notes in one list; a tuple for each would double the garbage collector's work.
         self._notes: list[Any] = []
         self._dropped = 0
@@ -247,17 +248,13 @@ class StreamReader(AsyncIterator[StreamItem]):
         self.position = 0
         while self.position < len(log.seqs) and log.seqs[self.position] <= after:
             self.position += 1
-        self._next_note = 0
-        self._after = after
+        self._next_note, self._after = 0, after
         self._sleeper: asyncio.Future[None] | None = None
         self.finished = False
         self.follows = True  # whether the cancelled task of this reader abandons the run
         if log.on_abandon is not None:
             log.readers = log.readers or WeakSet([self])
             log.readers.add(self)
-
-    def __aiter__(self) -> "StreamReader":
-        return self
 
     @property
     def is_awaited(self) -> bool:
@@ -301,7 +298,9 @@ class StreamReader(AsyncIterator[StreamItem]):
         if position == len(log.events) or log.seqs[position] >= log.reserved:
             return None
         self.position = position + 1
-        return log.seqs[position], log.times[position], *log.origins[position], log.events[position]
+        event: Any = log.events[position]
+        made = log.origins[position](event) if type(event) is int else event
+        return log.seqs[position], log.times[position], *log.origins[position], made
 
     def _take_note(self) -> Entry | None:
         """Return the next note if it precedes the next streamed event."""
@@ -336,7 +335,8 @@ class EventIterator(AsyncIterator[Event]):
         events, position = reader.log.events, reader.position
         if position < len(events) and not reader.internal:
             reader.position = position + 1
-            return events[position]
+            event: Any = events[position]
+            return reader.log.origins[position](event) if type(event) is int else event
         if not self._started:
             self._begin()
         return (await reader.next_entry())[5]
