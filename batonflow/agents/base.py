@@ -12,6 +12,7 @@ from batonflow.agents.asking import PAUSED, request_here, streamed, unpaused, wh
 from batonflow.agents.budget import Budget
 from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
+from batonflow.agents.layers.limits import has_options
 from batonflow.agents.layers.tool import call_options
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import (
@@ -39,6 +40,7 @@ from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool, run_tool
 from batonflow.tools.policy import ToolErrors
 from batonflow.workflow_core import BatonflowError, Context, Workflow, WorkflowRuntimeError
+from batonflow.workflow_core.engine.state import current_item
 from batonflow.workflow_core.errors import NotInitializedError
 from batonflow.workflow_core.typed import AgentDepsT, OutT
 
@@ -506,7 +508,7 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
     # --- helpers ------------------------------------------------------------------------------------------------------
 
     async def get_tools(self, input_str: str | None = None) -> Sequence[AsyncBaseTool]:
-        """Return the agent's tools, those of its toolsets, and those that the retriever finds for a text."""
+        """Return the agent's tools, the tools of its toolsets, and the tools that the retriever finds for a text."""
         team: Any = self.__batonflow_team__
         adapted: list[Any] = team.adapted_tools()
         found: list[BaseTool] = []
@@ -570,8 +572,10 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         return self.streaming if request is None or request.agent != self.name else request.stream
 
     def llm_or_none(self) -> LLM | None:
-        """Return the model, or None for an agent without one."""
-        return None if isinstance(self.llm, str) else self.llm  # a name became a model at construction
+        """Return the model of the run, or of the agent; None without one."""
+        own = None if isinstance(self.llm, str) else self.llm  # a name became a model at construction
+        item = current_item.get()
+        return own if item is None or not has_options(item.run) else layers.llm_of_run(item.run, self, own)
 
     def the_llm(self) -> LLM:
         """The model.
@@ -580,8 +584,8 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
             WorkflowRuntimeError: The agent has no model.
         """
         request = request_here.get()
-        llm = self.llm if request is None or request.agent != self.name else request.llm
-        if llm is None or isinstance(llm, str):
+        llm = self.llm_or_none() if request is None or request.agent != self.name else request.llm
+        if llm is None:
             raise WorkflowRuntimeError(
                 f'Agent {self.name} has no model: pass llm=, for example llm="openai:gpt-5.6" or an LLM object'
             )

@@ -12,6 +12,7 @@ from batonflow.agents import layers
 from batonflow.agents.asking import NOT_WHOLE, PAUSED, streamed, streamed_events, unpaused, whole_answer, with_reason
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
+from batonflow.agents.layers.limits import has_options
 from batonflow.agents.layers.tool import output_here
 from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
@@ -282,6 +283,9 @@ async def _request(
         "allow_parallel_tool_calls": agent.allow_parallel_tool_calls,
     }
     choice = agent.initial_tool_choice if agent.tool_choice is None else agent.tool_choice
+    run = getattr(ctx, "run", None)
+    if run is not None and has_options(run):
+        choice = layers.choice_of_run(run, choice)
     if callable(choice):
         choice = await _chosen(choice, ctx)
     elif choice is not None and not (shown and is_question(shown[-1])):

@@ -25,7 +25,7 @@ from batonflow.agents.events import (
     ToolCall,
     ToolCallResult,
 )
-from batonflow.agents.layers.limits import ARRIVED, limits_for
+from batonflow.agents.layers.limits import ARRIVED, has_options, limits_for
 from batonflow.agents.layers.model import OVER_BUDGET, ask_model
 from batonflow.agents.layers.tool import answer_call, output_for, requests_of, tools_of, with_read_result
 from batonflow.agents.members import CALLED, DEFAULT_MAX_ITERATIONS, HANDOFF_TOOL, empty_output
@@ -115,7 +115,7 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
             if isinstance(team, layers.StepResult):
                 return team.value
         agent = team.member(ev.current_agent_name)
-        if agent.instructions or agent.middleware or team.middleware:
+        if agent.instructions or agent.middleware or team.middleware or has_options(ctx.run):
             prompt = await layers.system_message(ctx, team, agent)
             shown = shown if prompt is None else [prompt, *shown]
         elif agent.system_prompt:

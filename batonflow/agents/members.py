@@ -65,7 +65,7 @@ _OPTIONS_OF_RUNS = (
 
 # Only options that programs do not use as names of their own data.
 _OPTIONS_OF_AGENTS = frozenset(
-    ("llm", "tools", "tool_retriever", "system_prompt", "can_handoff_to", "root_agent", "max_handoffs",
+    ("tools", "tool_retriever", "system_prompt", "can_handoff_to", "root_agent", "max_handoffs",
      "handoff_carries", "output_type", "output_retries", "output_cls", "structured_output_fn",
      "state_prompt", "initial_state", "streaming",
      "before_tool", "after_tool", "input_guards", "output_guards", "max_result_chars", "tool_errors",

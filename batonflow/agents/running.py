@@ -18,9 +18,8 @@ from batonflow.agents.layers.usage import count_earlier_usage
 from batonflow.agents.members import EarlyStopping, Team, check_options, warn_of_misspelt
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import AGENT_AS_TOOL, GOES_ON
-from batonflow.instrumentation.logs import logger_named, take_debug
+from batonflow.instrumentation.logs import logger_named
 from batonflow.llms import LLM, ChatMessage, genai
-from batonflow.llms.settings import llm_from
 from batonflow.resources import ResourceDefinition
 from batonflow.tools import FunctionTool, ToolMetadata, ToolOutput, ToolPolicy
 from batonflow.tools.base import DefaultToolFnSchema
@@ -32,6 +31,7 @@ from batonflow.workflow_core.stored_runs import check_context
 from batonflow.workflow_core.typed import AgentDepsT, OfAgent, OutT
 
 if TYPE_CHECKING:
+    from batonflow.agents.instructions import ChoiceOfTools, Instructions
     from batonflow.agents.output_types import TypedOutput
     from batonflow.agents.sessions.session import Session, SessionInfo
     from batonflow.agents.sessions.starting import IfBusy
@@ -41,6 +41,8 @@ __all__ = ["AgentRuns", "AgentTool", "attach", "attach_agents", "known_tools", "
 logger = logger_named("batonflow.agent")
 
 _REQUEST = frozenset({"session", "request_id", "if_busy", "metadata"})
+
+_OF_ONE_RUN = frozenset({"llm", "instructions", "tool_choice"})
 
 _NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]+")
 
@@ -157,6 +159,22 @@ def _start_event_class(agent: Workflow[Any]) -> type[StartEvent]:
     return declared if issubclass(declared, AgentWorkflowStartEvent) else AgentWorkflowStartEvent
 
 
+def _debug_option(agent: Workflow[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Take ``debug=`` out of the arguments of a run; a field of the start event keeps its value."""
+    given = kwargs.get("debug")
+    if given is None or _declares(agent, "debug"):
+        return {}
+    if not isinstance(given, bool):
+        raise ValueError(f"debug is True or False, not {given!r}")
+    return {"debug": kwargs.pop("debug")}
+
+
+def _own_options(agent: Workflow[Any], kwargs: dict[str, Any]) -> Any:
+    """Take the options of one run out of its arguments; fields of the start event keep their values."""
+    own = {name: kwargs.pop(name) for name in _OF_ONE_RUN & kwargs.keys() if not _declares(agent, name)}
+    return layers.options_of_run(agent, own)
+
+
 class AgentTool(FunctionTool):
     """A tool that calls an agent or a team, in a run of its own without the caller's conversation.
 
@@ -214,7 +232,6 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
     if TYPE_CHECKING:
         __batonflow_team__: Team
 
-        def resume(self, run_id: str, *, deps: Any = None) -> AgentHandler[OutT]: ...  # noqa: D102 - see Workflow
         async def recover(  # noqa: D102  # pyright: ignore[reportIncompatibleMethodOverride] - lists are invariant
             self, limit: int = 10_000, *, skip: Collection[str] = (), deps: Any = None
         ) -> list[AgentHandler[OutT]]: ...
@@ -303,6 +320,9 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         request_id: str | None = None,
         if_busy: "IfBusy" = "raise",
         metadata: Mapping[str, str] | None = None,
+        llm: LLM | str | None = None,
+        instructions: "Instructions[Any] | None" = None,
+        tool_choice: "ChoiceOfTools[Any] | None" = None,
         **kwargs: Any,
     ) -> AgentHandler[OutT]: ...
     @overload
@@ -322,6 +342,9 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         request_id: str | None = None,
         if_busy: "IfBusy" = "raise",
         metadata: Mapping[str, str] | None = None,
+        llm: LLM | str | None = None,
+        instructions: "Instructions[AgentDepsT] | None" = None,
+        tool_choice: "ChoiceOfTools[AgentDepsT] | None" = None,
         **kwargs: Any,
     ) -> AgentHandler[OutT]: ...
     def run(  # pyright: ignore[reportIncompatibleMethodOverride] - an agent's own positional arguments
@@ -348,7 +371,9 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
             early_stopping_method: The end after that: ``"force"`` an error, or ``"generate"`` an answer.
             start_event: The event to start with, instead of the arguments before.
             budget: The limits of this run, beside the limits of agents and team.
-            kwargs: ``run_id``, ``debug``; ``deps``, the dependencies of the run; ``state``, a model or an instance of
+            kwargs: ``llm``, a model or its name for all agents of this run; ``instructions`` after the instructions of
+                the agents; ``tool_choice`` in the place of theirs;
+                ``run_id``, ``debug``; ``deps``, the dependencies of the run; ``state``, a model or an instance of
                 it, instead of the agent's; ``session``, the conversation to which the run adds a turn, and ``if_busy``
                 for a session with another turn; ``request_id``: a known request gives its recorded result;
                 ``metadata``, texts to find the run by; further values for the start event.
@@ -364,6 +389,7 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         """
         attach_agents(self, self.__batonflow_team__.all_tools())  # some are put there after construction
         check_options(max_iterations, early_stopping_method, budget)
+        of_run = None if _OF_ONE_RUN.isdisjoint(kwargs) else _own_options(self, kwargs)
         if kwargs:
             warn_of_misspelt(kwargs, type(self).__name__)
             warn_of_checkpoints(type(self), kwargs)
@@ -390,12 +416,12 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         }
         given = {name: value for name, value in given.items() if value is not None}
         options = {name: kwargs.pop(name) for name in ("run_id", "stepwise") if name in kwargs}
-        if (
-            debug := take_debug(self.__batonflow__.steps.start_event_class, kwargs) if "debug" in kwargs else None
-        ) is not None:
-            options["debug"] = debug
+        options |= _debug_option(self, kwargs)
         # Before the context is touched, as the event may refuse its values.
         begins = _start_event_class(self)(**given, **kwargs) if start_event is None else start_event
+        if of_run is not None:
+            begins = of_run.recorded_in(begins)
+            start_event = None if start_event is None else begins
         if ctx is not None and (start_event is not None or user_msg is not None or chat_history):
             ctx.leave_cancelled_run()
         if ctx is not None and ctx.is_resumable:
@@ -403,9 +429,13 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
                 logger.warning(GOES_ON.format(names=", ".join(given)))
         elif start_event is None:
             start_event, kwargs = begins, {}
-        if request is not None:
-            return kinds.start_request(self, request, ctx, start_event, options)
-        return cast("AgentHandler[OutT]", super().run(ctx=ctx, start_event=start_event, **options, **kwargs))
+        if request is None:
+            handler = super().run(ctx=ctx, start_event=start_event, **options, **kwargs)
+        else:
+            handler = kinds.start_request(self, request, ctx, start_event, options)
+        if of_run is not None:
+            of_run.give_to(handler)
+        return cast("AgentHandler[OutT]", handler)
 
     def session(self, name: str) -> "Session[AgentDepsT, OutT]":
         """Return the session with a name, which need not exist yet.
@@ -438,6 +468,41 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         """Return the end of the turn of a session that a stored run is; the store calls it for a run it takes up."""
         return await kinds.end_of_turn_of(self, run)
 
+    def resume(
+        self,
+        run_id: str,
+        *,
+        deps: Any = None,
+        llm: LLM | str | None = None,
+        instructions: "Instructions[Any] | None" = None,
+        tool_choice: "ChoiceOfTools[Any] | None" = None,
+    ) -> AgentHandler[OutT]:
+        """Resume a stored run, and return its handler at once; see ``Workflow.resume``.
+
+        Args:
+            run_id: The run; the handler of a finished run has its recorded result.
+            deps: The dependencies of the run, which no store keeps.
+            llm: The model of the run, in the place of that of ``run(llm=...)``. A name is recorded with the run. An
+                object is given anew here; otherwise the run goes on with the agent's own model and a warning.
+            instructions: The same for ``run(instructions=...)``. Texts are recorded, also those that functions have
+                returned.
+            tool_choice: The same for ``run(tool_choice=...)``. Texts are recorded.
+
+        Raises:
+            WorkflowRuntimeError: The agent has no store.
+            TypeError: ``deps`` has another type than declared.
+            ValueError: An option has a value that it cannot have.
+
+        Example:
+            >>> print(await agent.resume("order-7", llm=my_model))
+        """
+        given = {"llm": llm, "instructions": instructions, "tool_choice": tool_choice}
+        of_run = layers.options_of_run(self, given) if any(one is not None for one in given.values()) else None
+        handler = super().resume(run_id, deps=deps)
+        if of_run is not None:
+            of_run.give_to(handler)
+        return cast("AgentHandler[OutT]", handler)
+
     def fork(  # pyright: ignore[reportIncompatibleMethodOverride] - it takes a model too
         self,
         run_id: str,
@@ -463,9 +528,12 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         Example:
             >>> handler = team.fork("tides-1", at=12, llm="anthropic:claude-sonnet-5")
         """
-        model = llm_from(llm) if isinstance(llm, str) else llm
+        of_run = None if llm is None else layers.options_of_run(self, {"llm": llm})
+        model = None if of_run is None else of_run.objects["llm"]
         agent = self if model is None else self.asking(model)
         forked = super(AgentRuns, agent).fork(run_id, at, state=state, event=event, new_id=new_id, deps=deps)
+        if of_run is not None:
+            of_run.give_to(forked)
         return cast("AgentHandler[OutT]", forked)
 
     def asking(self, llm: LLM) -> Self:

@@ -21,6 +21,7 @@ from batonflow.agents.layers.limits import (
     LEDGER,
     OUTPUT_RETRIES,
     REFUSED,
+    RUN_OPTIONS,
     TOOLS_RUN,
     limits_for,
     within_time,
@@ -87,7 +88,7 @@ async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) 
     }
     # Values from an earlier run on the same context do not apply to this run.
     kept = dict.fromkeys((LEDGER, BUDGET_ANSWER, TOOLS_RUN, REFUSED, ARRIVED, INSTRUCTIONS, OUTPUT_RETRIES))
-    for name, value in (*values.items(), ("budget", ev.get("budget")), *kept.items()):
+    for name, value in (*values.items(), *((name, ev.get(name)) for name in ("budget", RUN_OPTIONS)), *kept.items()):
         if name in values or value is not None or await store.get(name, default=None) is not None:
             await store.set(name, value)
     await team.begin(ctx, ev)

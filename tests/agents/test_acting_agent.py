@@ -79,6 +79,20 @@ async def test_a_typed_context_knows_it_too() -> None:
     assert seen[0].name == "ann"
 
 
+async def test_in_a_session_the_turn_has_its_number() -> None:
+    seen: list[Any] = []
+
+    def look(ctx: Context) -> str:
+        assert ctx.agent is not None
+        seen.append((ctx.agent.session, ctx.agent.turn))
+        return "x"
+
+    agent = FunctionAgent(name="ann", llm=ScriptedLLM(["One.", "Two."]), instructions=look)
+    await agent.run("Go.", session="chat-7")
+    await agent.run("Go on.", session="chat-7")
+    assert seen == [("chat-7", 1), ("chat-7", 2)]
+
+
 async def test_elsewhere_it_is_none() -> None:
     class Plain(Workflow):
         @step

@@ -70,6 +70,15 @@ def choice(ctx: RunContext[Deps]) -> str | None:
     return "auto" if ctx.deps.user else None
 
 
+def acting(ctx: Context) -> str:
+    assert ctx.agent is not None
+    assert_type(ctx.agent.name, str)
+    assert isinstance(ctx.agent.name, str)
+    assert_type(ctx.agent.usage.total_tokens, int)
+    assert isinstance(ctx.agent.usage.total_tokens, int)
+    return ctx.agent.name
+
+
 class Audit(Middleware[Deps]):
     async def around_model(self, ctx: Context[Any, Deps], request: ModelRequest, call_next: CallModel) -> AgentOutput:
         assert_type(ctx.deps, Deps)
@@ -109,7 +118,7 @@ async def main() -> None:
     agent = FunctionAgent(
         llm=ScriptedLLM([tool_call("plain_add", a=1, b=2), "Done."]),
         tools=[add, asked, clerk, Plain(), desk, Toolset.of(add).prefixed("x_")],
-        instructions=[customer, "Be brief.", each_step(customer), lambda: "It rains."],
+        instructions=[customer, "Be brief.", each_step(customer), acting, lambda: "It rains."],
         middleware=[Audit(), Quiet()],
         tool_choice=choice,
         deps_type=Deps,
@@ -128,6 +137,14 @@ async def main() -> None:
     assert_type((await plain.run("Go.")).output, str)
     ReActAgent(llm=ScriptedLLM(), tools=[desk], instructions=customer, deps_type=Deps)
     AgentWorkflow([plain], middleware=[Audit()], deps_type=Deps)
+    given = await plain.run("Go.", llm=ScriptedLLM(["Done."]), instructions=["Be kind."], tool_choice="none")
+    assert_type(given.output, str)
+    assert isinstance(given.output, str)
+    seen = await agent.run(
+        "Go.", deps=Deps("ann"), llm=ScriptedLLM(["Done."]), instructions=customer, tool_choice=choice
+    )
+    assert_type(seen.output, str)
+    assert isinstance(seen.output, str)
     server = MCPTools("uvx mcp-server-time", allow=["get_*"])
     FunctionAgent(llm=ScriptedLLM(), tools=[server, server.prefixed("again_")])
 
@@ -143,6 +160,10 @@ def errors(agent: FunctionAgent[Deps, str]) -> None:
     FunctionAgent(tool_choice=3)  # E
     Desk().filtered(customer)  # E
     tool(prepare=3)  # E
+    agent.run("Go.", deps=Deps("ann"), llm=3)  # E
+    agent.run("Go.", deps=Deps("ann"), instructions=number)  # E
+    agent.run("Go.", deps=Deps("ann"), tool_choice=3)  # E
+    agent.resume("r", llm=3)  # E
 
 
 if __name__ == "__main__":

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from batonflow.agents.layers.middleware import checked_instructions, checked_middleware, with_added
     from batonflow.agents.layers.model_middleware import around_model
     from batonflow.agents.layers.record import make_writable, record_outcome
+    from batonflow.agents.layers.run_options import (
+        choice_of_run,
+        instructions_of_run,
+        llm_of_run,
+        options_of_run,
+    )
     from batonflow.agents.layers.shown_state import with_shown_state
     from batonflow.agents.layers.step_checks import check_step, checked_overrides, warn_of_member_steps
     from batonflow.agents.layers.structured_output import native_form, structured_response
@@ -62,6 +68,7 @@ __all__ = [
     "checked_instructions",
     "checked_middleware",
     "checked_overrides",
+    "choice_of_run",
     "close_turn",
     "context_with",
     "count_call",
@@ -71,13 +78,16 @@ __all__ = [
     "deps_of_tool",
     "fresh_memory",
     "guard_form",
+    "instructions_of_run",
     "keep_tools",
     "kept_tools",
     "leave_toolsets",
+    "llm_of_run",
     "make_writable",
     "middleware_around_tool",
     "native_form",
     "native_output",
+    "options_of_run",
     "output_tools",
     "overrides_of_members",
     "read_early",
@@ -119,6 +129,10 @@ _LAZY = {
     "checked_middleware": "middleware",
     "checked_overrides": "step_checks",
     "charge_call": "tool_budget",
+    "choice_of_run": "run_options",
+    "instructions_of_run": "run_options",
+    "llm_of_run": "run_options",
+    "options_of_run": "run_options",
     "close_turn": "unfinished",
     "context_with": "deps",
     "deps_of_tool": "deps",

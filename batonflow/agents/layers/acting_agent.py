@@ -3,6 +3,7 @@
 from typing import Any
 
 from batonflow.agents.members import DEFAULT_MAX_ITERATIONS
+from batonflow.instrumentation.logs import session_here
 from batonflow.llms import Usage
 from batonflow.values.agent_info import AgentInfo
 from batonflow.workflow_core import Context
@@ -20,10 +21,12 @@ def acting_agent(loop: Any, ctx: Context[Any]) -> AgentInfo:
     store = (ctx.whole or ctx).store
     name: str | None = store.get_sync("current_agent_name", default=None)
     totals: dict[str, Usage] = store.get_sync("usage", default=None) or {}
+    session = "" if ctx.run is None else ctx.run.variables.get(session_here, "")
+    number = ctx.run_id.removeprefix(f"{session}:") if session else "1"  # turn n is the run "session:n"
     return AgentInfo(
         name=loop.__batonflow_team__.member(name).name,
-        turn=1,
-        session="",
+        turn=int(number) if number.isdigit() else 1,
+        session=session,
         usage=sum(totals.values(), Usage()),
         max_iterations=store.get_sync("max_iterations", default=None) or DEFAULT_MAX_ITERATIONS,
     )

@@ -4,9 +4,10 @@ import inspect
 from collections.abc import Sequence
 from typing import Any, cast
 
+from batonflow.agents import layers
 from batonflow.agents.hooks import name_of
-from batonflow.agents.instructions import EachStep, Instruction
-from batonflow.agents.layers.limits import INSTRUCTIONS
+from batonflow.agents.instructions import EachStep
+from batonflow.agents.layers.limits import INSTRUCTIONS, has_options
 from batonflow.agents.layers.middleware import points_of
 from batonflow.agents.members import Member, Team
 from batonflow.llms import ChatMessage, MessageRole, TextBlock
@@ -24,7 +25,9 @@ async def system_message(ctx: Context[Any], team: Team, agent: Member) -> ChatMe
         team: The agents of the loop.
         agent: The agent that acts.
     """
-    given: list[Instruction] = [*points_of(team, agent).instructions, *agent.instructions]
+    given: list[Any] = [*points_of(team, agent).instructions, *agent.instructions]
+    if ctx.run is not None and has_options(ctx.run):
+        given += layers.instructions_of_run(ctx.run)
     fixed = [agent.system_prompt, *(one for one in given if isinstance(one, str))]
     texts = [*fixed, *await _texts_of_functions(ctx, agent.name, [one for one in given if not isinstance(one, str)])]
     blocks = [TextBlock(text=text) for text in texts if text]

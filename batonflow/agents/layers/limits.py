@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable
 from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from batonflow.agents.budget import Budget, Limits, ledger_of, payers
 from batonflow.agents.members import Member, Team
@@ -16,8 +17,11 @@ __all__ = [
     "LEDGER",
     "OUTPUT_RETRIES",
     "REFUSED",
+    "RUN_OPTIONS",
     "TOOLS_RUN",
+    "has_options",
     "limits_for",
+    "options_given",
     "within_time",
 ]
 
@@ -41,8 +45,22 @@ INSTRUCTIONS = "instructions"
 OUTPUT_RETRIES = "output_retries"
 """The key of the number of answers in a run that did not fit the declared output."""
 
+RUN_OPTIONS = "run_options"
+"""The key of the options of one run that are recorded, see ``run_options.py``."""
+
 TOOLS_RUN = "tools_run"
 """The key of the calls that limited tools have made: places by tool."""
+
+options_given: "WeakKeyDictionary[Any, dict[str, Any]]" = WeakKeyDictionary()
+"""The options of runs in this process."""
+
+_options: Any = options_given  # with the plain dict in it, which is quick to ask
+
+
+def has_options(run: Any) -> bool:
+    """Tell whether a run has a model, instructions or a choice of tools of its own."""
+    kept = run.cell.state.__pydantic_extra__
+    return bool(kept and kept.get(RUN_OPTIONS)) or (bool(_options.data) and run in _options)
 
 
 async def limits_for(ctx: Context[Any], team: Team, agent: Member) -> Limits | None:
