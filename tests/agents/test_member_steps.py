@@ -358,7 +358,8 @@ class TestProgramsOfArticles:
         output = await handler
         assert (str(output), output.current_agent_name) == ("3", "plain")
         assert {event.current_agent_name for event in seen if type(event) is AgentOutput} == {"plain"}
-        assert [event.tool_output.content for event in seen if isinstance(event, ToolCallResult)] == ["2", "3"]
+        contents = [event.tool_output.content for event in seen if isinstance(event, ToolCallResult)]
+        assert sorted(contents) == ["2", "3"]  # in the order in which the threads end
 
     async def test_a_run_agent_step_of_its_own_may_leave_out_the_name(self) -> None:
         class Canned(FunctionAgent):
