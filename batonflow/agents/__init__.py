@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from batonflow.agents.instructions import each_step
     from batonflow.agents.members import AgentContext, SimpleAgentContext
     from batonflow.agents.middleware import Middleware, ModelRequest, ToolRequest
-    from batonflow.agents.notebook import handler_bundle, output_bundle
+    from batonflow.agents.notebook import handler_bundle, output_bundle, session_bundle
     from batonflow.agents.output_types import FormOutput, TypedOutput, declared_output, declared_output_of
     from batonflow.agents.react import ReActAgent
     from batonflow.agents.sessions.errors import SessionBusyError
@@ -104,6 +104,7 @@ __all__ = [
     "handler_bundle",
     "list_sessions",
     "output_bundle",
+    "session_bundle",
     "start_request",
     "state_of",
     "state_of_team",
@@ -142,6 +143,7 @@ _LAZY = {
     "each_step": "agents.instructions",
     "handler_bundle": "agents.notebook",
     "output_bundle": "agents.notebook",
+    "session_bundle": "agents.notebook",
     "state_of": "agents.typed_state",
     "state_of_team": "agents.typed_state",
     "view_of": "agents.typed_state",

@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from batonflow.agents.approvals import ApprovalRequired
 from batonflow.agents.events import AgentOutput
+from batonflow.bridge import wait_for_outcome
+from batonflow.llms import MessageRole, Usage
 from batonflow.workflow_core.events import Event
 
 if TYPE_CHECKING:
     from batonflow.agents.handler import AgentHandler
-    from batonflow.llms import Usage
+    from batonflow.agents.sessions.session import Session, Turn
 
-__all__ = ["Bundle", "bundle", "handler_bundle", "literal", "output_bundle", "usage_parts"]
+__all__ = ["Bundle", "bundle", "handler_bundle", "literal", "output_bundle", "session_bundle", "usage_parts"]
 
 Bundle = dict[str, str]
 """Forms of one object by media type; a front end shows the best one that it knows."""
 
 _SHOWN = 500
+_TURNS = 10
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
 
 
@@ -56,7 +59,7 @@ def output_bundle(output: AgentOutput, more: Iterable[str] = ()) -> Bundle:
     return bundle(text, markdown, [output.current_agent_name, *usage_parts(output.usage), took, *more])
 
 
-def usage_parts(usage: "Usage | None") -> list[str]:
+def usage_parts(usage: Usage | None) -> list[str]:
     """Return tokens and dollars as parts of small print."""
     if usage is None:
         return []
@@ -97,6 +100,34 @@ def _question(request_id: str, event: Event) -> tuple[str, str]:
         return said[:_SHOWN], f"handler.approve({event.id!r}) or handler.deny({event.id!r})"
     said = str(event.get("prefix") or repr(event))
     return said[:_SHOWN], f"handler.open_inputs() has {request_id!r}: respond(...)"
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def session_bundle(session: "Session[Any, Any]") -> Bundle:
+    """Return the forms of a session: its last turns, with the tokens and dollars of all turns."""
+    turns: list[Turn[Any]] = wait_for_outcome(_all_turns(session))
+    text: list[str] = []
+    told: list[str] = []
+    for turn in turns[-_TURNS:]:
+        asked = "" if turn.user_msg is None else str(turn.user_msg.content or "")
+        answer, status = _answer_of(turn), "" if turn.status == "completed" else f"{turn.status} {turn.error}".strip()
+        text += [line for line in (f"> {asked}" if asked else "", answer, f"({status})" if status else "") if line]
+        told += [f"> {literal(asked)}" if asked else "", _closed(answer), f"*{literal(status)}*" if status else ""]
+    usage = sum((turn.usage for turn in turns), Usage())
+    number = f"{len(turns)} turn{'' if len(turns) == 1 else 's'}"
+    small = [f"session {session.name}", number, *(usage_parts(usage) if usage.total_tokens else [])]
+    return bundle("\n".join(text), "\n\n".join(part for part in told if part), small)
+
+
+async def _all_turns(session: "Session[Any, Any]") -> "list[Turn[Any]]":
+    return [turn async for turn in session.turns()]
+
+
+def _answer_of(turn: "Turn[Any]") -> str:
+    said = (message.content for message in reversed(turn.messages) if message.role == MessageRole.ASSISTANT)
+    return next((content for content in said if content), "")
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import asyncio
 import html
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,3 +127,22 @@ async def test_a_result_from_a_store_is_shown_too(tmp_path) -> None:
     agent = FunctionAgent(llm=ScriptedLLM(["Yes."]), store=tmp_path / "runs.db")
     await agent.run("?", run_id="one")
     assert shown(await agent.resume("one"))[MARKDOWN].startswith("Yes.\n\n<sub>")
+
+
+@pytest.mark.parametrize("store", [None, "runs.db"])
+async def test_a_session_shows_its_turns(store: str | None, tmp_path: Path) -> None:
+    llm = ScriptedLLM(["```\nopen", "*Six*.", ConnectionError("no <line>")], price=Price(input=1000, output=1000))
+    agent = FunctionAgent(name="sea", llm=llm, store=None if store is None else tmp_path / store)
+    chat = agent.session("ann")
+    assert shown(chat)[PLAIN] == "[session ann, 0 turns]"
+    await chat.run("*When* is\nhigh <b>water</b>?")
+    await chat.run("And then?")
+    with pytest.raises(ConnectionError):
+        await chat.run("And?")
+    markdown = shown(chat)[MARKDOWN]
+    assert re.fullmatch(r"session ann · 3 turns · \d+ tokens in, \d+ out · \d\.\d{4} USD", small_print(markdown))
+    assert "\n```\nopen\n```\n\n> And then" in f"\n{html.unescape(markdown)}"
+    assert "<b>" not in markdown
+    assert "<line>" not in markdown
+    conversation = "> *When* is\nhigh <b>water</b>?\n```\nopen\n> And then?\n*Six*.\n> And?\n(failed"
+    assert shown(chat)[PLAIN].startswith(conversation)

@@ -6,6 +6,7 @@ from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from pydantic import BaseModel
 
+from batonflow import agents as kinds
 from batonflow.agents.events import AgentOutput, AgentResult
 from batonflow.agents.handler import AgentHandler
 from batonflow.agents.run_output import OutputMissingError, OutputUnfitError
@@ -100,6 +101,9 @@ class Session(Generic[AgentDepsT, OutT]):
 
     def __repr__(self) -> str:
         return f"Session({self.name!r} of {self._agent.name})"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return kinds.session_bundle(self)
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
