@@ -6,7 +6,7 @@ streamed.
 """
 
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -53,19 +53,19 @@ class OpenQuestions:
         # Undelivered answers to questions without a wait, by the id of the event.
         self._sent: dict[int, tuple[Event, Question]] | None = None
         # The open questions while the run is released, with the runs that ask.
-        self.asleep: list[tuple[Run, Question]] = []
+        self.asleep: Sequence[tuple[Run, Question]] = ()
         # The runs that accept answers of people, until they are back in memory.
         self._takers: tuple[Run, ...] = ()
 
     def falls_asleep(self) -> None:
         """Keep the open questions while the run is released; readers get each question once."""
         self.look()
-        self.asleep = [
+        asleep = [
             (run, _without_state(run, waiter.question, waiter))
             for run, waiter in self._root.waits()
             if waiter.question is not None and not waiter.question.answered
         ]
-        self.asleep += [(self._root, question) for question in self._root.state.questions]
+        self.asleep = [*asleep, *((self._root, question) for question in self._root.state.questions)]
         self._takers = tuple(run for run in self._root.inside() if run.state.table.accepts_human)
         for reader in self._readers or ():
             owed = {_name(question.run or self._root, question) for question in reader.coming}

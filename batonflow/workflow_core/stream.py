@@ -289,6 +289,7 @@ class StreamReader(AsyncIterator[StreamItem]):
                 raise StopAsyncIteration
             self._sleeper = sleeper = self.log.more()
             await (self.log.follow(sleeper, self) if self.follows and self.log.on_abandon is not None else sleeper)
+            self._sleeper = sleeper = None  # many readers are kept
 
     def take(self) -> Entry | None:
         """Return the next event if it is already there."""

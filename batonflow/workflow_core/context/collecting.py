@@ -1,7 +1,7 @@
 """Requests of a step to its run: collect events, wait for an event, read earlier failures."""
 
 from collections import Counter, deque
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from threading import get_ident
 from typing import Any, cast
@@ -52,7 +52,7 @@ def wait_for(
     waiter_id: str | None,
     requirements: Any,
     timeout: Any,
-) -> Awaitable[Event]:
+) -> Coroutine[Any, Any, Any]:
     """Suspend a step until an event arrives; see ``Context.wait_for_event``.
 
     Raises:

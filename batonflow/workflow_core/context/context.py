@@ -4,7 +4,7 @@ Before a run it holds the initial state. In a handler it gives access to the run
 waits for events, and streams them.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from copy import copy
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
@@ -350,14 +350,14 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         run, item = self._in_step("collect_events")
         return parts.collecting.collect(run, item, ev, expected, buffer_id or "default")
 
-    async def wait_for_event(
+    def wait_for_event(
         self,
         event_type: type[EventT],
         waiter_event: Event | None = None,
         waiter_id: str | None = None,
         requirements: dict[str, Any] | None = None,
         timeout: float | None = 2000,
-    ) -> EventT:
+    ) -> Coroutine[Any, Any, EventT]:
         """Suspend this step until an event arrives; its worker is free in the meantime.
 
         Args:
@@ -376,8 +376,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
             >>> answer = await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent(prefix="Sure?"))
         """
         run, item = self._in_step("wait_for_event")
-        found = await parts.collecting.wait_for(run, item, event_type, waiter_event, waiter_id, requirements, timeout)
-        return cast("EventT", found)
+        return parts.collecting.wait_for(run, item, event_type, waiter_event, waiter_id, requirements, timeout)
 
     # fmt: off
     @overload

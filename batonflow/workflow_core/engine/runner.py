@@ -155,7 +155,7 @@ class Runner(LiveRun):
                 except StoreError as error:
                     self.ending.fail("", error)
                     return
-            self.state.restored_deliveries = []
+            self.state.restored_deliveries = ()
             self.feed(EventArrived(event, step, causes=causes))
         else:
             self._restart()
@@ -169,7 +169,7 @@ class Runner(LiveRun):
 
     def _restart(self) -> None:
         """Restart a restored run: executing deliveries start again, and timers are set again."""
-        underway, self.state.restored_deliveries = self.state.restored_deliveries, []
+        underway, self.state.restored_deliveries = self.state.restored_deliveries, ()
         ended = {tick.item for tick in underway if not isinstance(tick, EventArrived)}
         for item in list(self.state.items.values()):
             if item.worker >= 0 and item not in ended:

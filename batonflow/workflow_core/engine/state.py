@@ -655,7 +655,7 @@ class RunState:
         # Whether a server started the run, with input of a client.
         self.served = False
         # Undecided ticks of a snapshot: events, and outcomes of steps that waited for their own sends.
-        self.restored_deliveries: list[Any] = []
+        self.restored_deliveries: Sequence[Any] = ()
         # The seconds of the timeout that were used before this process.
         self.elapsed = 0.0
         # The StopEvent of a restored run with finished steps and unfinished child runs.
