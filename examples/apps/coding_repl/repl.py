@@ -81,12 +81,13 @@ def ask(prompt: str) -> str | None:
         signal.signal(signal.SIGINT, before)
 
 
-async def agent_for(llm: LLM, files: MCPTools) -> FunctionAgent[object, str]:
+def agent_for(llm: LLM, folder: Path) -> FunctionAgent[object, str]:
+    files = MCPTools([sys.executable, str(SERVER), str(folder)], namespace="files", requires_approval=["write_file"])
     return FunctionAgent(
         name="coder",
         system_prompt="You help with the program in this folder. Read files before you speak of them.",
         llm=llm,
-        tools=await files.aget_tools(),
+        tools=[files],
     )
 
 
@@ -108,12 +109,12 @@ def script(request: ChatRequest) -> Answer:
 
 
 def main(folder: Path, llm: LLM, dollars: float) -> None:
-    files = MCPTools([sys.executable, str(SERVER), str(folder)], namespace="files", requires_approval=["write_file"])
+    agent = agent_for(llm, folder)
     with asyncio.Runner() as runner:
         try:
-            Repl(runner.run(agent_for(llm, files)), dollars).talk(runner)
+            Repl(agent, dollars).talk(runner)
         finally:
-            runner.run(files.aclose())
+            runner.run(agent.aclose())  # ends the file server
     print("Bye.")
 
 

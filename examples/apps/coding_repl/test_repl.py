@@ -148,6 +148,8 @@ def test_the_answer_comes_word_by_word_and_ctrl_c_stops_it(terminal: Terminal) -
 @pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["ctrl-c", "ctrl-d"])
 def test_at_the_prompt_a_key_ends_the_program_and_its_file_server(terminal: Terminal, key: str) -> None:
     terminal.until("> ")
+    terminal.says("list\n")
+    terminal.until("dollars left")
     (server,) = children(terminal.process.pid)
     terminal.says_until(key, "Bye.")
     assert terminal.process.wait(20) == 0
