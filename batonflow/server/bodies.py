@@ -12,7 +12,7 @@ from batonflow.server.shapes import Status
 from batonflow.values.problems import in_words
 from batonflow.workflow_core.errors import StoreError
 
-__all__ = ["body_of", "choice", "flag", "number", "run_id_of", "statuses", "words"]
+__all__ = ["body_of", "choice", "flag", "metadata", "number", "run_id_of", "statuses", "words"]
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -104,6 +104,18 @@ def choice(request: Request, name: str, values: tuple[str, ...]) -> str:
 def words(request: Request, name: str) -> list[str]:
     """Return the values of a repeated parameter; clients send an empty one for no value."""
     return [word for word in request.query_params.getlist(name) if word]
+
+
+def metadata(request: Request) -> dict[str, str] | None:
+    """Return the metadata by which runs are chosen, from parameters ``metadata=name=value``; None without any.
+
+    Raises:
+        HTTPException: 400 if a parameter has another form.
+    """
+    pairs = [word.partition("=") for word in words(request, "metadata")]
+    if not all(sign for _, sign, _ in pairs):
+        raise HTTPException(400, "metadata must be name=value, for example metadata=user=ann")
+    return {name: value for name, _, value in pairs} or None
 
 
 def statuses(request: Request) -> "list[Status]":

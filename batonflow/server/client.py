@@ -263,7 +263,13 @@ class WorkflowClient:
         return _run(await self._json("GET", f"/handlers/{_name(run_id)}", allowed=(500,)))
 
     async def runs(
-        self, *, status: Status | None = None, workflow: str | None = None, limit: int = 100, after: str | None = None
+        self,
+        *,
+        status: Status | None = None,
+        workflow: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> list[RemoteRun]:
         """Return runs of the server, newest first.
 
@@ -272,9 +278,18 @@ class WorkflowClient:
             workflow: Only runs of this workflow.
             limit: Largest number of runs.
             after: Only runs after this one.
+            metadata: Only runs with these metadata.
         """
-        query = {"status": status, "workflow_name": workflow, "limit": str(limit), "after": after, "order": "desc"}
+        query: dict[str, Any] = {
+            "status": status,
+            "workflow_name": workflow,
+            "limit": str(limit),
+            "after": after,
+            "order": "desc",
+        }
         given = {name: value for name, value in query.items() if value is not None}
+        if metadata:
+            given["metadata"] = [f"{name}={value}" for name, value in metadata.items()]
         found = await self._json("GET", "/handlers", params=given)
         return [_run(one) for one in found["handlers"]]
 

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from batonflow.clock import current_source
 from batonflow.durable.cancels import cancel_run, cancel_without_code
 from batonflow.durable.trace import trace_of
-from batonflow.server.bodies import body_of, choice, flag, number, run_id_of, statuses, words
+from batonflow.server.bodies import body_of, choice, flag, metadata, number, run_id_of, statuses, words
 from batonflow.server.pending import UnfitAnswerError, answer, open_requests, put, request_as_json
 from batonflow.server.responses import JSON, refusal
 from batonflow.server.routes_workflows import ID_LENGTH
@@ -78,7 +78,8 @@ class RunRoutes:
         limit = number(request, "limit", MOST_RUNS, least=1, most=MOST_RUNS)
         order = choice(request, "order", ("asc", "desc"))
         names = words(request, "workflow_name")
-        places, more = await self._runs.page(statuses(request), names, after, limit, newest_first=order == "desc")
+        newest_first, chosen = order == "desc", metadata(request)
+        places, more = await self._runs.page(statuses(request), names, after, limit, chosen, newest_first=newest_first)
         following = places[-1].info.run_id if more else None
         result = flag(request, "include_results", default=True)
         return JSON(

@@ -1,7 +1,7 @@
 """Runs of a server: their stores, their status, and notifications of runs that enter memory."""
 
 import asyncio
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, cast
 
@@ -145,7 +145,14 @@ class Runs:
         return place
 
     async def page(
-        self, statuses: Sequence[Status], names: Sequence[str], after: str | None, limit: int, *, newest_first: bool
+        self,
+        statuses: Sequence[Status],
+        names: Sequence[str],
+        after: str | None,
+        limit: int,
+        metadata: Mapping[str, str] | None = None,
+        *,
+        newest_first: bool,
     ) -> tuple[list[Place], bool]:
         """Return runs in the order of their creation, and True if more follow.
 
@@ -154,11 +161,13 @@ class Runs:
             names: Only runs of these workflows; all by default.
             after: Only runs after this one.
             limit: Largest number of runs.
+            metadata: Only runs with these metadata.
             newest_first: Reverse the order.
 
         Raises:
             HTTPException: 400 if ``after`` does not exist.
         """
+        more: Any = {} if metadata is None else {"metadata": metadata}  # other stores may lack the parameter
         wanted: list[RunStatus] | None = None
         if statuses:
             wanted = [one for status in statuses for one in _IN_STORE[status]]
@@ -172,7 +181,7 @@ class Runs:
         for store in stores:
             last = after if store is stores[0] else None
             while len(found) <= limit:
-                infos = await store.list_runs(status=wanted, after=last, limit=PAGE, newest_first=newest_first)
+                infos = await store.list_runs(status=wanted, after=last, limit=PAGE, newest_first=newest_first, **more)
                 found += self._of(store, infos, names)
                 if len(infos) < PAGE:
                     break
@@ -274,6 +283,8 @@ class Runs:
             "workflow_name": _name(place),
             "result": result,
             "result_unreadable": unreadable,
+            "session": info.session or None,
+            "metadata": dict(info.metadata or {}),
             "waiting": waiting and not over,
             "live": live is not None and not live.is_released and not over,
             "owner": None if over or info.owner is None else "this" if here else "other" if info.owner_alive else None,

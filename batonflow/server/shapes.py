@@ -81,6 +81,8 @@ class HandlerData(BaseModel):
         owner: The driver: this server, another process, or nobody.
         commits: Number of the last commit.
         forked_from: Run and commit of the fork.
+        session: The session of which the run is a turn.
+        metadata: The metadata of the run.
         cost: Cost of models: of the result, or so far for an unfinished run.
         tokens: Tokens of models: of the result, or so far for an unfinished run.
         error: Text of its error.
@@ -102,6 +104,8 @@ class HandlerData(BaseModel):
     owner: Literal["this", "other"] | None
     commits: int
     forked_from: tuple[str, int] | None
+    session: str | None = None
+    metadata: dict[str, str] = {}
     cost: float | None
     tokens: Tokens | None
     error_type: str | None

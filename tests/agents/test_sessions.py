@@ -621,6 +621,23 @@ class TestMetadata:
         about = {getattr(record, "session", None) for record in caplog.records if record.name == "batonflow.workflow"}
         assert about == {"ann"}
 
+    async def test_tools_know_the_session_and_the_turn(self, made: Made) -> None:
+        seen: list[tuple[str, int]] = []
+
+        @tool
+        async def look(ctx: Context) -> str:
+            """Look."""
+            assert ctx.agent is not None
+            seen.append((ctx.agent.session, ctx.agent.turn))
+            return "looked"
+
+        inner = FunctionAgent(name="inner", llm=ScriptedLLM([tool_call("look"), "Done."]), tools=[look])
+        turns = [tool_call("look"), "One.", tool_call("inner", input="look"), "Two."]
+        agent = made(*turns, tools=[look, inner.as_tool()])
+        for text in "ab":
+            await agent.run(text, session="ann")
+        assert seen == [("ann", 1), ("ann", 2)]
+
 
 class TestOtherProcesses:
     """Two objects of a store are as apart as two processes are."""

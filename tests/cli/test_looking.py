@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from batonflow.agents import FunctionAgent
 from batonflow.cli import stores
+from batonflow.llms import ScriptedLLM
 from tests.cli.conftest import Cli
 from tests.cli.projects import cli, start
 
@@ -52,6 +54,21 @@ def test_runs_can_be_chosen(here: Cli, store: list[str]) -> None:
         "failed": 0,
         "done": 0,
     }
+
+
+def test_runs_can_be_chosen_by_metadata(folder: Path) -> None:
+    agent = FunctionAgent(llm=ScriptedLLM(["Hi."] * 2), store=folder / "chats.db")
+    for user in ("ann", "bob"):
+        agent.run_sync("Hello", session=user, metadata={"user": user})
+
+    def runs(*options: str) -> tuple[int, str, str]:
+        return cli(folder, "runs", "--json", "--store", "chats.db", *options)
+
+    [found] = json.loads(runs("--metadata", "user=ann")[1])
+    assert (found["run_id"], found["session"], found["metadata"]) == ("ann:1", "ann", {"user": "ann"})
+    assert json.loads(runs("--metadata", "user=ann", "--status", "waiting")[1]) == []
+    assert len(json.loads(runs()[1])) == 2
+    assert "--metadata takes NAME=VALUE, not 'ann'" in runs("--metadata", "ann")[2]
 
 
 def test_show_tells_a_run_record_by_record(here: Cli, store: list[str]) -> None:

@@ -11,10 +11,13 @@ from typing import ClassVar, Literal
 import pytest
 from pydantic import field_validator
 
+from batonflow.agents import FunctionAgent
 from batonflow.durable.store_protocol import Appended, Ended, NewRun, RunStore, StoredCommit
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.durable.stores.sqlite import SQLiteStore
+from batonflow.llms import ScriptedLLM
 from batonflow.server import WorkflowServer, routes_runs, spent
+from batonflow.server.client import WorkflowClient
 from batonflow.workflow_core import Context, Event, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
 from tests.durable.runs import begin, write
 from tests.server.conftest import Running, Serving, eventually
@@ -324,8 +327,23 @@ async def test_runs_are_listed_page_by_page_in_both_directions(serving: Serving)
         assert await listed(status="running") == ([], None)
 
 
+async def test_runs_are_listed_by_metadata(serving: Serving) -> None:
+    store = MemoryStore()
+    agent = FunctionAgent(llm=ScriptedLLM(["Hi."] * 3), store=store)
+    for user in ("ann", "bob"):
+        await agent.run("Hello", session=user, metadata={"user": user})
+    async with serving(WorkflowServer(store=store), agent=agent) as running:
+        [found] = (await running.get("/handlers", metadata="user=ann"))["handlers"]
+        assert (found["handler_id"], found["session"], found["metadata"]) == ("ann:1", "ann", {"user": "ann"})
+        assert (await running.get("/handlers", metadata=["user=ann", "place=web"]))["handlers"] == []
+        assert len((await running.get("/handlers"))["handlers"]) == 2
+        async with WorkflowClient(running.url) as client:
+            assert [run.run_id for run in await client.runs(metadata={"user": "bob"})] == ["bob:1"]
+
+
 @pytest.mark.parametrize(
-    "query", ["status=foo", "limit=0", "limit=x", "limit=1001", "order=up", "limit=99999999999999999999"]
+    "query",
+    ["status=foo", "metadata=ann", "limit=0", "limit=x", "limit=1001", "order=up", "limit=99999999999999999999"],
 )
 async def test_questions_that_make_no_sense_are_refused(serving: Serving, query: str) -> None:
     async with serving(WorkflowServer()) as running:

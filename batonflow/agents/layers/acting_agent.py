@@ -22,11 +22,16 @@ def acting_agent(loop: Any, ctx: Context[Any]) -> AgentInfo:
     name: str | None = store.get_sync("current_agent_name", default=None)
     totals: dict[str, Usage] = store.get_sync("usage", default=None) or {}
     session = "" if ctx.run is None else ctx.run.variables.get(session_here, "")
-    number = ctx.run_id.removeprefix(f"{session}:") if session else "1"  # turn n is the run "session:n"
     return AgentInfo(
         name=loop.__batonflow_team__.member(name).name,
-        turn=int(number) if number.isdigit() else 1,
+        turn=_turn(ctx.run_id, session),
         session=session,
         usage=sum(totals.values(), Usage()),
         max_iterations=store.get_sync("max_iterations", default=None) or DEFAULT_MAX_ITERATIONS,
     )
+
+
+def _turn(run_id: str, session: str) -> int:
+    """Return the number of a turn from the id of its run or of a child run; 1 without a session."""
+    number = run_id.removeprefix(f"{session}:").partition("/")[0]
+    return int(number) if session and number.isdecimal() else 1
