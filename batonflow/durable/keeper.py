@@ -17,7 +17,7 @@ from batonflow.durable.codec import Codec
 from batonflow.durable.connection import connection_of
 from batonflow.durable.history import stored_stream
 from batonflow.durable.lease import RunLease
-from batonflow.durable.live_runs import forget, known_run, runs_of
+from batonflow.durable.live_runs import QUEUED, forget, known_run, runs_of
 from batonflow.durable.opening import Opening
 from batonflow.durable.store_protocol import Claimed, RunStore
 from batonflow.durable.stores.bounds import check_run_id
@@ -133,6 +133,8 @@ class StoreKeeper:
 
     async def give_up(self, run: Run) -> None:
         """Stop a run in this process, and leave it to the next process that takes it up; an ended run stays so."""
+        if (leave := QUEUED.get(run)) is not None:  # nothing of it is stored yet
+            leave()
         with suppress(StoreError):
             # Repeated, because the run may be released or restored in the meantime; unwritten commits must not
             # follow the release.

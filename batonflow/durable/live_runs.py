@@ -1,6 +1,6 @@
 """The stored runs of this process, by store and id."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from weakref import WeakKeyDictionary
 
 from batonflow.durable.codec import Codec
@@ -11,7 +11,7 @@ from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
 
-__all__ = ["DIGESTS", "LIVE", "METADATA", "belongs_to", "forget", "known_run", "other_input", "runs_of"]
+__all__ = ["DIGESTS", "LIVE", "METADATA", "QUEUED", "belongs_to", "forget", "known_run", "other_input", "runs_of"]
 
 
 LIVE: WeakKeyDictionary[RunStore, dict[str, Run]] = WeakKeyDictionary()
@@ -23,10 +23,15 @@ DIGESTS: WeakKeyDictionary[Run, str] = WeakKeyDictionary()
 METADATA: WeakKeyDictionary[Run, Mapping[str, str]] = WeakKeyDictionary()
 """The metadata of new runs, until the store has them."""
 
+QUEUED: WeakKeyDictionary[Run, Callable[[], None]] = WeakKeyDictionary()
+"""Runs that wait for the turn of their session, with the function that gives up their place."""
+
 
 def forget(store: RunStore, run: Run) -> None:
     """Forget a run that this process does not drive any more."""
-    LIVE.get(store, {}).pop(run.state.run_id, None)
+    live = LIVE.get(store, {})
+    if live.get(run.state.run_id) is run:
+        del live[run.state.run_id]
 
 
 def known_run(store: RunStore, workflow: AnyWorkflow, run_id: str, event: Event | None) -> Run | None:

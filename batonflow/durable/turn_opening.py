@@ -37,7 +37,8 @@ class TurnOpening(Opening):
         """Give the run its id."""
         self._forget()
         self._run.state.run_id = run_id
-        LIVE.setdefault(self._store, {})[run_id] = self._run
+        if not self._has_live(run_id):  # otherwise another message was faster
+            LIVE.setdefault(self._store, {})[run_id] = self._run
 
     def begin_anew(self) -> None:
         """Drop the prepared records, and the state of the run."""
@@ -58,21 +59,25 @@ class TurnOpening(Opening):
         """
         if self._options.deps is not None:
             await provide_deps(self._workflow, self._run)
-        store = self._store
+        store, turn_id = self._store, self._run.state.run_id
         opened = await session_part(store).open_turn(turn, self._new_run(), store.owner, store.lease_seconds)
         if isinstance(opened, TurnRefused):
             return opened
         assert self._lease is not None
         self._lease.end_of_turn = end_of_turn
+        LIVE.setdefault(store, {})[turn_id] = self._run
         self._begin(Created(opened.epoch))
         return None
 
-    async def follow(self, run_id: str, rebuilt: StopEvent | None = None) -> None:
+    async def follow(
+        self, run_id: str, rebuilt: StopEvent | None = None, taken_up: Callable[[], None] | None = None
+    ) -> None:
         """Take up a run, or wait for its end while another process drives it.
 
         Args:
             run_id: The run.
             rebuilt: The result of a run that the store does not have any more.
+            taken_up: Called before this process takes the run up.
 
         Raises:
             StoreError: The run does not exist, or its records cannot be read.
@@ -87,6 +92,8 @@ class TurnOpening(Opening):
                 return
             if info is None or info.is_over or not (self._has_live(run_id) or is_driven(info)):
                 self.name(run_id)
+                if taken_up is not None:
+                    taken_up()
                 try:
                     await self.carry_on()
                 except RunInUseError:

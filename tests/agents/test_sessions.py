@@ -21,6 +21,10 @@ from batonflow.workflow_core import Context, RunInputMismatchError, StoreError, 
 Made = Callable[..., Any]
 
 
+class Counted(BaseModel):
+    count: int = 0
+
+
 def said(request: Any) -> list[tuple[str, str]]:
     """Return the messages of a request as roles and texts."""
     return [(message.role.value, message.content or "") for message in request.messages]
@@ -284,6 +288,37 @@ class TestBusy:
         await first
         assert str(await agent.run("c", session="ann")) == "2: c"
 
+    async def test_a_block_that_ends_gives_up_its_place(self, made: Made) -> None:
+        going_on = asyncio.Event()
+
+        async def slow(request: Any) -> str:
+            await going_on.wait()
+            return echo(request)
+
+        agent = made(slow, echo)
+        first = agent.run("a", session="ann")
+        async with agent.run("b", session="ann", if_busy="wait", request_id="m2") as second:
+            await asyncio.sleep(0.05)
+        assert second.is_done()
+        going_on.set()
+        await first
+        assert str(await agent.run("b", session="ann", request_id="m2")) == "2: b"
+
+    async def test_a_repeated_request_does_not_hold_up_other_messages(self, made: Made) -> None:
+        going_on = asyncio.Event()
+
+        async def slow(request: Any) -> str:
+            await going_on.wait()
+            return echo(request)
+
+        agent = made(slow)
+        handlers = [agent.run("a", session="ann", request_id="m1") for _ in range(2)]
+        await asyncio.sleep(0.05)
+        with pytest.raises(SessionBusyError):
+            await agent.run("b", session="ann")
+        going_on.set()
+        assert {str(await handler) for handler in handlers} == {"0: a"}
+
     async def test_the_other_turn_is_cancelled_first(self, made: Made) -> None:
         begun = asyncio.Event()
 
@@ -529,13 +564,24 @@ class TestState:
         await chat.run("a")
         await chat.run("b")
         assert await chat.state() == {"count": 2}
-
-        class Counted(BaseModel):
-            count: int
-
         assert await chat.state(Counted) == Counted(count=2)
         await chat.undo()
         assert await chat.state() == {"count": 1}
+
+    async def test_a_typed_state_goes_on(self, made: Made) -> None:
+        @tool
+        async def count(ctx: Context[Counted]) -> str:
+            """Count."""
+            async with ctx.store.edit_state() as state:
+                state.count += 1
+            return "counted"
+
+        agent = made([tool_call("count")], "One.", [tool_call("count")], "Two.", tools=[count], state=Counted)
+        chat = agent.session("ann")
+        await chat.run("a")
+        await chat.run("b")
+        assert await chat.state(Counted) == Counted(count=2)
+        assert await chat.state() == {"count": 2}
 
     async def test_the_agent_that_acted_last_acts_next(self, made: Made) -> None:
         front = FunctionAgent(
@@ -770,6 +816,24 @@ class TestOtherProcesses:
             await other.run("b", session="ann")
         with pytest.raises(RunInputMismatchError, match="Session 'ann' belongs to workflow"):
             await other.session("ann").undo()
+
+    async def test_a_turn_that_waits_in_the_store_can_be_cancelled(self, agents: Made) -> None:
+        @tool(requires_approval=True)
+        def publish(title: str) -> str:
+            """Publish."""
+            return f"published {title}"
+
+        first = agents(0, [tool_call("publish", title="Tides")], tools=[publish], idle_release=0.0)
+        handler = first.run("Publish.", session="ann")
+        while not handler.is_released:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
+        second = agents(1, tools=[publish])
+        answer = str(await second.run("Stop.", session="ann", if_busy="cancel"))
+        assert answer == "2: Stop."
+        messages = await second.session("ann").messages()
+        assert "- publish(title='Tides'): no result" in messages[1].content
+        with pytest.raises(WorkflowCancelledByUser):
+            await handler
 
     async def test_a_turn_that_waits_in_the_store_can_be_answered(self, agents: Made) -> None:
         @tool(requires_approval=True)

@@ -9,7 +9,7 @@ from batonflow.agents.sessions.history import conversation_before, result_of
 from batonflow.agents.sessions.memories import fill
 from batonflow.agents.sessions.places import Place, ProcessPlace
 from batonflow.agents.sessions.waiting import Queue
-from batonflow.durable.live_runs import other_input
+from batonflow.durable.live_runs import QUEUED, other_input
 from batonflow.durable.session_protocol import NewTurn, StoredTurn, TurnRefused
 from batonflow.durable.store_protocol import NewRun
 from batonflow.durable.turn_opening import TurnOpening
@@ -60,8 +60,7 @@ class TurnStart:
     def begin(self) -> None:
         """Begin as soon as it is the turn of the message."""
         run = self._run
-        if self._on_abandon is not None:  # a message that waits is given up with its caller
-            run.stream.on_abandon = self._abandoned
+        self._into_queue()
         if self._options.keeper is not None:
             self._opening = TurnOpening(self._agent, self._options.keeper.store, run)
             self._opening.start(self._find_turn())
@@ -69,9 +68,20 @@ class TurnStart:
             run.arrived_while_released = []
             run.opening = asyncio.get_running_loop().create_task(self._safely(), name="batonflow-open-turn")
 
-    def _abandoned(self) -> None:
+    def _give_up(self) -> None:
         self._run.ending.cancel()
         self._queue.wake()
+
+    def _out_of_queue(self) -> None:
+        """From now on an abandoned run is stopped as other runs are."""
+        QUEUED.pop(self._run, None)
+        self._run.stream.on_abandon = self._on_abandon
+
+    def _into_queue(self) -> None:
+        """Give up the place, and nothing else, if the caller leaves."""
+        QUEUED[self._run] = self._give_up
+        if self._on_abandon is not None:
+            self._run.stream.on_abandon = self._give_up
 
     async def _safely(self) -> None:
         run = self._run
@@ -94,6 +104,7 @@ class TurnStart:
                     self._leave()
                     return
                 if isinstance(number, StoredTurn):
+                    queue.took_turn()
                     await self._follow(number)
                     return
                 refused = await self._open(number, queue)
@@ -105,7 +116,10 @@ class TurnStart:
             await queue.leave()
 
     def _leave(self) -> None:
-        """End a run that was cancelled before its turn."""
+        """End a run that was cancelled before its turn; a repeated request begins anew."""
+        key = self._session, self._request.request_id or ""
+        if self._place.requests.get(key) is self._run:
+            del self._place.requests[key]
         if self._opening is not None:
             self._opening.leave()
         else:
@@ -135,10 +149,10 @@ class TurnStart:
             return await self._open_here(cast("ProcessPlace", place), turn, run_id, end)
         opening.name(run_id)
         opening.prepare(self._event)
-        run.stream.on_abandon, cancelled = self._on_abandon, run.stream.on_abandon
+        self._out_of_queue()
         refused = await opening.open_turn(replace(turn, digest=opening.digest), end)
         if refused is not None:
-            run.stream.on_abandon = cancelled
+            self._into_queue()
         return refused
 
     async def _open_here(self, place: ProcessPlace, turn: NewTurn, run_id: str, end: EndOfTurn) -> TurnRefused | None:
@@ -152,7 +166,7 @@ class TurnStart:
             return opened
         options.runtime.add(run)
         place.kept.watch(run, turn.session, end)
-        run.stream.on_abandon = self._on_abandon
+        self._out_of_queue()
         if run.ending.done:
             run.ending.recorded()
         else:
@@ -167,7 +181,8 @@ class TurnStart:
             raise other_input(turn.run_id)
         if self._opening is not None:
             data = None if turn.status == "running" else place.writer.read(turn)
-            await self._opening.follow(turn.run_id, None if data is None else result_of(turn, data))
+            known = None if data is None else result_of(turn, data)
+            await self._opening.follow(turn.run_id, known, self._out_of_queue)
             return
         while (live := place.live(turn.run_id)) is not None and not (live.ending.resolved or run.ending.done):  # noqa: ASYNC110 - see Queue
             await asyncio.sleep(_PAUSE)
