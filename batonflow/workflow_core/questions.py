@@ -146,7 +146,7 @@ class OpenQuestions:
                 # The name is the place in the stream, as in records.
                 state.question_seq = log.seqs[position] + 1
                 question = Question(event, path, cause, number=state.question_seq)
-                state.questions.append(question)
+                state.questions = [*state.questions, question]
                 found.append(question)
         return found
 
@@ -233,7 +233,7 @@ class OpenQuestions:
         found = [(self.place(question, run), question) for question in self.reader(run).coming]
         return [(asks, question) for asks, question in found if asks is not None]
 
-    def without_wait(self) -> list[Question]:
+    def without_wait(self) -> Sequence[Question]:
         """Return the unanswered questions without a wait."""
         self.look()
         return self._root.state.questions
@@ -350,7 +350,7 @@ class OpenQuestions:
         if fitting:
             question = waiter.question = fitting[0]
             question.waiter = waiter
-            loose.remove(question)
+            self._root.state.questions = [one for one in loose if one is not question]
 
     def _fits_elsewhere(self, question: Question, waiter: Waiter) -> bool:
         """Tell whether a step other than the one that asked waits for the answer."""
@@ -379,7 +379,7 @@ class OpenQuestions:
             awaits_person = waiter.question is None and issubclass(waiter.event_type, HumanResponseEvent)
             if awaits_person and not own and self._fits_elsewhere(question, waiter):
                 question.waiter, waiter.question, question.run = waiter, question, run
-                self._root.state.questions.remove(question)
+                self._root.state.questions = [one for one in self._root.state.questions if one is not question]
                 return
 
 

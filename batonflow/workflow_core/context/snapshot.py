@@ -267,7 +267,7 @@ class _Writer:
         except (TypeError, ValueError):
             return None
 
-    def questions(self, questions: list[Question]) -> list[dict[str, Any]]:
+    def questions(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
         written = [(self.question(question), question) for question in questions]
         return [
             {"event": event, "path": question.path, "cause": question.cause, "number": question.number}
@@ -366,7 +366,8 @@ class _Reader:
             question = self._question(entry["event"])
             if question is not None:
                 state.question_seq = max(state.question_seq, entry["number"])
-                state.questions.append(Question(question, entry["path"], entry["cause"], number=entry["number"]))
+                restored = Question(question, entry["path"], entry["cause"], number=entry["number"])
+                state.questions = [*state.questions, restored]
         cell = self._cell(mapping(data, "state"))
         written = entries(data, "writes")
         for path, text in written:

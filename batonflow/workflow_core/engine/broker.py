@@ -73,11 +73,10 @@ class Broker:
     def __init__(self, state: RunState) -> None:
         self._state = state
         self._table = state.table
-        self._commands: list[Command] = []
 
     def decide(self, tick: Tick) -> list[Command]:
         """Take one tick and return the commands for it, in order."""
-        commands = self._commands
+        commands = self._commands = list[Command]()
         match tick:
             case StepReturned():
                 self._on_returned(tick)
@@ -102,7 +101,7 @@ class Broker:
                 self._on_idle(tick)
             case RunEnded():
                 self._end(tick.event, tick.error, resumable=tick.resumable)
-        self._commands = []
+        del self._commands
         return commands
 
     # --- events -------------------------------------------------------------------------------------------------------

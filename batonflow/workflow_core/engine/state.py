@@ -661,7 +661,7 @@ class RunState:
         # The StopEvent of a restored run with finished steps and unfinished child runs.
         self.stopped: StopEvent | None = None
         # Streamed questions to people without a wait; kept at the root of a tree.
-        self.questions: list[Question] = []
+        self.questions: Sequence[Question] = ()
         # The counts of ended child runs, by the name of the workflow.
         self.child_counts: dict[str, Any] | None = None
 
