@@ -140,6 +140,20 @@ class TestTurns:
             assert str(chat.run_sync("Hello")) == "0: Hello"
             assert str(agent.run_sync("And?", session="ann")) == "2: And?"
 
+    def test_a_turn_whose_event_loop_ended_is_cancelled(self) -> None:
+        agent = FunctionAgent(llm=ScriptedLLM([TestOtherProcesses.never, echo]))
+
+        async def begin() -> None:
+            agent.run("a", session="ann")
+            await asyncio.sleep(0.05)
+
+        async def go_on() -> list[str]:
+            await agent.run("b", session="ann")
+            return [turn.status async for turn in agent.session("ann").turns()]
+
+        asyncio.run(begin())
+        assert asyncio.run(go_on()) == ["cancelled", "completed"]
+
     async def test_a_session_goes_on_in_another_process(self, tmp_path: Path) -> None:
         for number in range(3):
             store = SQLiteStore(tmp_path / "runs.db")

@@ -2,21 +2,14 @@
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from batonflow.clock import current_source
-from batonflow.durable.session_protocol import (
-    TURN_PAGE,
-    NewTurn,
-    SessionChange,
-    StoredSession,
-    StoredTurn,
-    TurnOpened,
-    TurnRefused,
-)
+from batonflow.durable.session_protocol import NewTurn, SessionChange, TurnOpened, TurnRefused
 from batonflow.durable.store_protocol import NewRun
-from batonflow.durable.stores.memory_sessions import SessionTable
+from batonflow.durable.stores.memory_sessions import SessionsInMemory, SessionTable
 from batonflow.workflow_core.errors import WorkflowCancelledByUser
 from batonflow.workflow_core.events import StopEvent
 from batonflow.workflow_core.run import Run
@@ -27,13 +20,13 @@ REQUESTS_KEPT = 1000
 """The number of requests whose results are known to an agent without a store."""
 
 
-class ProcessSessions:
+class ProcessSessions(SessionsInMemory):
     """The sessions of one agent, with the part of a store that sessions use."""
 
     def __init__(self) -> None:
         self.owner = current_source().token()
         self._lock = threading.RLock()
-        self._table = SessionTable(lambda _: False, lambda _: True)
+        self._sessions = SessionTable(lambda _: False, lambda _: True)
         # The runs of turns under way, with the session and the data for the end of each.
         self._live: dict[str, tuple[Run, str, Any]] = {}
         self.requests: OrderedDict[tuple[str | None, str], Run] = OrderedDict()
@@ -49,7 +42,7 @@ class ProcessSessions:
         run_id, ending = run.state.run_id, run.ending
         self._live[run_id] = run, session, end_of_turn
         over = run.loop.create_future()
-        # Before all who await the run: the next turn can begin when they go on.
+        # Before the callers that await the run: the next turn can begin when they go on.
         futures: Any = ending
         futures._futures = [over, *(futures._futures or ())]
         over.add_done_callback(partial(self._over, run_id))
@@ -69,7 +62,7 @@ class ProcessSessions:
         status = "cancelled" if cancelled else "completed" if error is None else "failed"
         body = end_of_turn(status, run.ending.event or StopEvent())
         with self._lock:
-            self._table.end_turn(session, run_id, status, body)
+            self._sessions.end_turn(session, run_id, status, body)
 
     def _settle(self) -> None:
         """End the turns of runs that have ended, or whose event loop was closed."""
@@ -83,49 +76,11 @@ class ProcessSessions:
         """See ``SessionStore.open_turn``."""
         self._settle()
         with self._lock:
-            return self._table.open_turn(turn, run.run_id, owner) or TurnOpened(1)
+            return self._sessions.open_turn(turn, run.run_id, owner) or TurnOpened(1)
 
-    async def leave_queue(self, session: str, ticket: int) -> None:
-        """See ``SessionStore.leave_queue``."""
-        with self._lock:
-            self._table.leave_queue(session, ticket)
-
-    async def read_session(self, session: str, request_id: str | None = None) -> StoredSession | None:
-        """See ``SessionStore.read_session``."""
-        self._settle()
-        with self._lock:
-            return self._table.read_session(session, request_id)
-
-    async def read_turns(
-        self,
-        session: str,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        limit: int = TURN_PAGE,
-        newest_first: bool = False,
-    ) -> list[StoredTurn]:
-        """See ``SessionStore.read_turns``."""
-        self._settle()
-        with self._lock:
-            return self._table.read_turns(session, after, before, limit, newest_first)
-
-    async def list_sessions(
-        self, workflow: str, prefix: str = "", after: str = "", limit: int = 100
-    ) -> list[StoredSession]:
-        """See ``SessionStore.list_sessions``."""
-        self._settle()
-        with self._lock:
-            return self._table.list_sessions(workflow, prefix, after, limit)
-
-    async def change_session(self, change: SessionChange) -> bool:
-        """See ``SessionStore.change_session``."""
-        self._settle()
-        with self._lock:
-            if (changed := self._table.change_session(change)) is not None and change.delete:
-                for key in [key for key in self.requests if key[0] == change.session]:
-                    del self.requests[key]
-            return changed is not None
+    def _drop_runs(self, change: SessionChange, run_ids: Sequence[str]) -> None:  # noqa: ARG002 - the same signature
+        for key in [key for key in self.requests if key[0] == change.session]:
+            del self.requests[key]
 
 
 def process_sessions(agent: Any) -> ProcessSessions:

@@ -8,15 +8,7 @@ from typing import Literal
 
 from batonflow.clock import current_source
 from batonflow.durable.history import StoredHistory
-from batonflow.durable.session_protocol import (
-    TURN_PAGE,
-    NewTurn,
-    SessionChange,
-    StoredSession,
-    StoredTurn,
-    TurnOpened,
-    TurnRefused,
-)
+from batonflow.durable.session_protocol import NewTurn, SessionChange, TurnOpened, TurnRefused
 from batonflow.durable.store_protocol import (
     ENDS,
     LEASE_SECONDS,
@@ -52,7 +44,7 @@ from batonflow.durable.stores.bounds import (
     check_run_id,
 )
 from batonflow.durable.stores.hints import Hints
-from batonflow.durable.stores.memory_sessions import SessionTable
+from batonflow.durable.stores.memory_sessions import SessionsInMemory, SessionTable
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["MemoryStore"]
@@ -127,7 +119,7 @@ class _Shared:
         self.sessions = SessionTable(self.runs.__contains__, self.owners.__contains__)
 
 
-class MemoryStore(StoredHistory):
+class MemoryStore(SessionsInMemory, StoredHistory):
     """A store of runs in the memory of this process (``store="memory:"``), for all event loops and threads.
 
     Args:
@@ -576,44 +568,10 @@ class MemoryStore(StoredHistory):
             self._runs[run.run_id].session = turn.session
             return TurnOpened(epoch)
 
-    async def leave_queue(self, session: str, ticket: int) -> None:
-        """See ``SessionStore.leave_queue``."""
-        with self._lock:
-            self._sessions.leave_queue(session, ticket)
-
-    async def read_session(self, session: str, request_id: str | None = None) -> StoredSession | None:
-        """See ``SessionStore.read_session``."""
-        with self._lock:
-            return self._sessions.read_session(session, request_id)
-
-    async def read_turns(
-        self,
-        session: str,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        limit: int = TURN_PAGE,
-        newest_first: bool = False,
-    ) -> list[StoredTurn]:
-        """See ``SessionStore.read_turns``."""
-        with self._lock:
-            return self._sessions.read_turns(session, after, before, limit, newest_first)
-
-    async def list_sessions(
-        self, workflow: str, prefix: str = "", after: str = "", limit: int = 100
-    ) -> list[StoredSession]:
-        """See ``SessionStore.list_sessions``."""
-        with self._lock:
-            return self._sessions.list_sessions(workflow, prefix, after, limit)
-
-    async def change_session(self, change: SessionChange) -> bool:
-        """See ``SessionStore.change_session``."""
-        with self._lock:
-            deleted = self._sessions.change_session(change)
-            for run_id in deleted or ():
-                if (run := self._runs.get(run_id)) is not None and run.session == change.session:
-                    self._remove(run)
-            return deleted is not None
+    def _drop_runs(self, change: SessionChange, run_ids: Sequence[str]) -> None:
+        for run_id in run_ids:
+            if (run := self._runs.get(run_id)) is not None and run.session == change.session:
+                self._remove(run)
 
     async def aclose(self) -> None:
         """See ``RunStore.aclose``. The runs stay for other stores that share them."""

@@ -1,6 +1,7 @@
 """Sessions in the memory of this process, for the store in memory and for agents without a store."""
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -16,7 +17,7 @@ from batonflow.durable.session_protocol import (
 )
 from batonflow.durable.stores.bounds import check_limit, check_session_name
 
-__all__ = ["SessionTable"]
+__all__ = ["SessionTable", "SessionsInMemory"]
 
 
 @dataclass(slots=True)
@@ -177,3 +178,58 @@ class SessionTable:
         for turn in change.add:
             self._add(found, turn)
         return []
+
+
+class SessionsInMemory:
+    """The methods of ``SessionStore`` over a table in memory, without ``open_turn``."""
+
+    _lock: threading.RLock
+    _sessions: SessionTable
+
+    def _settle(self) -> None:
+        """End the turns of runs that are over, if the table does not know it yet."""
+
+    def _drop_runs(self, change: SessionChange, run_ids: Sequence[str]) -> None:
+        """Delete the runs of a deleted session."""
+
+    async def leave_queue(self, session: str, ticket: int) -> None:
+        """See ``SessionStore.leave_queue``."""
+        with self._lock:
+            self._sessions.leave_queue(session, ticket)
+
+    async def read_session(self, session: str, request_id: str | None = None) -> StoredSession | None:
+        """See ``SessionStore.read_session``."""
+        with self._lock:
+            self._settle()
+            return self._sessions.read_session(session, request_id)
+
+    async def read_turns(
+        self,
+        session: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = TURN_PAGE,
+        newest_first: bool = False,
+    ) -> list[StoredTurn]:
+        """See ``SessionStore.read_turns``."""
+        with self._lock:
+            self._settle()
+            return self._sessions.read_turns(session, after, before, limit, newest_first)
+
+    async def list_sessions(
+        self, workflow: str, prefix: str = "", after: str = "", limit: int = 100
+    ) -> list[StoredSession]:
+        """See ``SessionStore.list_sessions``."""
+        with self._lock:
+            self._settle()
+            return self._sessions.list_sessions(workflow, prefix, after, limit)
+
+    async def change_session(self, change: SessionChange) -> bool:
+        """See ``SessionStore.change_session``."""
+        with self._lock:
+            self._settle()
+            dropped = self._sessions.change_session(change)
+            if dropped is not None and change.delete:
+                self._drop_runs(change, dropped)
+            return dropped is not None
