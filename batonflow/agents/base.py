@@ -92,6 +92,10 @@ def _remedy(kind: Any) -> str:
     return ""
 
 
+def _name_state(tools: Iterable[Any]) -> bool:
+    return any(getattr(tool, "state_type", None) is not None for tool in tools)
+
+
 class TeamOfOne(Team):
     """A single agent as its own team.
 
@@ -289,8 +293,8 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         object.__setattr__(self, "__batonflow_team__", TeamOfOne(self))
         if state is not None:
             object.__setattr__(self, "__batonflow_state__", kinds.declared_state(state, self.initial_state))
-        elif any(getattr(tool, "state_type", None) for tool in self.tools) or self.__batonflow_overrides__:
-            kinds.warn_of_untyped(f"agent {self.name}", self.tools, self.__batonflow__.steps.table.steps.values())
+        elif self.instructions or self.middleware or _name_state(self.tools) or self.__batonflow_overrides__:
+            kinds.warn_of_untyped(self)
         if self.output_cls is not None:
             self.structured_output_fn = None
         if self.output_type is not None:

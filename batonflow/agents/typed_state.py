@@ -1,10 +1,13 @@
 """The typed state of agents: a model under the key ``state``, and contexts whose store is a view on it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from batonflow.agents.hooks import name_of
+from batonflow.tools import FunctionTool
+from batonflow.tools.schema import state_of_function
 from batonflow.user_warnings import warn_user
 from batonflow.values.state_data import MISSING, check_path, read_part, write_into
 from batonflow.workflow_core.context.state_store import InMemoryStateStore, draft_of, new_state
@@ -77,22 +80,34 @@ def state_of_team(state: Any, initial_state: Any, members: Iterable[Any]) -> Bas
     return found
 
 
-def warn_of_untyped(owner: str, tools: Iterable[Any], steps: Iterable[Any] = ()) -> None:
-    """Warn of tools and steps that name the type of a state, in an agent without such a state.
+def warn_of_untyped(agent: Any) -> None:
+    """Warn of tools, steps, instructions and middleware that name the type of a state, in an agent without a state.
 
     Args:
-        owner: The name of the agent or team.
-        tools: Its tools.
-        steps: The specs of its steps.
+        agent: The agent.
     """
-    named = [(f"Tool {one.metadata.get_name()}", one.state_type) for one in tools if getattr(one, "state_type", None)]
-    named += [(f"Step {one.name}", one.config.context_state_type) for one in steps if one.config.context_state_type]
-    for name, wanted in named:
-        warn_user(
-            f"{name} names Context[{wanted.__name__}], and {owner} has no state of this type: give it "
-            f"state={wanted.__name__}, or write Context",
-            StateTypeWarning,
-        )
+    for name, wanted in _named_states(agent):
+        if wanted is not None:
+            warn_user(
+                f"{name} names Context[{wanted.__name__}], and agent {agent.name} has no state of this type: give it "
+                f"state={wanted.__name__}, or write Context",
+                StateTypeWarning,
+            )
+
+
+def _named_states(agent: Any) -> Iterator[tuple[str, Any]]:
+    for tool in agent.tools:
+        if isinstance(tool, FunctionTool):
+            yield f"Tool {tool.metadata.get_name()}", tool.state_type
+    for spec in agent.__batonflow__.steps.table.steps.values():
+        yield f"Step {spec.name}", spec.config.context_state_type
+    for one in agent.instructions:
+        if not isinstance(one, str):
+            function = getattr(one, "function", one)
+            yield f"Instruction {name_of(function)}", state_of_function(function)
+    for one in agent.middleware:
+        for point in ("before_run", "around_model", "around_tool", "after_run"):
+            yield f"Middleware {one.name}", state_of_function(getattr(one.__class__, point))
 
 
 def state_of(state: Any, wanted: type[StateT]) -> StateT:

@@ -53,6 +53,7 @@ __all__ = [
     "parameters_of",
     "parameters_text",
     "readable",
+    "state_of_function",
     "types_of_context",
 ]
 
@@ -243,6 +244,15 @@ def types_of_context(parameters: Sequence[Parameter]) -> tuple[type[BaseModel] |
     state, deps = named[:2]
     typed = isinstance(state, type) and issubclass(state, BaseModel) and state is not DictState
     return cast("type[BaseModel]", state) if typed else None, object if deps is Any else deps
+
+
+@lru_cache(maxsize=512)
+def state_of_function(function: Callable[..., Any]) -> type[BaseModel] | None:
+    """Return the typed state that the Context of a function names, or None."""
+    try:
+        return types_of_context(parameters_of(function))[0]
+    except (TypeError, ValueError):  # without a signature
+        return None
 
 
 def deps_of_function(function: Callable[..., Any]) -> Any:

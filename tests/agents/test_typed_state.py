@@ -12,11 +12,12 @@ from pydantic import BaseModel, Field
 from batonflow.agents import (
     AgentWorkflow,
     FunctionAgent,
+    Middleware,
     StateTypeWarning,
     ToolCall,
     ToolCallResult,
 )
-from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
 from batonflow.tools import tool
 from batonflow.workflow_core import Context, MemoryStore, SQLiteStore, step
 from batonflow.workflow_core.context import RunContext
@@ -231,6 +232,40 @@ class TestAStep:
         handler = AgentWorkflow(agents=[member]).run("Go.")
         await handler
         assert (await handler.state(Case)).count == 11
+
+
+class Counted(Middleware):
+    async def around_model(self, ctx: Context[Case], request: Any, call_next: Any) -> Any:
+        async with ctx.store.edit_state() as state:
+            state.count += 100
+        return await call_next(request)
+
+    async def before_run(self, ctx: Context[Any], message: ChatMessage) -> None:
+        assert isinstance(await ctx.store.get("state"), Case)
+
+
+class TestOtherParts:
+    async def test_an_instruction_and_a_middleware_see_the_model(self) -> None:
+        async def told(ctx: Context[Case]) -> str:
+            return f"{len((await ctx.store.get_state()).topics)} topics"
+
+        llm = ScriptedLLM(["Done."])
+        handler = made(llm=llm, state=Case(topics=["tides"]), instructions=[told], middleware=[Counted()]).run("Go.")
+        await handler
+        assert llm.requests[0].messages[0].content == "1 topics"
+        assert (await handler.state(Case)).count == 100
+
+    def test_are_warned_of_without_the_state(self) -> None:
+        def told(ctx: Context[Case]) -> str:
+            return ""
+
+        with pytest.warns(StateTypeWarning) as warned:
+            FunctionAgent(llm=ScriptedLLM([]), instructions=[told], middleware=[Counted()])
+        said = [str(one.message).partition(",")[0] for one in warned]
+        assert [one.rpartition(" names ")[::2] for one in said] == [
+            (f"Instruction {told.__qualname__}", "Context[Case]"),
+            ("Middleware Counted", "Context[Case]"),
+        ]
 
 
 class TestTheModel:

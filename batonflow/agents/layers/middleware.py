@@ -10,10 +10,13 @@ from batonflow.agents.instructions import checked_instructions
 from batonflow.agents.members import Member, Team
 from batonflow.agents.middleware import Middleware, checked_middleware
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, adapt_to_async_tool
+from batonflow.tools.schema import state_of_function
+from batonflow.workflow_core import Context
 
 __all__ = [
     "PassedOn",
     "Points",
+    "call_point",
     "checked_instructions",
     "checked_middleware",
     "noted",
@@ -80,6 +83,12 @@ async def with_added(team: Team, agent: Member, tools: Sequence[AsyncBaseTool]) 
     if twice is not None:
         raise ValueError(f"Agent {agent.name} and its middleware both have a tool {twice!r}: rename one")
     return [*tools, *added]
+
+
+def call_point(middleware: Middleware[Any], method: str, ctx: Context[Any], *args: Any) -> Any:
+    """Call a method of a middleware, with a view on the typed state if its annotation names one."""
+    wanted = state_of_function(getattr(middleware.__class__, method))
+    return getattr(middleware, method)(ctx if wanted is None else ctx.with_state_type(wanted), *args)
 
 
 @contextmanager

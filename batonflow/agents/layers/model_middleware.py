@@ -6,7 +6,7 @@ from typing import Any
 
 from batonflow.agents.asking import request_here
 from batonflow.agents.events import AgentOutput
-from batonflow.agents.layers.middleware import PassedOn, noted, points_of, result_of
+from batonflow.agents.layers.middleware import PassedOn, call_point, noted, points_of, result_of
 from batonflow.agents.members import Member, Team
 from batonflow.agents.middleware import CallModel, Middleware, ModelRequest
 from batonflow.llms import ChatMessage
@@ -59,6 +59,10 @@ async def _through(
     middleware: Middleware[Any], ctx: Context[Any], call_next: CallModel, request: ModelRequest
 ) -> AgentOutput:
     passed_on = PassedOn()
+
+    def go_on(changed: ModelRequest) -> Awaitable[AgentOutput]:
+        return passed_on.of(call_next(changed))
+
     with noted(middleware, "around_model", passed_on):
-        running = middleware.around_model(ctx, request, lambda changed: passed_on.of(call_next(changed)))
+        running = call_point(middleware, "around_model", ctx, request, go_on)
         return await result_of(running, middleware, "around_model", (AgentOutput,))

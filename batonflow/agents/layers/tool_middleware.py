@@ -4,7 +4,7 @@ from copy import copy
 from typing import Any
 
 from batonflow.agents.arguments import as_sent
-from batonflow.agents.layers.middleware import PassedOn, noted, points_of, result_of
+from batonflow.agents.layers.middleware import PassedOn, call_point, noted, points_of, result_of
 from batonflow.agents.layers.tool import CallNext, ToolInvocation, ToolLayer
 from batonflow.agents.members import Member, Team
 from batonflow.agents.middleware import Middleware, ToolRequest
@@ -57,7 +57,7 @@ class AroundTool:
             idempotency_key=invocation.idempotency_key,
         )
         with noted(middleware, "around_tool", passed_on):
-            running = middleware.around_tool(invocation.ctx, first, run)
+            running = call_point(middleware, "around_tool", invocation.ctx, first, run)
             return await result_of(running, middleware, "around_tool", (ToolOutput,))
 
 
