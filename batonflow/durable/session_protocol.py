@@ -43,6 +43,7 @@ class NewTurn:
         request_id: The id of the request; None without one.
         digest: A digest of the input.
         asked: The input, as the caller encodes it.
+        turns: The number of turns that the caller has read, without those that were undone; None for any number.
         ticket: The place in the queue; None without one.
         queues: Whether a refused turn gets a ticket.
         patience: The seconds that a ticket is good for without another attempt.
@@ -54,6 +55,7 @@ class NewTurn:
     request_id: str | None
     digest: str
     asked: bytes
+    turns: int | None = None
     ticket: int | None = None
     queues: bool = False
     patience: float = 15.0
@@ -158,8 +160,8 @@ class SessionStore(Protocol):
     async def open_turn(self, turn: NewTurn, run: NewRun, owner: str, ttl: float) -> TurnOpened | TurnRefused:
         """Begin a turn and create its run, in one transaction.
 
-        It is refused if the session has a turn under way, its next number is another one, the request id is known, a
-        run with this id exists, or other tickets are first. An open ticket is used up or renewed.
+        It is refused if the session has a turn under way, its next number or the number of its turns is another one,
+        the request id is known, a run with this id exists, or other tickets are first. A ticket is used up or renewed.
         """
         ...
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from batonflow import ChatMessage, FunctionAgent, SessionBusyError, SQLiteStore, StopEvent, step
 from batonflow.agents import AgentInput, AgentWorkflow, AgentWorkflowStartEvent, ReActAgent
-from batonflow.agents.memory import Memory, StaticMemoryBlock
+from batonflow.agents.memory import BaseMemoryBlock, Memory, StaticMemoryBlock
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.run_facts import RunInfo
@@ -23,6 +23,18 @@ Made = Callable[..., Any]
 
 class Counted(BaseModel):
     count: int = 0
+
+
+class Learnt(BaseMemoryBlock[str]):
+    """Keeps the first words of the messages that leave the conversation."""
+
+    known: list[str] = []
+
+    async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> str:
+        return "; ".join(self.known)
+
+    async def _aput(self, messages: list[ChatMessage]) -> None:
+        self.known = [*self.known, *((one.content or "")[:9] for one in messages)]
 
 
 def said(request: Any) -> list[tuple[str, str]]:
@@ -638,6 +650,15 @@ class TestState:
             await chat.run(f"message {number} " + "word " * 10)
         assert len(await chat.messages()) == 20
         assert len(agent.llm.requests[-1].messages) < 12
+
+    async def test_what_a_block_has_learnt_is_kept_for_each_session(self, made: Made) -> None:
+        agent = made(memory=Memory(token_limit=60, token_flush_size=20, memory_blocks=[Learnt(name="learnt")]))
+        for number in range(6):
+            await agent.run(f"message {number} " + "word " * 10, session="ann")
+        learnt = said(agent.llm.requests[-1])[0][1]
+        assert "message 0" in learnt
+        await agent.run("message 9 " + "word " * 10, session="bob")
+        assert "message 0" not in said(agent.llm.requests[-1])[0][1]
 
     async def test_a_memory_is_a_memory(self) -> None:
         with pytest.raises(ValueError, match="memory is a memory such as Memory"):

@@ -116,6 +116,14 @@ async def test_a_known_request_is_not_made_again(stores: Stores) -> None:
     assert (await session(store, "m2")).requested is None
 
 
+async def test_a_session_that_was_changed_meanwhile_is_read_again(stores: Stores) -> None:
+    store: Both = stores.open()
+    await end(store, await opened(store))
+    await store.change_session(SessionChange("ann", "Flow", 1, undo_after=0))
+    await refused(store, 2, turns=1)
+    await opened(store, 2, turns=0)
+
+
 class TestQueue:
     async def test_tickets_are_served_in_order(self, stores: Stores) -> None:
         first, second = stores.open(), stores.open()

@@ -47,7 +47,7 @@ class TurnData:
 
 @dataclass(slots=True)
 class Conversation:
-    """A session before a turn, or after the last one; the fields are those of ``TurnData``."""
+    """A session before a turn, or after the last one; the fields are those of ``TurnData``, and the number of turns."""
 
     messages: Messages = field(default_factory=Messages)
     members: dict[str, Messages] = field(default_factory=dict[str, Messages])
@@ -55,9 +55,11 @@ class Conversation:
     agent: str = ""
     state: Any = None
     memory: dict[str, Any] | None = None
+    turns: int = 0
 
     def add(self, turn: TurnData) -> None:
         """Add a turn."""
+        self.turns += 1
         self.messages = [*self.messages[: turn.kept], *turn.messages]
         for name, (kept, messages) in turn.members.items():
             self.members[name] = [*self.members.get(name, [])[:kept], *messages]

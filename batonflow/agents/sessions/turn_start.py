@@ -141,6 +141,7 @@ class TurnStart:
             request_id=self._request.request_id,
             digest=self._digest or "",
             asked=place.writer.asked(self._asked),
+            turns=before.turns,
             ticket=queue.ticket,
             queues=self._request.if_busy != "raise",
             patience=place.patience,

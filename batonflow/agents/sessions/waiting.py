@@ -122,8 +122,9 @@ class Queue:
 
     async def _take_ticket(self, now: float) -> None:
         nothing = NewTurn(
-            self._session, self._workflow, 0, self._request_id, "", b"", self.ticket, True, self._place.patience
-        )
+            self._session, self._workflow, 0, self._request_id, "", b"",
+            ticket=self.ticket, queues=True, patience=self._place.patience,
+        )  # fmt: skip
         run = NewRun(f"{self._session}:0", self._workflow, digest="")
         refused = await self._place.sessions.open_turn(nothing, run, self._place.owner, self._place.patience)
         if isinstance(refused, TurnRefused):

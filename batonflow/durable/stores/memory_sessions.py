@@ -63,6 +63,7 @@ class SessionTable:
             stored.open_turn is not None
             or stored.requested is not None
             or stored.next_number != turn.number
+            or turn.turns not in (None, stored.turns)
             or first != turn.ticket
         ):
             waits = turn.queues and stored.requested is None
