@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Budget,
         CodeActAgent,
         FunctionAgent,
+        Middleware,
         OutputUnfitError,
         ReActAgent,
         Session,
@@ -90,6 +91,7 @@ __all__ = [
     "InputRequiredEvent",
     "JsonSerializer",
     "MessageRole",
+    "Middleware",
     "OpenAI",
     "OutputUnfitError",
     "Price",
@@ -131,7 +133,7 @@ __all__ = [
 _HOMES = {
     "agents": (
         "AgentInput AgentOutput AgentResult AgentSetup AgentStream AgentWorkflow BaseWorkflowAgent Budget CodeActAgent "
-        "FunctionAgent OutputUnfitError ReActAgent Session SessionBusyError SessionInfo ToolCall ToolCallResult"
+        "FunctionAgent Middleware OutputUnfitError ReActAgent Session SessionBusyError SessionInfo ToolCall ToolCallResult"
     ),
     "llms": "LLM Anthropic ChatMessage MessageRole OpenAI Price ScriptedLLM llm_from",
     "tools": "BaseTool FunctionTool ToolOutput ToolRetry Toolset tool",

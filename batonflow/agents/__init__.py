@@ -29,7 +29,7 @@ from batonflow.agents.run_output import OutputMissingError, OutputUnfitError
 
 if TYPE_CHECKING:
     from batonflow.agents.codeact import CodeActAgent
-    from batonflow.agents.instructions import each_step
+    from batonflow.agents.instructions import ChoiceOfTools, Instruction, Instructions, ToolChoice, each_step
     from batonflow.agents.members import AgentContext, SimpleAgentContext
     from batonflow.agents.middleware import Middleware, ModelRequest, ToolRequest
     from batonflow.agents.notebook import handler_bundle, output_bundle, session_bundle
@@ -51,11 +51,13 @@ if TYPE_CHECKING:
     from batonflow.llms.predict_and_call import AgentChatResponse
     from batonflow.llms.react_text import ReActChatFormatter, ReActOutputParser
     from batonflow.tools.toolset import Toolset
+    from batonflow.values.agent_info import AgentInfo
 
 __all__ = [
     "AgentChatResponse",
     "AgentContext",
     "AgentHandler",
+    "AgentInfo",
     "AgentInput",
     "AgentOutput",
     "AgentResult",
@@ -72,10 +74,13 @@ __all__ = [
     "Block",
     "Budget",
     "BudgetExceededError",
+    "ChoiceOfTools",
     "CodeActAgent",
     "Deny",
     "FormOutput",
     "FunctionAgent",
+    "Instruction",
+    "Instructions",
     "Middleware",
     "ModelRequest",
     "OutputMissingError",
@@ -91,6 +96,7 @@ __all__ = [
     "StateTypeWarning",
     "ToolCall",
     "ToolCallResult",
+    "ToolChoice",
     "ToolProgress",
     "ToolRequest",
     "Toolset",
@@ -116,6 +122,11 @@ __all__ = [
 _LAZY = {
     "AgentChatResponse": "llms.predict_and_call",
     "AgentContext": "agents.members",
+    "AgentInfo": "values.agent_info",
+    "ChoiceOfTools": "agents.instructions",
+    "Instruction": "agents.instructions",
+    "Instructions": "agents.instructions",
+    "ToolChoice": "agents.instructions",
     "AgentWorkflow": "agents.team",
     "CodeActAgent": "agents.codeact",
     "Middleware": "agents.middleware",

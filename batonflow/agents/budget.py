@@ -59,6 +59,13 @@ class Budget(BaseModel):
     seconds: float | None = Field(default=None, gt=0)
     on_exceeded: Literal["raise", "answer"] = "raise"
 
+    if not TYPE_CHECKING:  # type checkers make the signature of the fields
+
+        def __init__(self, *given: Any, **limits: Any) -> None:
+            if given:
+                raise TypeError(f"Budget takes its limits by name, for example Budget(max_tokens={given[0]!r})")
+            super().__init__(**limits)
+
     @model_validator(mode="before")
     @classmethod
     def _bf_knows_fields(cls, data: Any) -> Any:

@@ -20,8 +20,9 @@ from batonflow.agents.memory.turns import is_question, observation
 from batonflow.llms import ChatMessage, ChatResponse, FunctionCallingLLM, MessageRole
 from batonflow.llms.blocks import in_words
 from batonflow.llms.lazy_fields import assembled
-from batonflow.llms.tool_protocol import tool_selections
+from batonflow.llms.tool_protocol import tool_selections, wire_name
 from batonflow.tools import AsyncBaseTool, ToolSelection
+from batonflow.tools.schema import context_for
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.typed import AgentDepsT, OutT
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from batonflow.agents.options import BT, DT, FunctionAgentOptions, T
 
 __all__ = ["FunctionAgent", "ScratchpadAgent", "messages_of_turn", "move_into", "tool_message"]
+
+
+_CHOICES = ("auto", "required", "none")
 
 
 def tool_message(result: ToolCallResult) -> ChatMessage:
@@ -291,6 +295,8 @@ async def _request(
     elif choice is not None and not (shown and is_question(shown[-1])):
         choice = None
     if choice is not None:
+        if choice not in _CHOICES and choice != agent.initial_tool_choice:
+            _check_name(agent, choice, tools)
         request["tool_choice"] = choice
     # A model with structured answers uses the form at once, without a second request.
     if agent.output_cls is not None and getattr(agent.the_llm(), "native_output_schema", False) is True:
@@ -302,10 +308,19 @@ async def _request(
     return {**request, **options} if (options := agent.request_options()) else request
 
 
+def _check_name(agent: FunctionAgent[Any, Any], choice: str, tools: Sequence[AsyncBaseTool]) -> None:
+    names = [tool.metadata.get_name() for tool in tools]
+    if choice not in names and choice not in map(wire_name, names):
+        raise ValueError(
+            f"tool_choice of agent {agent.name} is 'auto', 'required', 'none' or the name of a tool of the request, "
+            f"not {choice!r}; there {'is' if len(names) == 1 else 'are'} {', '.join(names) or 'no tools'}"
+        )
+
+
 async def _chosen(function: Callable[[Context[Any]], Any], ctx: Context[Any]) -> str | None:
     """Ask a function of the user for the choice of tools."""
     try:
-        choice = function(ctx)
+        choice = function(context_for(function, ctx))
         if inspect.isawaitable(choice):
             choice = await choice
         if choice is not None and not isinstance(choice, str):

@@ -3,6 +3,7 @@
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -262,6 +263,10 @@ def _last_tool(function: Callable[..., Any]) -> AsyncBaseTool:
     return made
 
 
+_VALUES = (str, bytes, int, float, Mapping, AbstractSet, BaseModel)
+"""The classes of values, which are given by mistake for their types."""
+
+
 def declared_output(output_type: Any, output_cls: type[BaseModel] | None, retries: int = 1) -> TypedOutput | None:
     """Return the declared output of an agent or a team; None without an ``output_type``, and for text.
 
@@ -276,7 +281,7 @@ def declared_output(output_type: Any, output_cls: type[BaseModel] | None, retrie
     declared: list[Any] = [*output_type] if listed else [output_type]
     if not declared:
         raise ValueError("output_type is a type, a function, or a list of these; the list is empty")
-    if isinstance(output_type, str) or any(isinstance(one, str) for one in declared):
+    if isinstance(output_type, _VALUES) or any(isinstance(one, _VALUES) for one in declared):
         raise ValueError(f"output_type is a type, a function, or a list of these, not {output_type!r}")
     made = TypedOutput(declared, retries)
     return None if made.output_type is str and not made.functions else made

@@ -195,6 +195,10 @@ class AgentTool(FunctionTool):
         description: str,
         deps: Callable[[Context[Any]], Any] | None = None,
     ) -> None:
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"as_tool() takes the name of the tool, not {name!r}")
+        if deps is not None and not callable(deps):
+            raise ValueError(f"as_tool(deps=...) is a function of (ctx) that makes the deps of the agent, not {deps!r}")
         name = _NOT_ALLOWED.sub("_", name)
 
         async def ask(input: str) -> ToolOutput:  # noqa: A002 - the name that models know from other tools

@@ -21,7 +21,7 @@ from batonflow.tools.base import AsyncBaseTool, BaseTool, ToolOutput, adapt_to_a
 from batonflow.tools.function import FunctionTool
 from batonflow.tools.generators import Report
 from batonflow.tools.policy import ToolErrors, raises
-from batonflow.tools.schema import ToolArgumentsError, ToolError, ToolRetry, ToolTimeoutError
+from batonflow.tools.schema import ToolArgumentsError, ToolError, ToolRetry, ToolTimeoutError, context_for
 from batonflow.workflow_core.step import RetryPolicy, next_delay
 
 __all__ = [
@@ -129,7 +129,7 @@ async def asks_for_approval(required: Any, ctx: Any, arguments: dict[str, Any]) 
     elif ctx is None:
         raise TypeError("it takes a Context, which runs of agents have; in other calls give run_tool(..., ctx=ctx)")
     else:
-        answer = required(ctx, arguments)
+        answer = required(context_for(required, ctx), arguments)
     return await answer if inspect.isawaitable(answer) else answer
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "ToolTimeoutError",
     "argument_names",
     "cleaned",
+    "context_for",
     "context_parameter",
     "create_schema_from_function",
     "deps_of_class",
@@ -244,6 +245,21 @@ def types_of_context(parameters: Sequence[Parameter]) -> tuple[type[BaseModel] |
     state, deps = named[:2]
     typed = isinstance(state, type) and issubclass(state, BaseModel) and state is not DictState
     return cast("type[BaseModel]", state) if typed else None, object if deps is Any else deps
+
+
+def context_for(function: Callable[..., Any], ctx: Any) -> Any:
+    """Return the context for a function of the user, with the typed state that its annotation names.
+
+    Args:
+        function: The function.
+        ctx: The context of a run.
+    """
+    try:
+        wanted = state_of_function(function)
+    except TypeError:  # an object that cannot be a key
+        wanted = state_of_function.__wrapped__(function)
+    view = None if wanted is None else getattr(ctx, "with_state_type", None)
+    return ctx if view is None else view(wanted)
 
 
 @lru_cache(maxsize=512)

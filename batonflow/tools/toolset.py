@@ -12,7 +12,7 @@ from batonflow.tools.base import AsyncBaseTool, BaseTool, BaseToolAsyncAdapter, 
 from batonflow.tools.call import asks_for_approval
 from batonflow.tools.function import FunctionTool
 from batonflow.tools.policy import ToolPolicy
-from batonflow.tools.schema import ToolDefinitionError, deps_of_class, deps_of_function
+from batonflow.tools.schema import ToolDefinitionError, context_for, deps_of_class, deps_of_function
 from batonflow.workflow_core.context import Context
 from batonflow.workflow_core.typed import AgentDepsT
 
@@ -54,6 +54,10 @@ class Toolset(ABC, Generic[AgentDepsT]):
             ...     return [search, refund]
         """
 
+    async def __batonflow_ask__(self, ctx: Context[Any, AgentDepsT]) -> Sequence[BaseTool]:
+        """Return the tools for the next request, with the typed state that ``tools`` names in its annotation."""
+        return await self.tools(context_for(type(self).tools, ctx))
+
     async def __aenter__(self) -> Self:
         """Open the connections of the set; it is entered once for an event loop."""
         return self
@@ -91,7 +95,8 @@ class Toolset(ABC, Generic[AgentDepsT]):
         """
 
         async def change(ctx: Context[Any], tools: Sequence[BaseTool]) -> Sequence[BaseTool]:
-            return [tool for tool in tools if await _answer(keep(ctx, tool), keep, "filtered()")]
+            seen = context_for(keep, ctx)
+            return [tool for tool in tools if await _answer(keep(seen, tool), keep, "filtered()")]
 
         return ChangedToolset(self, f"filtered({_name(keep)})", change, keep)
 
@@ -267,7 +272,7 @@ class ChangedToolset(Toolset[AgentDepsT]):
 
     async def tools(self, ctx: Context[Any, AgentDepsT]) -> Sequence[BaseTool]:
         """Return the changed tools of the set."""
-        made: Any = self._change(ctx, await self.inner.tools(ctx))
+        made: Any = self._change(context_for(self._change, ctx), await self.inner.__batonflow_ask__(ctx))
         return await made if inspect.isawaitable(made) else made
 
     async def __aenter__(self) -> Self:
@@ -372,7 +377,9 @@ def _approval(tool: BaseTool, when: ApprovalOfSet) -> Any:
     async def required(ctx: Context[Any], arguments: dict[str, Any]) -> bool:
         if own is not False and await asks_for_approval(own, ctx, arguments):
             return True
-        return await _answer(when(ctx, tool.metadata.get_name(), arguments), when, "approval_required()")
+        return await _answer(
+            when(context_for(when, ctx), tool.metadata.get_name(), arguments), when, "approval_required()"
+        )
 
     return required
 

@@ -73,6 +73,13 @@ class TestTheTool:
         assert renamed.name == "printer"
         assert renamed.description.startswith("Prints.\n")
 
+    def test_refuses_options_of_other_types(self) -> None:
+        agent = FunctionAgent(llm=ScriptedLLM())
+        with pytest.raises(ValueError, match=r"as_tool\(deps=...\) is a function of \(ctx\) .*, not 5"):
+            agent.as_tool(deps=5)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"as_tool\(\) takes the name of the tool, not 5"):
+            agent.as_tool(5)  # type: ignore[arg-type]
+
     async def test_tells_what_went_wrong(self) -> None:
         boss = agent(ask("Well?"), "Then not.", name="boss", tools=[agent(OSError("no line")).as_tool()])
         output = await boss.run("Ask.")

@@ -655,3 +655,8 @@ def test_a_limit_that_there_is_not_is_told_with_those_that_there_are() -> None:
     told = "Budget has no max_tokns; it has max_tokens, max_cost, max_tool_calls, seconds, on_exceeded"
     with pytest.raises(ValidationError, match=told):
         Budget(max_tokns=5)  # type: ignore[call-arg]
+
+
+def test_limits_are_given_by_name() -> None:
+    with pytest.raises(TypeError, match=r"Budget takes its limits by name, for example Budget\(max_tokens=1\)"):
+        Budget(1)  # type: ignore[call-arg]

@@ -162,6 +162,15 @@ class TestTheChoiceOfTools:
         with pytest.raises(TypeError, match="tool_choice returns a text or None, not int"):
             await agent("Done.", tool_choice=lambda ctx: 3).run("Go.")
 
+    async def test_a_name_that_no_tool_has_is_refused_before_the_model_is_asked(self) -> None:
+        for choice in ("nope", lambda ctx: "nope"):
+            made = agent("Done.", tool_choice=choice)
+            with pytest.raises(ValueError, match="or the name of a tool of the request, not 'nope'; there is add"):
+                await made.run("Go.")
+            assert made.llm.requests == []  # type: ignore[union-attr]
+        with pytest.raises(ValueError, match="not 'nope'; there are no tools"):
+            await agent("Done.", tools=[]).run("Go.", tool_choice="nope")
+
     def test_wrong_options_are_refused_at_construction(self) -> None:
         with pytest.raises(ValueError, match="tool_choice and initial_tool_choice say the same"):
             agent(tool_choice="required", initial_tool_choice="add")

@@ -198,6 +198,10 @@ class TestDebugging:
         assert raised.traceback[-1].path == Path(__file__)
         assert "rows" in str(raised.traceback[-1].statement)
 
+    async def test_another_value_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="debug is True or False, not 1"):
+            clerk(buggy).run("Who?", debug=1)
+
     async def test_an_agent_as_a_tool_is_debugged_with_its_caller(self) -> None:
         inner = clerk(FunctionTool.from_defaults(buggy, name="search"))
         llm = ScriptedLLM([tool_call("clerk", input="Who?"), "told"])

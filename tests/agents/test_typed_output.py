@@ -434,6 +434,8 @@ def final_answer() -> str:
     ("options", "text"),
     [
         ({"output_type": Answer, "output_cls": Answer}, "output_type and output_cls"),
+        ({"output_type": 5}, r"output_type is a type, a function, or a list of these, not 5$"),
+        ({"output_type": [int, {"a": 1}]}, "output_type is a type, a function, or a list of these, not"),
         ({"output_type": []}, "the list is empty"),
         ({"output_type": "Answer"}, "output_type is a type, a function, or a list"),
         ({"output_type": object()}, "output_type"),

@@ -18,7 +18,7 @@ from batonflow.agents import (
     ToolCallResult,
 )
 from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
-from batonflow.tools import tool
+from batonflow.tools import BaseTool, Toolset, tool
 from batonflow.workflow_core import Context, MemoryStore, SQLiteStore, step
 from batonflow.workflow_core.context import RunContext
 
@@ -336,3 +336,71 @@ class TestConstruction:
     def test_a_run_refuses_a_dict(self) -> None:
         with pytest.raises(ValueError, match="initial_state"):
             made().run("Go.", state={"a": 1})
+
+
+async def test_instructions_toolsets_middleware_and_their_functions_see_the_typed_state() -> None:
+    class Trip(BaseModel):
+        city: str = "Rome"
+
+    seen: dict[str, Any] = {}
+
+    async def note(place: str, ctx: Context[Trip]) -> None:
+        seen[place] = type(await ctx.store.get_state())
+
+    async def say(ctx: Context[Trip]) -> str:
+        await note("instruction", ctx)
+        return "Be brief."
+
+    class Desk(Toolset):
+        async def tools(self, ctx: Context[Trip]) -> list[BaseTool]:
+            await note("toolset", ctx)
+            return [tool(prepare=prepare)(add), tool(requires_approval=approve)(mul)]
+
+    async def keep(ctx: Context[Trip], one: BaseTool) -> bool:
+        await note("filter", ctx)
+        return True
+
+    async def prepare(ctx: Context[Trip], one: BaseTool) -> BaseTool:
+        await note("prepare", ctx)
+        return one
+
+    async def approve(ctx: Context[Trip], arguments: dict[str, Any]) -> bool:
+        await note("approval", ctx)
+        return False
+
+    async def choose(ctx: Context[Trip]) -> str | None:
+        await note("choice", ctx)
+        return None
+
+    class Watch(Middleware):
+        async def before_run(self, ctx: Context[Trip], message: Any) -> None:
+            await note("before_run", ctx)
+
+        async def around_model(self, ctx: Context[Trip], request: Any, call_next: Any) -> Any:
+            await note("around_model", ctx)
+            return await call_next(request)
+
+        async def around_tool(self, ctx: Context[Trip], request: Any, call_next: Any) -> Any:
+            await note("around_tool", ctx)
+            return await call_next(request)
+
+        async def after_run(self, ctx: Context[Trip], output: Any) -> None:
+            await note("after_run", ctx)
+
+    agent = FunctionAgent(
+        llm=ScriptedLLM([tool_call("mul", a=1, b=2), "Done."]), state=Trip, instructions=say, tool_choice=choose,
+        tools=[Desk().filtered(keep)], middleware=[Watch()],
+    )  # fmt: skip
+    await agent.run("Go.")
+    assert len(seen) == 10
+    assert set(seen.values()) == {Trip}
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def mul(a: int, b: int) -> int:
+    """Multiply two numbers."""
+    return a * b

@@ -11,7 +11,7 @@ from batonflow.agents.layers.limits import INSTRUCTIONS, has_options
 from batonflow.agents.layers.middleware import points_of
 from batonflow.agents.members import Member, Team
 from batonflow.llms import ChatMessage, MessageRole, TextBlock
-from batonflow.tools.schema import parameters_of, types_of_context
+from batonflow.tools.schema import context_for, parameters_of
 from batonflow.workflow_core import Context
 
 __all__ = ["system_message"]
@@ -57,10 +57,7 @@ async def _arguments(function: Any, ctx: Context[Any]) -> dict[str, Any]:
     if resources and ctx.run is not None:
         given = await ctx.run.workflow.__batonflow__.resource_manager.resolve(resources)
     taking = next((one.name for one in parameters if one.resource is None), None)
-    if taking is None:
-        return given
-    wanted = types_of_context(parameters)[0]
-    return {**given, taking: ctx if wanted is None else ctx.with_state_type(wanted)}
+    return given if taking is None else {**given, taking: context_for(function, ctx)}
 
 
 async def _text_of(function: Any, ctx: Context[Any]) -> str | None:

@@ -11,7 +11,7 @@ from batonflow.agents.hooks import name_of
 from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, BaseTool, adapt_to_async_tool
-from batonflow.tools.schema import ToolDefinitionError
+from batonflow.tools.schema import ToolDefinitionError, context_for
 from batonflow.tools.toolset import Toolset
 from batonflow.workflow_core import Context, WorkflowRuntimeError
 from batonflow.workflow_core.run import Run
@@ -84,7 +84,7 @@ async def _tools_in(agent: Any, given: Any, ctx: Context[Any]) -> Sequence[BaseT
     given = cast("Toolset[Any]", given)
     with _noted(f"in toolset {given!r}"):
         await enter_toolset(agent, given)
-        tools: list[Any] = list(await given.tools(ctx))
+        tools: list[Any] = list(await given.__batonflow_ask__(ctx))
         wrong = next((one for one in tools if not isinstance(one, BaseTool)), None)
         if wrong is not None:
             raise TypeError(f"{given!r}.tools() returns tools, not {wrong!r}: make a tool of a function by tool()")
@@ -99,7 +99,7 @@ async def _prepared(tool: BaseTool, ctx: Context[Any]) -> BaseTool | None:
     if prepare is None:
         return tool
     with _noted(f"in prepare {name_of(prepare)} of tool {tool.metadata.name}"):
-        made = prepare(ctx, tool)
+        made = prepare(context_for(prepare, ctx), tool)
         made = await made if inspect.isawaitable(made) else made
         if made is not None and not isinstance(made, BaseTool):
             raise TypeError(f"prepare returns a tool or None, not {made!r}")
