@@ -133,7 +133,8 @@ __all__ = [
 _HOMES = {
     "agents": (
         "AgentInput AgentOutput AgentResult AgentSetup AgentStream AgentWorkflow BaseWorkflowAgent Budget CodeActAgent "
-        "FunctionAgent Middleware OutputUnfitError ReActAgent Session SessionBusyError SessionInfo ToolCall ToolCallResult"
+        "FunctionAgent Middleware OutputUnfitError ReActAgent Session SessionBusyError SessionInfo ToolCall "
+        "ToolCallResult"
     ),
     "llms": "LLM Anthropic ChatMessage MessageRole OpenAI Price ScriptedLLM llm_from",
     "tools": "BaseTool FunctionTool ToolOutput ToolRetry Toolset tool",
