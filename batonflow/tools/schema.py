@@ -254,17 +254,21 @@ def context_for(function: Callable[..., Any], ctx: Any) -> Any:
         function: The function.
         ctx: The context of a run.
     """
-    try:
-        wanted = state_of_function(function)
-    except TypeError:  # an object that cannot be a key
-        wanted = state_of_function.__wrapped__(function)
+    wanted = state_of_function(function)
     view = None if wanted is None else getattr(ctx, "with_state_type", None)
     return ctx if view is None else view(wanted)
 
 
-@lru_cache(maxsize=512)
 def state_of_function(function: Callable[..., Any]) -> type[BaseModel] | None:
     """Return the typed state that the Context of a function names, or None."""
+    try:
+        return _state_of_function(function)
+    except TypeError:  # an object that cannot be a key
+        return _state_of_function.__wrapped__(function)
+
+
+@lru_cache(maxsize=512)
+def _state_of_function(function: Callable[..., Any]) -> type[BaseModel] | None:
     try:
         return types_of_context(parameters_of(function))[0]
     except (TypeError, ValueError):  # without a signature

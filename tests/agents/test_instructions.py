@@ -1,6 +1,7 @@
 """Instructions in the system message, and the choice of tools."""
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,18 @@ class TestTheSystemMessage:
             made = agent("Done.", instructions=given)
             await made.run("Go.")
             assert system(made) == ["Be brief."]
+
+    async def test_an_object_that_can_be_called_is_one_too(self) -> None:
+        @dataclass
+        class Weather:  # compared by value, so it cannot be a key
+            text: str
+
+            def __call__(self, ctx: Context) -> str:
+                return self.text
+
+        made = agent("Done.", instructions=Weather("It rains."))
+        await made.run("Go.")
+        assert system(made) == ["It rains."]
 
     async def test_none_and_an_empty_text_leave_it_out(self) -> None:
         made = agent("Done.", instructions=[lambda: None, lambda: ""])
