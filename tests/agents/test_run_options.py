@@ -230,6 +230,23 @@ class TestStoredRuns:
         assert "run r was started with run(llm=...), which cannot be recorded" in said[0]
         assert "run(tool_choice=...)" in said[1]
 
+    async def test_members_of_a_resumed_team_go_on_with_their_own_models(
+        self, tmp_path: Path, stop: asyncio.Event
+    ) -> None:
+        def team(one: list[Any], two: list[Any], stop: asyncio.Event | None = None) -> AgentWorkflow:
+            first = self.made(tmp_path, one, stop)
+            first.name, first.description = "a", "A"
+            second = FunctionAgent(name="b", description="B", llm=ScriptedLLM(two))
+            return AgentWorkflow([first, second], root_agent="a", store=str(tmp_path / "team.db"))
+
+        handler = team([], [], stop).run("Go.", run_id="r", llm=ScriptedLLM([tool_call("wait")]))
+        await until(stop.is_set)
+        await handler.interrupt()
+        with pytest.raises(RunInterruptedError):
+            await handler
+        again = team([tool_call("handoff", to_agent="b", reason="x")], ["Own of b."])
+        assert str(await again.resume("r")) == "Own of b."
+
     async def test_a_run_that_had_none_takes_them_too(self, tmp_path: Path, stop: asyncio.Event) -> None:
         await self.interrupted(tmp_path, stop)
         again = self.made(tmp_path, ["Own."])

@@ -10,7 +10,7 @@ from typing import Any, Self
 import pytest
 
 from batonflow import Context, RunContext
-from batonflow.agents import AgentWorkflow, FunctionAgent, Middleware, ReActAgent
+from batonflow.agents import AgentWorkflow, CodeActAgent, FunctionAgent, Middleware, ReActAgent
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.tools import BaseTool, FunctionTool, ToolMetadata, ToolOutput, Toolset, tool
 from batonflow.tools.schema import ToolDefinitionError
@@ -134,6 +134,12 @@ class TestAskingForTools:
         output = await ReActAgent(llm=llm, tools=[Toolset.of(add)]).run("Go.")
         assert output.tool_calls[0].tool_output.content == "3"
         assert "add(a: int, b: int)" in str(llm.requests[0].messages[0].content)
+
+    async def test_code_calls_them_as_functions(self) -> None:
+        llm = ScriptedLLM(["<execute>\nprint(await math_add(a=1, b=2))\n</execute>", "Done."])
+        output = await CodeActAgent(llm=llm, tools=[Toolset.of(add).prefixed("math_")]).run("Go.")
+        assert [one.tool_output.content for one in output.tool_calls] == ["3"]
+        assert "math_add(" in str(llm.requests[0].messages[0].content)
 
     async def test_a_list_that_changes_later_is_followed(self) -> None:
         made = agent("Done.", "Done.", tools=[sub])

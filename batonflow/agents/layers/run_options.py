@@ -122,8 +122,8 @@ def _given(run: Any, name: str, own: Any) -> Any:
     kept, recorded = options_given.get(run, {}), _recorded(run)
     if name in kept:
         return kept[name]
-    if name in recorded.get("objects", ()):
-        options_given.setdefault(run, {})[name] = own  # warned of once
+    if name in recorded.get("objects", ()) and f"no {name}" not in kept:
+        options_given.setdefault(run, {})[f"no {name}"] = True  # warned of once
         text = "%s was started with run(%s=...), which cannot be recorded; it goes on with %s: give it to resume()"
         logger.warning(text, in_words(f"run {run.state.run_id}"), name, _REPLACED[name])
     return own if name == "instructions" else recorded.get(name, own)
