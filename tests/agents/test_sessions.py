@@ -16,7 +16,13 @@ from batonflow.durable.stores.memory import MemoryStore
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.run_facts import RunInfo
 from batonflow.tools import tool
-from batonflow.workflow_core import Context, RunInputMismatchError, StoreError, WorkflowCancelledByUser
+from batonflow.workflow_core import (
+    Context,
+    ContextStateError,
+    RunInputMismatchError,
+    StoreError,
+    WorkflowCancelledByUser,
+)
 
 Made = Callable[..., Any]
 
@@ -683,6 +689,25 @@ class TestMetadata:
             assert len(await store.list_runs()) == 3
             info = await store.info("ann:1")
             assert (dict(info.metadata), info.session) == ({"user": "ann", "place": "web"}, "ann")
+
+    async def test_the_rules_of_other_runs_hold(self, made: Made) -> None:
+        agent = made()
+        handler = agent.run("a")
+        with pytest.raises(ContextStateError, match="is already running"):
+            agent.run("b", ctx=handler.ctx, metadata={"user": "ann"})
+        await handler
+        assert str(await agent.run("b", ctx=handler.ctx, metadata={"user": "ann"})) == "2: b"
+        with pytest.raises(ValueError, match="run_id is empty"):
+            agent.run("c", run_id="", metadata={"user": "ann"})
+
+    async def test_a_store_without_metadata_says_so(self) -> None:
+        class Bare(MemoryStore):
+            async def list_runs(self, *, limit: int = 100) -> list[Any]:  # type: ignore[override]
+                return (await super().list_runs())[:limit]
+
+        agent = FunctionAgent(llm=ScriptedLLM(["Hi."]), store=Bare())
+        with pytest.raises(StoreError, match="Bare does not keep metadata"):
+            agent.run("Hello", metadata={"user": "ann"})
 
     async def test_deps_are_made_for_the_session(self, made: Made) -> None:
         seen: list[RunInfo] = []

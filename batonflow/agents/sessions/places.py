@@ -80,10 +80,9 @@ class StoredPlace:
         return "interrupted", RESUME
 
     async def cancel(self, run_id: str) -> None:
-        """Cancel the run of a turn; its owner does so, or this process if it has no owner."""
+        """Request the end of the run of a turn from its owner, or from the process that takes it up."""
         with suppress(StoreError):  # it is over
             await self._keeper.cancel(run_id, "another message of the session took its place")
-        await self.take_up(run_id)
 
     async def take_up(self, run_id: str) -> None:
         """Take up the run of a turn whose process has died; a run that waits is left as it is, unless it has input."""

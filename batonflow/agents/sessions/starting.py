@@ -20,10 +20,11 @@ from batonflow.instrumentation.logs import debugging
 from batonflow.run_facts import describe_run
 from batonflow.workflow_core.dependencies import known_deps, open_run
 from batonflow.workflow_core.engine.ports import tell_run
-from batonflow.workflow_core.errors import NoRunningLoopError, RunInUseError, StoreError
+from batonflow.workflow_core.errors import ContextStateError, NoRunningLoopError, RunInUseError, StoreError
 from batonflow.workflow_core.events import StartEvent
 from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.runs import new_run
+from batonflow.workflow_core.stored_runs import check_run_id
 from batonflow.workflow_core.validation.tree import calling_step
 from batonflow.workflow_core.validation.validate import check_once
 
@@ -154,6 +155,10 @@ class Start:
     def handler(self) -> AgentHandler[Any]:
         """Start the run, or find that of the same request, and return a handler."""
         agent, request = self._agent, self._request
+        check_run_id(self._run_id)
+        around = None if self._ctx is None else self._ctx.run
+        if around is not None and not around.ending.done:
+            raise ContextStateError(f"The run of this context is already running (run {around.state.run_id!r})")
         check_once(agent)
         try:
             asyncio.get_running_loop()

@@ -114,6 +114,7 @@ class Queue:
         if open_turn is not None and self._if_busy == "cancel" and self._cancelled is None:
             self._cancelled = open_turn.run_id
             await self._place.cancel(open_turn.run_id)
+            self._helped_at = now  # its own process comes first
         is_first = not found.queue or found.queue[0] == self.ticket
         if open_turn is not None and is_first and now - self._helped_at > SECONDS_BETWEEN_HELP:
             self._helped_at = now
