@@ -113,7 +113,10 @@ def main(folder: Path, llm: LLM, dollars: float) -> None:
     with asyncio.Runner() as runner:
         try:
             Repl(agent, dollars).talk(runner)
+        except KeyboardInterrupt:  # between an answer and the next prompt
+            print()
         finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C does not leave the file server behind
             runner.run(agent.aclose())  # ends the file server
     print("Bye.")
 
