@@ -812,6 +812,22 @@ class TestOtherProcesses:
         going_on.set()
         assert str(await second) == str(await first) == "0: a"
 
+    async def test_a_request_that_waits_twice_leaves_no_place_in_the_queue(self, agents: Made) -> None:
+        going_on = asyncio.Event()
+
+        async def slow(request: Any) -> str:
+            await going_on.wait()
+            return echo(request)
+
+        first, second = agents(0, slow, echo), agents(1)
+        begun = first.run("a", session="ann")
+        await begun.started()
+        both = [agent.run("b", session="ann", request_id="m2", if_busy="wait") for agent in (first, second)]
+        await asyncio.sleep(0.2)
+        going_on.set()
+        assert {str(await one) for one in both} == {"2: b"}
+        assert (await agents.stores[0].read_session("ann")).queue == ()  # type: ignore[attr-defined]
+
     async def test_a_request_without_a_session_that_runs_elsewhere(self, agents: Made) -> None:
         going_on = asyncio.Event()
 

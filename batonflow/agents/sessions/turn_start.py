@@ -104,7 +104,7 @@ class TurnStart:
                     self._leave()
                     return
                 if isinstance(number, StoredTurn):
-                    queue.took_turn()
+                    await queue.leave()  # others must not wait for a message that needs no turn
                     await self._follow(number)
                     return
                 refused = await self._open(number, queue)

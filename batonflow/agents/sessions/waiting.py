@@ -68,7 +68,7 @@ class Queue:
             await self._place.sessions.leave_queue(self._session, ticket)
 
     def took_turn(self) -> None:
-        """Note that the turn has begun, which has used the ticket up, or that the request is known."""
+        """Note that the turn has begun, which has used the ticket up."""
         self.ticket = None
         self._let_next_arrive()
 
