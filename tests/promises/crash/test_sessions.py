@@ -111,6 +111,7 @@ async def talk(pool: Pool, session: str, user: int, messages: int, answers: dict
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(600)
 async def test_each_message_is_answered_once_and_in_order(tmp_path: Path, soaks: bool) -> None:
     processes, sessions, users, messages, kills = (8, 10, 4, 25, 25) if soaks else (3, 3, 2, 6, 3)
     dice = random.Random(7)
