@@ -51,7 +51,10 @@ def test_a_field_that_is_none_is_told(here: Cli) -> None:
         (["team.py:team", "--input", '{"user_msg": 5}'], "user_msg is a text or a ChatMessage, not 5"),
         (["team.py:team", "usr_msg=x"], "run() ignores unknown option 'usr_msg'. Did you mean 'user_msg'?"),
         (["team.py:writer", "usr_msg=x", "Hello."], "run() ignores unknown option 'usr_msg'. Did you mean 'user_msg'?"),
-        (["team.py:writer", "llm=x", "Hello."], "run(llm=...) changes nothing: llm is given to FunctionAgent(...)"),
+        (
+            ["team.py:writer", "tools=x", "Hello."],
+            "run(tools=...) changes nothing: tools is given to FunctionAgent(...)",
+        ),
         (["team.py:team"], 'AgentWorkflow needs a message: batonflow run team.py:team "Hello."'),
         (
             ["team.py:writer", "max_iterations=3"],

@@ -375,8 +375,11 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         Example:
             >>> answer = await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent(prefix="Sure?"))
         """
-        run, item = self._in_step("wait_for_event")
-        return parts.collecting.wait_for(run, item, event_type, waiter_event, waiter_id, requirements, timeout)
+        try:
+            run, item = self._in_step("wait_for_event")
+            return parts.collecting.wait_for(run, item, event_type, waiter_event, waiter_id, requirements, timeout)
+        except (ContextStateError, TypeError) as error:
+            return _raised(error)
 
     # fmt: off
     @overload
@@ -600,6 +603,10 @@ _D = DefaultTypeVar("_D", default=Any)
 _S = DefaultTypeVar("_S", bound=BaseModel, default=DictState)
 RunContext = TypeAliasType("RunContext", Context[_S, _D], type_params=(_D, _S))
 """The context of a run with these dependencies: ``RunContext[Deps]``, or ``RunContext[Deps, State]``."""
+
+
+async def _raised(error: Exception) -> Any:
+    raise error  # when it is awaited
 
 
 def _no_run() -> None:

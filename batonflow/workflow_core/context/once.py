@@ -14,7 +14,6 @@ from batonflow.workflow_core.run import Run
 
 __all__ = ["begun_earlier", "key_here", "name_of_call", "run_effect", "run_once", "send_to"]
 
-
 _OF_MAP = re.compile(r"\[\d+\]$")
 
 

@@ -47,7 +47,6 @@ __all__ = [
     "new_state",
 ]
 
-
 if TYPE_CHECKING:
     from batonflow.state_lock import StateLock
 
