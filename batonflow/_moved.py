@@ -17,7 +17,7 @@ __all__ = ["HOMES", "install", "module_at", "present_name"]
 
 HOMES = {
     "agents.as_tool": "agents.running",
-    "agents.calling": "agents.layers.tool",
+    "agents.calling": "agents.tool_calls",
     "agents.contexts": "agents.members",
     "agents.effects": "agents.layers.record",
     "agents.early_stop": "agents.turn",
@@ -27,11 +27,9 @@ HOMES = {
     "agents.results": "agents.layers.long_results",
     "agents.scratchpad": "agents.function",
     "agents.serve": "server.endpoints",
-    "agents.invocation": "agents.layers.tool",
     "agents.memory.components": "agents.memory.store_memory",
     "agents.memory.turn_taking": "agents.memory.chat_store",
     "agents.memory.window": "agents.memory.turns",
-    "agents.tool_calls": "agents.layers.tool",
     "durable.lifecycle": "durable.keeper",
     "instrumentation.arguments": "instrumentation.traced",
     "instrumentation.event_handlers": "instrumentation.handlers",

@@ -284,7 +284,7 @@ def count(frame, event, _):
 def counted_publish(log, event, *rest):
     global results
     name = type(event).__name__
-    if name == "AgentStream" and results == 1:
+    if results == 1 and type(rest[-1]).__name__ == "_Pieces":  # the origin of a streamed delta
         sys.setprofile(count)
     publish(log, event, *rest)
     if name == "ToolCallResult":
@@ -299,6 +299,7 @@ async def add(a: int, b: int) -> int:
 async def main():
     llm = ScriptedLLM([tool_call("add", a=1, b=2), tool_call("add", a=2, b=40), "42"])
     await FunctionAgent(llm=llm, tools=[add]).run("What is 2 + 40?")
+    assert calls
     print(calls, len(files))
 
 asyncio.run(main())
@@ -321,6 +322,16 @@ def modules_loaded(name: str) -> int:
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
+
+
+def blocks_of(name: str) -> dict[type, list[int]]:
+    """Return the sizes in lines of the classes and functions of a file, by kind of definition."""
+    found: dict[type, list[int]] = {ast.ClassDef: [], ast.AsyncFunctionDef: []}
+    for node in ast.walk(ast.parse(Path(ROOT, name).read_text())):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            kind = ast.ClassDef if isinstance(node, ast.ClassDef) else ast.AsyncFunctionDef
+            found[kind].append((node.end_lineno or node.lineno) - node.lineno + 1)
+    return found
 
 
 def figures(bounds: dict[str, float]) -> Iterator[Figure]:
@@ -349,6 +360,16 @@ def figures(bounds: dict[str, float]) -> Iterator[Figure]:
     yield figure("engine, Python lines", lines_of(engine), 3_000)
     yield figure("engine, files", len(engine), 10)
     yield figure("all packages, Python lines", lines_of(tracked(f"{PACKAGE}/*.py")), 59_000)
+
+    loop = f"{PACKAGE}/agents/loop.py"
+    yield figure("agents/loop.py, lines", lines_of([loop]), 260)
+    blocks = blocks_of(loop)
+    yield figure("longest class of agents/loop.py, lines", max(blocks[ast.ClassDef]), 200)
+    yield figure("longest function of agents/loop.py, lines", max(blocks[ast.AsyncFunctionDef]), 40)
+    layers = [(lines_of([name]), name) for name in tracked(f"{PACKAGE}/agents/layers/*.py") if "__init__" not in name]
+    yield figure(
+        "longest file of agents/layers, lines", max(layers)[0], 100, [f"{name} {size}" for size, name in layers]
+    )
 
     readers = run_attributes()
     told = [f"{name} reads {count}: {', '.join(read)}" for count, name, read in readers if count > 8]

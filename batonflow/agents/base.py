@@ -12,8 +12,8 @@ from batonflow.agents.asking import PAUSED, request_here, streamed, unpaused, wh
 from batonflow.agents.budget import Budget
 from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
-from batonflow.agents.layers.limits import has_options
-from batonflow.agents.layers.tool import call_options
+from batonflow.agents.invocation import call_options
+from batonflow.agents.ledger import has_options
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import (
     HANDOFF_TOOL,

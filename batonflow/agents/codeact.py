@@ -15,13 +15,14 @@ from batonflow.agents import layers
 from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer, with_reason, without_prompt
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
 from batonflow.agents.function import ScratchpadAgent, messages_of_turn, tool_message
-from batonflow.agents.layers.tool import READ_RESULT, ToolInvocation, call_options, perform, tools_of
+from batonflow.agents.invocation import READ_RESULT, ToolInvocation, call_options
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import as_shown, observation
 from batonflow.agents.prompts import CODE_ACT, CODE_ACT_SANDBOXED, CODE_RESULT
 from batonflow.agents.snippets import drop, run_snippet
+from batonflow.agents.tool_calls import perform, tools_of
 from batonflow.clock import current_source
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
 from batonflow.llms.function_calling import FunctionCallingLLM

@@ -12,11 +12,11 @@ from batonflow.agents import layers
 from batonflow.agents.asking import NOT_WHOLE, PAUSED, streamed, streamed_events, unpaused, whole_answer, with_reason
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
-from batonflow.agents.layers.limits import has_options
-from batonflow.agents.layers.tool import output_here
+from batonflow.agents.ledger import has_options
 from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import is_question, observation
+from batonflow.agents.tool_calls import output_here
 from batonflow.llms import ChatMessage, ChatResponse, FunctionCallingLLM, MessageRole
 from batonflow.llms.blocks import in_words
 from batonflow.llms.lazy_fields import assembled
@@ -229,11 +229,10 @@ class FunctionAgent(ScratchpadAgent[AgentDepsT, OutT]):
         scratchpad = await messages_of_turn(self, ctx)
         shown = [*llm_input, *scratchpad]
         ctx.write_event_to_stream(AgentInput.made(input=shown, current_agent_name=self.name))
-        ask = self._get_streaming_response if streams else self._get_response
+        ask, own = self._get_streaming_response if streams else self._get_response, _own_search(llm)
         response = await ask(ctx, shown, tools)
         if response.stop_reason == PAUSED:
             response = await unpaused(response, lambda said: ask(ctx, [*shown, said], tools), self.name)
-        own = _own_search(llm)
         calls = tool_selections(response.message) if own is None else own(response, error_on_no_tool_call=False)
         await ctx.store.set(self.scratchpad_key, [*scratchpad, response.message])
         output = AgentOutput.of(response.message, calls, self.name, raw_of(response))

@@ -25,13 +25,13 @@ from batonflow.agents.events import (
     ToolCall,
     ToolCallResult,
 )
-from batonflow.agents.layers.limits import ARRIVED, has_options, limits_for
 from batonflow.agents.layers.model import OVER_BUDGET, ask_model
-from batonflow.agents.layers.tool import answer_call, output_for, requests_of, tools_of, with_read_result
+from batonflow.agents.ledger import ARRIVED, has_options, limits_for
 from batonflow.agents.members import CALLED, DEFAULT_MAX_ITERATIONS, HANDOFF_TOOL, empty_output
 from batonflow.agents.memory.turns import text_of
 from batonflow.agents.prompts import BUDGET_EXCEEDED, EARLY_STOPPING, MAX_ITERATIONS_REACHED
 from batonflow.agents.running import AgentRuns
+from batonflow.agents.tool_calls import answer_call, output_for, requests_of, tools_of, with_read_result
 from batonflow.agents.turn import (
     Turn,
     answer_early,

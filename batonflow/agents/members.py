@@ -1,5 +1,6 @@
 """The agents of a loop: the interface of an agent, the rules for all agents, and checks of options."""
 
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
@@ -47,6 +48,7 @@ __all__ = [
     "check_output",
     "empty_output",
     "no_option",
+    "output_of",
     "warn_of_misspelt",
 ]
 
@@ -163,11 +165,11 @@ class Team:
     remembers_apart: bool = False  # whether each agent has a conversation of its own
     middleware: Sequence[Any] = ()  # of the whole team; that of an agent is inside
     tool_errors: ToolErrors = "tell"  # of the whole team
-    dispatched: Mapping[str, Mapping[str, Any]] = {}  # see layers/member_steps.py
+    dispatched: Mapping[str, Mapping[str, Any]] = {}  # see member_steps.py
 
     def __init__(self, loop: Any) -> None:
         self.loop = loop
-        self.points: dict[str, Any] = {}  # by agent; see layers/middleware.py
+        self.points: dict[str, Any] = {}  # by agent; see middleware_points.py
 
     @property
     def declared(self) -> TextOutput:
@@ -238,6 +240,28 @@ class Team:
 def empty_output(agent: Member) -> AgentOutput:
     """Return an empty answer of an agent."""
     return AgentOutput(response=ChatMessage("", role=MessageRole.ASSISTANT), current_agent_name=agent.name)
+
+
+async def output_of(running: Any, agent: Member, method: str) -> AgentOutput:
+    """Await a method of an agent, and return its output.
+
+    Args:
+        running: The result of calling the method.
+        agent: The agent.
+        method: The name of the method.
+
+    Raises:
+        TypeError: The method is not a coroutine function, or its result is not an output.
+    """
+    kind = type(agent).__name__
+    if not inspect.isawaitable(running):
+        raise TypeError(f"{kind}.{method} is not a coroutine function: write it with `async def`")
+    output = await running
+    if not isinstance(output, AgentOutput):
+        raise TypeError(f"{kind}.{method} returned {type(output).__name__}, not an AgentOutput")
+    if not output.current_agent_name:
+        output.current_agent_name = agent.name
+    return output
 
 
 @runtime_checkable

@@ -13,8 +13,7 @@ from batonflow.agents import layers
 from batonflow.agents.budget import Budget, run_inside
 from batonflow.agents.events import AgentOutput, AgentResult, AgentWorkflowStartEvent
 from batonflow.agents.handler import AgentHandler
-from batonflow.agents.layers.limits import LEDGER
-from batonflow.agents.layers.usage import count_earlier_usage
+from batonflow.agents.ledger import LEDGER, count_earlier_usage
 from batonflow.agents.members import EarlyStopping, Team, check_options, warn_of_misspelt
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import AGENT_AS_TOOL, GOES_ON

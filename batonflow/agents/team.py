@@ -14,8 +14,7 @@ from batonflow.agents.budget import Budget, BudgetExceededError
 from batonflow.agents.events import AgentOutput, AgentWorkflowStartEvent, ToolCallResult
 from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handoff import Carried, HandoffTool, meant, refusal, targets
-from batonflow.agents.layers.limits import limits_for, within_time
-from batonflow.agents.layers.usage import count_usage
+from batonflow.agents.ledger import count_usage, limits_for, within_time
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import (
     HANDOFF_TOOL,

@@ -14,7 +14,8 @@ from batonflow.agents.events import (
     AgentWorkflowStartEvent,
     ToolCallResult,
 )
-from batonflow.agents.layers.limits import (
+from batonflow.agents.invocation import refusal_output, result_of
+from batonflow.agents.ledger import (
     ARRIVED,
     BUDGET_ANSWER,
     INSTRUCTIONS,
@@ -23,16 +24,15 @@ from batonflow.agents.layers.limits import (
     REFUSED,
     RUN_OPTIONS,
     TOOLS_RUN,
+    count_usage,
     limits_for,
     within_time,
 )
-from batonflow.agents.layers.model import output_of
-from batonflow.agents.layers.tool import output_for, refusal_output, requests_of, result_of
-from batonflow.agents.layers.usage import count_usage
-from batonflow.agents.members import DEFAULT_MAX_ITERATIONS, Member, Team, empty_output
+from batonflow.agents.members import DEFAULT_MAX_ITERATIONS, Member, Team, empty_output, output_of
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.memory.turns import is_question
 from batonflow.agents.prompts import NO_STEPS_LEFT, OUTPUT_NOT_REACHED
+from batonflow.agents.tool_calls import output_for, requests_of
 from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage
 from batonflow.tools import ToolSelection
 from batonflow.workflow_core import Context, StopEvent

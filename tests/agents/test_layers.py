@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from batonflow.agents import AgentWorkflow, Budget, Deny, FunctionAgent, ToolCall
-from batonflow.agents.layers.tool import (
-    ToolInvocation,
-    _layers_around,  # pyright: ignore[reportPrivateUsage]
-)
+from batonflow.agents.invocation import ToolInvocation
+from batonflow.agents.tool_calls import _layers_around  # pyright: ignore[reportPrivateUsage]
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.tools import ToolOutput, tool
 from batonflow.workflow_core import Context

@@ -24,10 +24,8 @@ from batonflow.agents import (
     ToolCallResult,
     ToolRequest,
 )
-from batonflow.agents.layers.tool import (
-    ToolInvocation,
-    _layers_around,  # pyright: ignore[reportPrivateUsage]
-)
+from batonflow.agents.invocation import ToolInvocation
+from batonflow.agents.tool_calls import _layers_around  # pyright: ignore[reportPrivateUsage]
 from batonflow.llms import ChatMessage, ScriptedLLM, TextBlock, tool_call
 from batonflow.tools import FunctionTool, ToolOutput, tool
 from batonflow.workflow_core import Context, RunInterruptedError

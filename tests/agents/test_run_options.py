@@ -208,7 +208,7 @@ class TestStoredRuns:
             named.append(name)
             return other.pop(0)
 
-        monkeypatch.setattr("batonflow.agents.layers.run_options.llm_from", look_up)
+        monkeypatch.setattr("batonflow.agents.run_options.llm_from", look_up)
         await self.interrupted(tmp_path, stop, llm="openai:gpt-5.6")
         assert str(await self.made(tmp_path, ["Own."]).resume("r")) == "Named."
         assert named == ["openai:gpt-5.6"] * 2

@@ -4,8 +4,8 @@ from contextlib import nullcontext
 
 from batonflow.agents.approvals import approved_arguments
 from batonflow.agents.arguments import as_sent
+from batonflow.agents.invocation import Approval, CallNext, ToolInvocation
 from batonflow.agents.layers.record import is_begun
-from batonflow.agents.layers.tool import Approval, CallNext, ToolInvocation
 from batonflow.tools import ToolOutput
 from batonflow.tools.call import checked_arguments, error_output, needs_approval
 from batonflow.tools.call import own as copy_containers

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from batonflow.agents.layers.limits import TOOLS_RUN
-from batonflow.agents.layers.tool import CallNext, ToolInvocation
-from batonflow.agents.layers.usage import state_lock
+from batonflow.agents.invocation import CallNext, ToolInvocation
+from batonflow.agents.ledger import TOOLS_RUN, state_lock
 from batonflow.agents.prompts import TOOL_USED_UP
 from batonflow.tools import ToolOutput
 from batonflow.workflow_core import Context

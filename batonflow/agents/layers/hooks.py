@@ -6,7 +6,7 @@ from typing import Any, cast
 from batonflow.agents.arguments import as_sent
 from batonflow.agents.events import ToolCall, ToolCallResult
 from batonflow.agents.hooks import AfterTool, BeforeTool, Deny, Replace, call_hook, failure_of, name_of
-from batonflow.agents.layers.tool import CallNext, ToolInvocation
+from batonflow.agents.invocation import CallNext, ToolInvocation
 from batonflow.agents.prompts import TOOL_DENIED
 from batonflow.instrumentation.logs import logger_named
 from batonflow.tools import ToolOutput

@@ -7,9 +7,9 @@ from typing import Any, cast
 from batonflow.agents import layers
 from batonflow.agents.hooks import name_of
 from batonflow.agents.instructions import EachStep
-from batonflow.agents.layers.limits import INSTRUCTIONS, has_options
-from batonflow.agents.layers.middleware import points_of
+from batonflow.agents.ledger import INSTRUCTIONS, has_options
 from batonflow.agents.members import Member, Team
+from batonflow.agents.middleware_points import points_of
 from batonflow.llms import ChatMessage, MessageRole, TextBlock
 from batonflow.tools.schema import context_for, parameters_of
 from batonflow.workflow_core import Context

@@ -5,8 +5,8 @@ from itertools import count
 from typing import Any
 
 from batonflow.agents.events import HANDOFF_TOOL, ToolCallResult
-from batonflow.agents.layers.tool import HANDLE, LONG_RESULTS, READ_RESULT, ToolInvocation, invocation_here
-from batonflow.agents.layers.usage import state_lock
+from batonflow.agents.invocation import HANDLE, LONG_RESULTS, READ_RESULT, ToolInvocation, invocation_here
+from batonflow.agents.ledger import state_lock
 from batonflow.agents.prompts import RESULT_CUT, RESULT_CUT_OFF, RESULT_END, RESULT_UNKNOWN
 from batonflow.llms import TextBlock
 from batonflow.tools import FunctionTool, ToolOutput, ToolPolicy

@@ -1,6 +1,5 @@
 """Layers around a model: usage, budget and trace around ``take_step`` of an agent."""
 
-import inspect
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,9 +8,8 @@ from typing import Any
 from batonflow.agents import layers
 from batonflow.agents.budget import BudgetExceededError, Limits
 from batonflow.agents.events import AgentOutput
-from batonflow.agents.layers.limits import BUDGET_ANSWER, limits_for, within_time
-from batonflow.agents.layers.usage import count_usage
-from batonflow.agents.members import Member, Team, empty_output
+from batonflow.agents.ledger import BUDGET_ANSWER, count_usage, limits_for, within_time
+from batonflow.agents.members import Member, Team, empty_output, output_of
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.tracing import dispatcher, traced
 from batonflow.instrumentation.logs import in_words, logger_named
@@ -19,7 +17,7 @@ from batonflow.llms import ChatMessage
 from batonflow.tools import AsyncBaseTool
 from batonflow.workflow_core import Context
 
-__all__ = ["OVER_BUDGET", "ask_model", "output_of"]
+__all__ = ["OVER_BUDGET", "ask_model"]
 
 logger = logger_named("batonflow.agent")
 
@@ -95,26 +93,4 @@ async def _within_budget(
         if not limits.wants_answer(err):
             raise
         return nothing
-    return output
-
-
-async def output_of(running: Any, agent: Member, method: str) -> AgentOutput:
-    """Await a method of an agent, and return its output.
-
-    Args:
-        running: The result of calling the method.
-        agent: The agent.
-        method: The name of the method.
-
-    Raises:
-        TypeError: The method is not a coroutine function, or its result is not an output.
-    """
-    kind = type(agent).__name__
-    if not inspect.isawaitable(running):
-        raise TypeError(f"{kind}.{method} is not a coroutine function: write it with `async def`")
-    output = await running
-    if not isinstance(output, AgentOutput):
-        raise TypeError(f"{kind}.{method} returned {type(output).__name__}, not an AgentOutput")
-    if not output.current_agent_name:
-        output.current_agent_name = agent.name
     return output

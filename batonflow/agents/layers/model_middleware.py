@@ -6,9 +6,9 @@ from typing import Any
 
 from batonflow.agents.asking import request_here
 from batonflow.agents.events import AgentOutput
-from batonflow.agents.layers.middleware import PassedOn, call_point, noted, points_of, result_of
 from batonflow.agents.members import Member, Team
 from batonflow.agents.middleware import CallModel, Middleware, ModelRequest
+from batonflow.agents.middleware_points import PassedOn, call_point, noted, points_of, result_of
 from batonflow.llms import ChatMessage
 from batonflow.tools import AsyncBaseTool
 from batonflow.workflow_core import Context

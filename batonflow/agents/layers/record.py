@@ -5,9 +5,8 @@ from typing import Any
 from batonflow import values
 from batonflow.agents.approvals import OTHER_ARGUMENTS, Agreed, approved_arguments
 from batonflow.agents.arguments import as_sent, digest_of
-from batonflow.agents.layers.limits import LEDGER
-from batonflow.agents.layers.tool import CallNext, ToolInvocation, refusal_output
-from batonflow.agents.layers.usage import count_usage
+from batonflow.agents.invocation import CallNext, ToolInvocation, refusal_output
+from batonflow.agents.ledger import LEDGER, count_usage
 from batonflow.agents.prompts import TOOL_OUTCOME_UNKNOWN
 from batonflow.tools import AsyncBaseTool, ToolOutput
 from batonflow.workflow_core import Context

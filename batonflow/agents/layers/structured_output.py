@@ -7,7 +7,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from batonflow.agents.budget import Limits
-from batonflow.agents.layers.limits import within_time
+from batonflow.agents.ledger import within_time
 from batonflow.llms import LLM, ChatMessage
 from batonflow.llms.structured import Form, UnfitError
 from batonflow.llms.structured_llm import generate_structured_response

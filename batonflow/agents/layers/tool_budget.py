@@ -3,8 +3,8 @@
 from typing import Any
 
 from batonflow.agents.budget import BudgetExceededError
-from batonflow.agents.layers.limits import BUDGET_ANSWER, REFUSED, within_time
-from batonflow.agents.layers.tool import CallNext, ToolInvocation, refusal_output
+from batonflow.agents.invocation import CallNext, ToolInvocation, refusal_output
+from batonflow.agents.ledger import BUDGET_ANSWER, REFUSED, within_time
 from batonflow.agents.prompts import BUDGET_CUT_OFF, BUDGET_USED_UP
 from batonflow.tools import ToolArgumentsError, ToolOutput
 

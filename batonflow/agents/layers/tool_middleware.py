@@ -4,10 +4,10 @@ from copy import copy
 from typing import Any
 
 from batonflow.agents.arguments import as_sent
-from batonflow.agents.layers.middleware import PassedOn, call_point, noted, points_of, result_of
-from batonflow.agents.layers.tool import CallNext, ToolInvocation, ToolLayer
+from batonflow.agents.invocation import CallNext, ToolInvocation, ToolLayer
 from batonflow.agents.members import Member, Team
 from batonflow.agents.middleware import Middleware, ToolRequest
+from batonflow.agents.middleware_points import PassedOn, call_point, noted, points_of, result_of
 from batonflow.tools import ToolOutput
 from batonflow.tools.call import own as copy_containers
 

@@ -5,8 +5,8 @@ from typing import Any
 from batonflow.agents.events import AgentOutput
 from batonflow.agents.hooks import Block
 from batonflow.agents.layers.guards import blocked_output
-from batonflow.agents.layers.middleware import call_point, noted, points_of, result_of
 from batonflow.agents.members import Member, Team
+from batonflow.agents.middleware_points import call_point, noted, points_of, result_of
 from batonflow.llms import ChatMessage
 from batonflow.workflow_core import Context
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from batonflow.agents.events import ToolCallResult
-from batonflow.agents.layers.limits import ARRIVED, REFUSED
+from batonflow.agents.ledger import ARRIVED, REFUSED
 from batonflow.agents.members import Member, empty_output
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import CALL_CUT_OFF

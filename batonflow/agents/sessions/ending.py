@@ -3,9 +3,9 @@
 from typing import Any, cast
 
 from batonflow.agents.events import HANDOFF_TOOL, AgentOutput, ToolCallResult
-from batonflow.agents.layers.limits import ARRIVED
 from batonflow.agents.layers.memory_pattern import knowledge_of, pattern_of
 from batonflow.agents.layers.unfinished import unanswered
+from batonflow.agents.ledger import ARRIVED
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import TURN_CUT_OFF

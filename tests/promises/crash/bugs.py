@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from batonflow.agents import layers
-from batonflow.agents.layers.tool import CallNext, ToolInvocation
+from batonflow.agents.invocation import CallNext, ToolInvocation
 from batonflow.durable import lease as driving
 from batonflow.durable.attempt_record import AttemptRecord
 from batonflow.durable.lease import RunLease

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult
-from batonflow.agents.layers.limits import OUTPUT_RETRIES
+from batonflow.agents.ledger import OUTPUT_RETRIES
 from batonflow.agents.members import Member
 from batonflow.agents.output_types import FINAL_ANSWER, TypedOutput
 from batonflow.agents.prompts import OUTPUT_FORM, OUTPUT_NOT_READ, OUTPUT_UNFIT

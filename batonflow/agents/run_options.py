@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from batonflow.agents.instructions import checked_instructions
-from batonflow.agents.layers.limits import RUN_OPTIONS, options_given
+from batonflow.agents.ledger import RUN_OPTIONS, options_given
 from batonflow.instrumentation.logs import in_words, logger_named
 from batonflow.llms import LLM
 from batonflow.llms.settings import llm_from

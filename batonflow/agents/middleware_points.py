@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from batonflow.agents import layers
 from batonflow.agents.instructions import checked_instructions
 from batonflow.agents.members import Member, Team
 from batonflow.agents.middleware import Middleware, checked_middleware
+from batonflow.agents.toolsets import asked_tools
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, adapt_to_async_tool
 from batonflow.tools.schema import state_of_function
 from batonflow.workflow_core import Context
@@ -77,7 +77,7 @@ async def with_added(team: Team, agent: Member, tools: Sequence[AsyncBaseTool]) 
     added: list[AsyncBaseTool] = points.tools
     if points.varies:
         object.__setattr__(agent, "__batonflow_varies__", True)
-        added = await layers.asked_tools(agent, points.tools)
+        added = await asked_tools(agent, points.tools)
     names = {tool.metadata.get_name() for tool in tools}
     twice = next((name for tool in added if (name := tool.metadata.get_name()) in names), None)
     if twice is not None:
