@@ -20,7 +20,7 @@ if PEER:
 else:
     from fake_model import model as fake_model
 
-    from batonflow.agents import AgentStream, AgentWorkflow, FunctionAgent
+    from batonflow.agents import AgentStream, AgentWorkflow, FunctionAgent, Middleware
     from batonflow.llms import ChatMessage
 
 __all__ = ["PROGRAMS"]
@@ -83,8 +83,10 @@ def calling(turns: int, width: int = 1) -> Plan:
     return plan
 
 
-def agent(plan: Plan, tools: Sequence[Any] = (add,), name: str = "Agent", description: str = "An agent") -> Any:
-    return FunctionAgent(name=name, description=description, llm=fake_model(plan), tools=list(tools))
+def agent(
+    plan: Plan, tools: Sequence[Any] = (add,), name: str = "Agent", description: str = "An agent", **options: Any
+) -> Any:
+    return FunctionAgent(name=name, description=description, llm=fake_model(plan), tools=list(tools), **options)
 
 
 def said_before(messages: int) -> list[ChatMessage]:
@@ -102,6 +104,31 @@ async def timed(flow: Any, units: int, **options: Any) -> dict[str, float]:
 async def tool_turn(units: int) -> dict[str, float]:
     """An answer of the model that calls a tool, and the tool."""
     return await timed(agent(calling(units)), units)
+
+
+if not PEER:
+
+    class Empty(Middleware[Any]):
+        """Acts at no point."""
+
+    class PassingOn(Middleware[Any]):
+        """Wraps every answer and every call, and changes neither."""
+
+        async def around_model(self, ctx: Any, request: Any, call_next: Any) -> Any:
+            return await call_next(request)
+
+        async def around_tool(self, ctx: Any, request: Any, call_next: Any) -> Any:
+            return await call_next(request)
+
+    @program("tool turn, three empty middlewares")
+    async def empty_middleware(units: int) -> dict[str, float]:
+        """The same with middleware that acts at no point."""
+        return await timed(agent(calling(units), middleware=[Empty(), Empty(), Empty()]), units)
+
+    @program("tool turn, three passing middlewares")
+    async def passing_middleware(units: int) -> dict[str, float]:
+        """The same with middleware that only passes on."""
+        return await timed(agent(calling(units), middleware=[PassingOn(), PassingOn(), PassingOn()]), units)
 
 
 @program("tool turn after 1,000 messages")

@@ -306,6 +306,55 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         """Return whether text of the run at ``path`` inside this one counts as its own; that of tools does not."""
         return not path
 
+    if TYPE_CHECKING:  # for checkers; the method of workflows calls run
+
+        @overload
+        def run_sync(
+            self: "AgentRuns[None, OutT]",
+            user_msg: str | ChatMessage | Context[Any] | None = None,
+            chat_history: list[ChatMessage] | StartEvent | None = None,
+            memory: BaseMemory | None = None,
+            ctx: Context[Any] | None = None,
+            max_iterations: int | None = None,
+            early_stopping_method: EarlyStopping | None = None,
+            start_event: StartEvent | None = None,
+            budget: Budget | None = None,
+            *,
+            deps: None = None,
+            session: str | None = None,
+            request_id: str | None = None,
+            if_busy: "IfBusy" = "raise",
+            metadata: Mapping[str, str] | None = None,
+            llm: LLM | str | None = None,
+            instructions: "Instructions[Any] | None" = None,
+            tool_choice: "ChoiceOfTools[Any] | None" = None,
+            **kwargs: Any,
+        ) -> AgentResult[OutT]: ...
+        @overload
+        def run_sync(
+            self,
+            user_msg: str | ChatMessage | Context[Any] | None = None,
+            chat_history: list[ChatMessage] | StartEvent | None = None,
+            memory: BaseMemory | None = None,
+            ctx: Context[Any] | None = None,
+            max_iterations: int | None = None,
+            early_stopping_method: EarlyStopping | None = None,
+            start_event: StartEvent | None = None,
+            budget: Budget | None = None,
+            *,
+            deps: AgentDepsT,
+            session: str | None = None,
+            request_id: str | None = None,
+            if_busy: "IfBusy" = "raise",
+            metadata: Mapping[str, str] | None = None,
+            llm: LLM | str | None = None,
+            instructions: "Instructions[AgentDepsT] | None" = None,
+            tool_choice: "ChoiceOfTools[AgentDepsT] | None" = None,
+            **kwargs: Any,
+        ) -> AgentResult[OutT]: ...
+        def run_sync(self, *args: Any, **kwargs: Any) -> Any:
+            """Run to the end and return the result, as ``run_sync`` of workflows."""
+
     @overload
     def run(
         self: "AgentRuns[None, OutT]",

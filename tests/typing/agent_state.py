@@ -38,6 +38,7 @@ async def sign(ctx: RunContext[Deps, Case]) -> str:
     """Sign the case."""
     with ctx.store.edit_state_sync() as case:
         assert_type(case, Case)
+        assert isinstance(case, Case)
         case.topics.append(ctx.deps.user)
     return "signed"
 

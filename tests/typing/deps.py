@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import assert_type
 
 from batonflow import AgentWorkflow, FunctionAgent, RunContext, ScriptedLLM
-from batonflow.agents import AgentHandler
+from batonflow.agents import AgentHandler, AgentResult
 from batonflow.llms import tool_call
 
 
@@ -49,7 +49,18 @@ def errors(agent: FunctionAgent[Deps, str], team: AgentWorkflow[Deps, str]) -> N
     agent.run("Who am I?")  # E
     agent.run("Who am I?", deps=7)  # E
     team.run("Who am I?")  # E
+    agent.run_sync("Who am I?")  # E
+    agent.run_sync("Who am I?", deps=7)  # E
+    team.run_sync(deps=Deps("ann"), max_iterations="3")  # E
+
+
+def at_once() -> None:
+    agent = FunctionAgent(llm=scripted(), tools=[whoami], deps_type=Deps)
+    output = agent.run_sync("Who am I?", deps=Deps("ann"), max_iterations=3)
+    assert_type(output, AgentResult[str])
+    assert isinstance(output, AgentResult)
 
 
 if __name__ == "__main__":
     asyncio.run(main())
+    at_once()

@@ -134,7 +134,9 @@ async def main() -> None:
     plain = FunctionAgent(llm=ScriptedLLM(["Done."]), tools=[Plain()], middleware=[Quiet()], instructions="Be brief.")
     assert_type(plain, FunctionAgent[object, str])
     assert isinstance(plain, FunctionAgent)
-    assert_type((await plain.run("Go.")).output, str)
+    said = (await plain.run("Go.")).output
+    assert_type(said, str)
+    assert isinstance(said, str)
     ReActAgent(llm=ScriptedLLM(), tools=[desk], instructions=customer, deps_type=Deps)
     AgentWorkflow([plain], middleware=[Audit()], deps_type=Deps)
     given = await plain.run("Go.", llm=ScriptedLLM(["Done."]), instructions=["Be kind."], tool_choice="none")
