@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     )
     from batonflow.llms.predict_and_call import AgentChatResponse
     from batonflow.llms.react_text import ReActChatFormatter, ReActOutputParser
+    from batonflow.run_facts import RunInfo
     from batonflow.tools.toolset import Toolset
     from batonflow.values.agent_info import AgentInfo
 
@@ -89,6 +90,7 @@ __all__ = [
     "ReActChatFormatter",
     "ReActOutputParser",
     "Replace",
+    "RunInfo",
     "Session",
     "SessionBusyError",
     "SessionInfo",
@@ -134,6 +136,7 @@ _LAZY = {
     "ReActAgent": "agents.react",
     "ReActChatFormatter": "llms.react_text",
     "ReActOutputParser": "llms.react_text",
+    "RunInfo": "run_facts",
     "SimpleAgentContext": "agents.members",
     "StateTypeWarning": "agents.typed_state",
     "ToolRequest": "agents.middleware",

@@ -223,7 +223,7 @@ OUTPUT_FORM = (
     "schema.\n\n{schema}"
 )
 
-OUTPUT_UNFIT = "The answer does not fit what is asked for:\n{problems}\n{remedy}"
+OUTPUT_UNFIT = "The answer does not fit the declared output:\n{problems}\n{remedy}"
 
 OUTPUT_NOT_READ = "The result of {tool} ended the run, and does not fit the declared output."
 

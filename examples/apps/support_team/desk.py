@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from batonflow import LLM, AgentWorkflow, FunctionAgent, RunContext, ScriptedLLM, SQLiteStore, llm_from, tool
+from batonflow.agents import RunInfo
 from batonflow.llms import tool_call
 from batonflow.llms.scripted import Answer
 from batonflow.llms.stream import ChatRequest
-from batonflow.workflow_core.dependencies import RunInfo
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, customer TEXT, price INTEGER);
