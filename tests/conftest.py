@@ -90,6 +90,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # With --soak these try more examples.
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker("soak")
+        if config.getoption("--soak") and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(600))
     if not config.getoption("--soak"):
         only = [item for item in items if any(mark.kwargs.get("only") for mark in item.iter_markers("soak"))]
         if only:
