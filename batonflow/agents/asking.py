@@ -191,12 +191,13 @@ async def streamed_events(
         IncompleteResponseError: The events end without :class:`Finish`.
     """
     answer, show, shown = Answer(), ctx.write_event_to_stream, False
-    write = _writer_of(ctx, answer, agent)
+    write: _Write | None = None
     model = llm.metadata.model_name
     try:
         async for event in events:
             if type(event) is TextDelta:
                 answer.text(event)
+                write = write or _writer_of(ctx, answer, agent)
                 write(event.text, None, event.raw)
             elif isinstance(event, Finish):
                 last = answer.finished(event, model, llm.cost_of)
@@ -205,8 +206,13 @@ async def streamed_events(
                 return last
             elif type(event) is ToolCallDelta:
                 answer.call(event)
-                write("", None, event.raw)
+                if shown:
+                    write = write or _writer_of(ctx, answer, agent)
+                    write("", None, event.raw)
+                else:  # the only piece of most answers with calls
+                    show(AgentStream.of_piece(answer, answer.mark(), agent, "", None, event.raw))
             elif type(event) is ThinkingDelta:
+                write = write or _writer_of(ctx, answer, agent)
                 write("", event.text, event.raw)
             else:
                 response = answer.add(event)

@@ -577,7 +577,7 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
 
     def llm_or_none(self) -> LLM | None:
         """Return the model of the run, or of the agent; None without one."""
-        own = None if isinstance(self.llm, str) else self.llm  # a name became a model at construction
+        own: Any = self.llm  # a name became a model at construction
         item = current_item.get()
         return own if item is None or not has_options(item.run) else layers.llm_of_run(item.run, self, own)
 

@@ -289,10 +289,11 @@ async def _request(
     run = getattr(ctx, "run", None)
     if run is not None and has_options(run):
         choice = layers.choice_of_run(run, choice)
-    if callable(choice):
-        choice = await _chosen(choice, ctx)
-    elif choice is not None and not (shown and is_question(shown[-1])):
-        choice = None
+    if choice is not None:
+        if callable(choice):
+            choice = await _chosen(choice, ctx)
+        elif not (shown and is_question(shown[-1])):
+            choice = None
     if choice is not None:
         if choice not in _CHOICES and choice != agent.initial_tool_choice:
             _check_name(agent, choice, tools)

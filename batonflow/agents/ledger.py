@@ -71,8 +71,10 @@ _options: Any = options_given  # with the plain dict in it, which is quick to as
 
 def has_options(run: Any) -> bool:
     """Tell whether a run has a model, instructions or a choice of tools of its own."""
+    if _options.data and run in _options:
+        return True
     kept = run.cell.state.__pydantic_extra__
-    return bool(kept and kept.get(RUN_OPTIONS)) or (bool(_options.data) and run in _options)
+    return kept is not None and kept.get(RUN_OPTIONS) is not None
 
 
 async def limits_for(ctx: Context[Any], team: Team, agent: Member) -> Limits | None:

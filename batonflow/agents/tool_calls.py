@@ -212,9 +212,10 @@ async def _find_tool(ctx: Context[Any], team: Team, agent: Member, name: str) ->
 def output_for(team: Team, agent: Member) -> "TypedOutput | None":
     """Return the declared output that an agent is asked for: that of the loop, or its own."""
     loop = team.loop
-    if loop.output_cls is not None or loop.structured_output_fn is not None:
-        return loop.typed_output  # the form of a team wins over the outputs of its members
-    return loop.typed_output or agent.typed_output
+    if loop.typed_output is not None or agent.typed_output is None:
+        return loop.typed_output
+    # The form of a team wins over the outputs of its members.
+    return agent.typed_output if loop.output_cls is None and loop.structured_output_fn is None else None
 
 
 def output_here(ctx: Any, agent: Any) -> "TypedOutput | None":

@@ -450,7 +450,8 @@ class Answer:
         """Return the message of the first ``count`` parts, with ``length`` characters of the last part."""
         blocks: list[ContentBlock] = []
         additional: dict[str, Any] = {}
-        parts, calls = self._parts[:count], list[ToolCallBlock | Callable[[], ToolCallBlock]]()
+        calls: list[ToolCallBlock | Callable[[], ToolCallBlock]] = []
+        parts = self._parts[:count]
         for position, part in enumerate(parts, 1):
             if isinstance(part, _Text):
                 text = part.first(part.length if position < len(parts) else length)

@@ -264,7 +264,8 @@ def _same_thought(last: dict[str, Any], item: dict[str, Any]) -> bool:
 
 def _parts_of(content: Sequence[Any]) -> tuple[str, str]:
     """Return thought and text of content that is a list of parts, as Mistral sends it."""
-    thought, text = list[str](), list[str]()
+    thought: list[str] = []
+    text: list[str] = []
     for part in content:
         fields = cast("dict[str, Any]", part) if isinstance(part, dict) else _NOTHING
         inner = fields.get("thinking")

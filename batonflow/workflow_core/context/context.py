@@ -61,6 +61,9 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
     """
 
     whole: "Context[Any] | None" = None  # for a context with a view: the context with the whole store
+    given_deps: Any = None
+    _workflow: AnyWorkflow | None = None
+    _store: Any = None
 
     def __init__(
         self,
@@ -71,12 +74,11 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
     ) -> None:
         self.given_serializer = serializer
         self.given_deps = deps
-        self._workflow: AnyWorkflow | None = workflow
+        self._workflow = workflow
         self._item: WorkItem | None = None
         self._run_ref: Callable[[], Run | None] = _no_run
         self._restored: RunState | None = None
         self._children: dict[str, Any] = {}
-        self._store: Any = None
         if previous_context is None:
             self._cell = StateCell(workflow.__batonflow__.steps.state_type)
         else:
@@ -90,9 +92,6 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         context._item = item
         context._run_ref = ref(run)
         context._cell = run.cell
-        context._store = None
-        context._workflow = None
-        context.given_deps = None
         wanted = item.spec.config.context_state_type
         return context if wanted is None else context.with_state_type(wanted)
 

@@ -76,7 +76,8 @@ class Broker:
 
     def decide(self, tick: Tick) -> list[Command]:
         """Take one tick and return the commands for it, in order."""
-        commands = self._commands = list[Command]()
+        commands: list[Command] = []
+        self._commands = commands
         match tick:
             case StepReturned():
                 self._on_returned(tick)
