@@ -181,7 +181,7 @@ BUDGET_EXCEEDED = (
 
 CALL_CUT_OFF = "The run ended before this call had a result. Whether it took effect is not known."
 
-TURN_CUT_OFF = """The turn for the message above has {status} before an answer. Tool calls that were made in it:
+TURN_CUT_OFF = """The turn for the message above ended before an answer: it {status}. Tool calls that were made in it:
 {calls}"""
 
 BUDGET_CUT_OFF = (

@@ -71,6 +71,6 @@ def belongs_to(run_id: str, theirs: str, ours: str) -> RunInputMismatchError:
 def other_input(run_id: str) -> RunInputMismatchError:
     """Return the error for a run that was started with other input."""
     return RunInputMismatchError(
-        f"Run {run_id!r} was started with other input: use the same input to go on with it, or another run_id to start "
-        "a new run"
+        f"Run {run_id!r} was started with other input: use the same input to go on with it, or another run_id or "
+        "request_id to start a new run"
     )

@@ -140,6 +140,7 @@ class SessionChange:
         session: The name; the session is created if it does not exist.
         workflow: The name of the workflow.
         last: The ``last`` that the caller has seen; 0 for a session that does not exist.
+        turns: The number of turns that the caller has seen, without those that were undone; None for any number.
         add: Turns to add, with numbers above ``last``.
         undo_after: Undo the turns with higher numbers; None for no turn.
         delete: Delete the session with its turns and their runs.
@@ -148,6 +149,7 @@ class SessionChange:
     session: str
     workflow: str
     last: int
+    turns: int | None = None
     add: Sequence[StoredTurn] = field(default_factory=tuple[StoredTurn, ...])
     undo_after: int | None = None
     delete: bool = False

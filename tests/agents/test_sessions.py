@@ -409,7 +409,7 @@ class TestTurnsThatEndEarly:
             await chat.run("Send it.")
         messages = await chat.messages()
         assert [of(one) for one in messages[:3]] == [("user", "Hi"), ("assistant", "Hello."), ("user", "Send it.")]
-        assert "failed before an answer" in messages[3].content
+        assert messages[3].content.startswith("The turn for the message above ended before an answer: it failed.")
         assert "- send(to='bob'): sent to bob" in messages[3].content
         assert len(messages) == 4
         await chat.run("Did it work?")
@@ -471,7 +471,9 @@ class TestRequests:
     async def test_a_request_with_other_input_is_refused(self, made: Made) -> None:
         agent = made(echo)
         await agent.run("Hello", session="ann", request_id="m1")
-        with pytest.raises(RunInputMismatchError, match="ann:1"):
+        with pytest.raises(
+            RunInputMismatchError, match=r"'ann:1' was .* or another run_id or request_id to start a new"
+        ):
             await agent.run("Good bye", session="ann", request_id="m1")
 
     async def test_the_same_id_in_another_session_is_another_request(self, made: Made) -> None:
@@ -513,6 +515,16 @@ class TestRequests:
         await first
         assert str(await agent.run("b", session="ann", request_id="m2")) == "2: b"
 
+    async def test_a_request_stays_known_when_its_turn_is_undone(
+        self, made: Made, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("batonflow.agents.sessions.in_process.REQUESTS_KEPT", 1)
+        chat = made().session("ann")
+        first = await chat.run("Hi", request_id="m1")
+        await chat.undo()
+        await chat.run("Well?", request_id="m2")
+        assert str(await chat.run("Hi", request_id="m1")) == str(first)
+
     async def test_a_result_outlives_its_run(self, tmp_path: Path) -> None:
         store = SQLiteStore(tmp_path / "runs.db")
         agent = FunctionAgent(llm=ScriptedLLM([echo, echo]), store=store)
@@ -546,6 +558,13 @@ class TestChanges:
         assert handler.run_id == "ann:4", "the runs of undone turns are kept"
         with pytest.raises(ValueError, match="has 2 turns, so 3 cannot be undone"):
             await chat.undo(turns=3)
+
+    async def test_changes_at_once_act_one_after_the_other(self, made: Made) -> None:
+        chat = made().session("ann")
+        for text in "abcd":
+            await chat.run(text)
+        await asyncio.gather(chat.undo(), chat.undo(), chat.add([ChatMessage("e")]), chat.undo())
+        assert len([turn.number async for turn in chat.turns()]) == 2, "four turns, one is added, three are undone"
 
     async def test_a_session_branches_off(self, made: Made) -> None:
         agent = made()
@@ -599,6 +618,15 @@ class TestState:
         assert await chat.state(Counted) == Counted(count=2)
         await chat.undo()
         assert await chat.state() == {"count": 1}
+
+    async def test_the_state_before_the_first_turn_is_that_of_the_agent(self, made: Made) -> None:
+        given = Counted(count=3)
+        for agent in (made(state=given), AgentWorkflow([made(name="a")], state=given, store=made.store)):  # type: ignore[attr-defined]
+            chat = agent.session("ann")
+            found = await chat.state(Counted)
+            assert found == given
+            assert found is not given
+            assert await chat.state() == {"count": 3}
 
     async def test_a_typed_state_goes_on(self, made: Made) -> None:
         @tool

@@ -208,6 +208,8 @@ class TestChanges:
         assert not await store.change_session(SessionChange("ann", "Flow", 0, add=added[:1])), "it has changed since"
         assert await store.change_session(SessionChange("ann", "Flow", 3, undo_after=1))
         assert [one.body for one in await store.read_turns("ann")] == [b"1"]
+        undo = SessionChange("ann", "Flow", 3, turns=3, undo_after=0)
+        assert not await store.change_session(undo), "turns were undone since"
         found = await session(store)
         assert (found.turns, found.last, found.next_number) == (1, 3, 4)
         assert (await session(store, None)).open_turn is None

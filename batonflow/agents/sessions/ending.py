@@ -22,6 +22,7 @@ __all__ = ["EndOfTurn"]
 
 logger = logger_named("batonflow.agent")
 
+_ENDS = {"failed": "failed", "cancelled": "was cancelled"}
 _NO_RESULT = "no result; it may have taken effect"
 _SHOWN_ARGUMENTS, _SHOWN_RESULT = 200, 400
 
@@ -88,7 +89,7 @@ class EndOfTurn:
         turn.state = self._state()
         calls = self._calls()
         if calls:
-            turn.messages.append(observation(TURN_CUT_OFF.format(status=status, calls="\n".join(calls))))
+            turn.messages.append(observation(TURN_CUT_OFF.format(status=_ENDS[status], calls="\n".join(calls))))
         error = self._run.ending.error
         turn.error = "" if error is None else f"{type(error).__name__}: {error}"
         usage = cast("dict[str, Any]", self._value("usage") or {})

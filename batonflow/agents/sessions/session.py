@@ -1,6 +1,6 @@
 """Session: one conversation of an agent, as a program uses it."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
@@ -269,7 +269,9 @@ class Session(Generic[AgentDepsT, OutT]):
         """
         data = (await conversation_before(self._place, self.name)).state
         if data is None:
+            typed: BaseModel | None = self._agent.__batonflow_state__
             found: Any = dict(getattr(self._agent, "initial_state", None) or {})
+            found = found if typed is None else typed.model_copy(deep=True)
         else:
             found = self._place.writer.read_state(data)
         if cls is not None:
@@ -301,11 +303,15 @@ class Session(Generic[AgentDepsT, OutT]):
             if not isinstance(one, ChatMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"add() takes a list of ChatMessage, not {one!r:.100}")
         now = current_source().now()
-        if given:
+
+        async def added(found: StoredSession | None) -> dict[str, Any]:
             before = await conversation_before(self._place, self.name)
             body = self._place.writer.write(TurnData(given, archived=before.archived), None)
-            turn = StoredTurn(0, "", "completed", now, now, body=body)
-            await self._change(add=[turn])
+            number = 1 if found is None else found.next_number
+            return {"add": [StoredTurn(number, "", "completed", now, now, body=body)]}
+
+        if given:
+            await self._change(added)
 
     async def undo(self, turns: int = 1) -> None:
         """Take back the last turns: their messages, state and notes. Their runs and what tools have done stay.
@@ -318,10 +324,14 @@ class Session(Generic[AgentDepsT, OutT]):
             SessionBusyError: A turn is under way.
         """
         check_whole(turns, "turns is a whole number, 1 or more", least=1)
-        newest = await self._place.sessions.read_turns(self.name, limit=turns + 1, newest_first=True)
-        if len(newest) < turns:
-            raise ValueError(f"Session {self.name!r} has {len(newest)} turns, so {turns} cannot be undone")
-        await self._change(undo_after=newest[turns].number if len(newest) > turns else 0)
+
+        async def undone(_: StoredSession | None) -> dict[str, Any]:
+            newest = await self._place.sessions.read_turns(self.name, limit=turns + 1, newest_first=True)
+            if len(newest) < turns:
+                raise ValueError(f"Session {self.name!r} has {len(newest)} turns, so {turns} cannot be undone")
+            return {"undo_after": newest[turns].number if len(newest) > turns else 0}
+
+        await self._change(undone)
 
     async def fork(self, name: str, at_turn: int | None = None) -> "Session[AgentDepsT, OutT]":
         """Return a new session with the turns of this one.
@@ -355,9 +365,14 @@ class Session(Generic[AgentDepsT, OutT]):
         Raises:
             SessionBusyError: A turn is under way.
         """
-        await self._change(delete=True)
 
-    async def _change(self, **changes: Any) -> None:
+        async def deleted(_: StoredSession | None) -> dict[str, Any]:
+            return {"delete": True}
+
+        await self._change(deleted)
+
+    async def _change(self, change_of: Callable[[StoredSession | None], Awaitable[dict[str, Any]]]) -> None:
+        """Change the session; a change that was made for other turns than it has by now is made anew."""
         name, workflow = self.name, self._agent.__batonflow__.workflow_name
         while True:
             found = await self._place.sessions.read_session(name)
@@ -366,10 +381,8 @@ class Session(Generic[AgentDepsT, OutT]):
                 if (error := await busy_error(self._place, found)) is not None:
                     raise error
                 continue
-            if "add" in changes:
-                number = 1 if found is None else found.next_number
-                changes["add"] = [replace(turn, number=number) for turn in changes["add"]]
-            change = SessionChange(name, workflow, 0 if found is None else found.last, **changes)
+            last, turns = (0, 0) if found is None else (found.last, found.turns)
+            change = SessionChange(name, workflow, last, turns, **await change_of(found))
             if await self._place.sessions.change_session(change):
                 return
 

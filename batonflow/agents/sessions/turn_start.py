@@ -15,6 +15,7 @@ from batonflow.durable.store_protocol import NewRun
 from batonflow.durable.turn_opening import TurnOpening
 from batonflow.llms import ChatMessage
 from batonflow.workflow_core.dependencies import provide_deps
+from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import StartEvent
 from batonflow.workflow_core.run import Run
 
@@ -190,7 +191,11 @@ class TurnStart:
         if run.ending.done:
             self._leave()
             return
-        [turn] = await place.sessions.read_turns(self._session, after=turn.number - 1, before=turn.number + 1)
+        if turn.status == "running":
+            found = await place.sessions.read_session(self._session, self._request.request_id)
+            if found is None or found.requested is None:
+                raise StoreError(f"Session {self._session!r} was deleted while a request waited for its result")
+            turn = found.requested
         self._options.runtime.discard(run)
         run.state.run_id = turn.run_id
         run.take_result(result_of(turn, place.writer.read(turn)), 0)

@@ -35,6 +35,11 @@ class _Session:
     queue: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]])
 
     @property
+    def standing(self) -> int:
+        """The number of turns that were not undone."""
+        return len(self.turns) - len(self.undone)
+
+    @property
     def open_turn(self) -> StoredTurn | None:
         """The turn under way."""
         last = self.turns.get(self.last)
@@ -104,7 +109,7 @@ class SessionTable:
         return StoredSession(
             name=name,
             workflow=session.workflow,
-            turns=len(session.turns) - len(session.undone),
+            turns=session.standing,
             last=session.last,
             next_number=number,
             created_at=session.created_at,
@@ -164,7 +169,10 @@ class SessionTable:
     def change_session(self, change: SessionChange) -> list[str] | None:
         """See ``SessionStore.change_session``; return the ids of runs to delete, None for a refused change."""
         found = self._sessions.get(check_session_name(change.session))
-        if (0 if found is None else found.last) != change.last or (found is not None and found.open_turn is not None):
+        last, turns = (0, 0) if found is None else (found.last, found.standing)
+        if change.last != last or change.turns not in (None, turns):
+            return None
+        if found is not None and found.open_turn is not None:
             return None
         if change.delete:
             if found is None:

@@ -203,6 +203,8 @@ def change_session(session: DatabaseSession, change: SessionChange) -> bool:
     row = _find(session, check_session_name(change.session))
     if (0 if row is None else row.last) != change.last:
         return False
+    if change.turns not in (None, 0 if row is None else row.turns):
+        return False
     if row is None:
         if change.delete:
             return True
