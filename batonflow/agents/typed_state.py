@@ -27,6 +27,8 @@ STATE = "state"
 
 StateT = TypeVar("StateT", bound=BaseModel)
 
+_NOTHING = object()
+
 
 class StateTypeWarning(UserWarning):
     """A tool or step names the type of a state that its agent does not declare."""
@@ -187,6 +189,13 @@ class StateView(InMemoryStateStore[StateT]):
             raise ValueError(f"{kind.__name__} has no field {head!r}; its fields: {', '.join(kind.model_fields)}")
         return f"{STATE}.{path}"
 
+    def _get(self, path: str, default: Any) -> Any:
+        found = super()._get(path, _NOTHING if default is MISSING else default)
+        if found is _NOTHING:
+            inner = path.removeprefix(f"{STATE}.")
+            raise ValueError(f"Path {inner!r} is not in the state, which is a {self._state_type.__name__}")
+        return found
+
     def _now(self) -> StateT:
         return state_of(super()._get(STATE, None), self._state_type)
 
@@ -198,9 +207,14 @@ class StateView(InMemoryStateStore[StateT]):
         super()._begin_write(names)
 
     def _set(self, path: str, value: Any) -> None:
-        head = path.split(".")[1]
-        changed = _assigned(self._now(), path.removeprefix(f"{STATE}."), value)
-        super()._set(f"{STATE}.{head}", getattr(changed, head))
+        head, now = path.split(".")[1], self._now()
+        changed = _assigned(now, path.removeprefix(f"{STATE}."), value)
+        # A validator of the model may have set other fields, too. In each case it is one write, as attempts count them.
+        others = (name for name in type(now).model_fields if name != head)
+        if all(getattr(changed, name) is getattr(now, name) for name in others):
+            super()._set(f"{STATE}.{head}", getattr(changed, head))
+        else:
+            super()._set(STATE, changed)
 
     def _set_state(self, state: BaseModel) -> None:
         super()._set(STATE, state_of(state, self._state_type))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from batonflow.agents import (
     AgentWorkflow,
@@ -216,6 +216,29 @@ class Counts(FunctionAgent):
             seen.append(type(state))
             state.count += 10
         return await super().call_tool(ctx, ev)
+
+
+class Order(BaseModel):
+    prices: list[int] = Field(default_factory=list[int])
+    total: int = 0
+
+    @model_validator(mode="after")
+    def add_up(self) -> "Order":
+        object.__setattr__(self, "total", sum(self.prices))
+        return self
+
+
+@pytest.mark.parametrize("store", [None, "memory:"])
+async def test_fields_that_a_validator_of_the_model_sets_are_kept(store: str | None) -> None:
+    async def buy(ctx: Context[Order]) -> str:
+        """Buy."""
+        await ctx.store.set("prices", [2, 3])
+        return str(await ctx.store.get("total"))
+
+    llm = ScriptedLLM([tool_call("buy"), "Done."])
+    handler = FunctionAgent(llm=llm, tools=[buy], state=Order, store=store).run("Go.")
+    assert (await handler).tool_calls[0].tool_output.content == "5"
+    assert (await handler.state(Order)).total == 5
 
 
 class TestAStep:
