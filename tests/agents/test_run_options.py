@@ -256,6 +256,15 @@ class TestStoredRuns:
         with pytest.raises(ValueError, match="not 5"):
             again.resume("r", llm=5)  # type: ignore[arg-type]
 
+    async def test_functions_are_asked_that_the_turn_did_not_have_before(
+        self, tmp_path: Path, stop: asyncio.Event
+    ) -> None:
+        await self.interrupted(tmp_path, stop, instructions=lambda: "It rains.")
+        again = self.made(tmp_path, ["Done."])
+        handler = again.resume("r", instructions=[lambda: "Sun.", lambda: "Be brief."])
+        assert str(await handler) == "Done."
+        assert system(again.llm) == ["It rains.", "Be brief."]
+
     async def test_the_model_of_a_fork_wins(self, tmp_path: Path, stop: asyncio.Event) -> None:
         first = self.made(tmp_path, ["Own."])
         await first.run("Go.", run_id="r", llm=ScriptedLLM(["One."]))

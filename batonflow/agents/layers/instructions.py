@@ -39,12 +39,13 @@ async def _texts_of_functions(ctx: Context[Any], agent: str, functions: Sequence
     if not functions:
         return []
     kept: dict[str, list[str | None]] = await ctx.store.get(INSTRUCTIONS, default=None) or {}
-    known = kept.get(agent)
+    known = kept.get(agent, [])
+    # A run that was resumed may have more of them than before.
     texts = [
-        await _text_of(one, ctx) if known is None or isinstance(one, EachStep) else known[place]
+        await _text_of(one, ctx) if place >= len(known) or isinstance(one, EachStep) else known[place]
         for place, one in enumerate(functions)
     ]
-    if known is None:
+    if len(known) < len(texts):
         await ctx.store.set(INSTRUCTIONS, {**kept, agent: texts})
     return texts
 
