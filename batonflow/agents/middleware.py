@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Generic, Self
+from typing import Any, ClassVar, Generic, Self, cast
 
 from typing_extensions import TypeVar
 
@@ -17,6 +17,19 @@ from batonflow.workflow_core.typed import AgentDepsT
 DepsT = TypeVar("DepsT", default=object)
 
 __all__ = ["CallModel", "CallTool", "Middleware", "ModelRequest", "ToolRequest", "checked_middleware"]
+
+
+def _list_of(kind: Any) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list | tuple) and all(isinstance(one, kind) for one in cast("Any", value))
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "messages": (_list_of(ChatMessage), "are a list of ChatMessage"),
+    "tools": (_list_of(BaseTool), "are a list of tools"),
+    "llm": (lambda value: value is None or isinstance(value, LLM), "is a model"),
+    "options": (lambda value: isinstance(value, Mapping), "are a dict"),
+    "arguments": (lambda value: isinstance(value, dict), "are a dict"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +55,10 @@ class _Request:
         unknown = next((name for name in changes if name not in known), None)
         if unknown is not None:
             raise TypeError(f"{type(self).__name__}.with_() does not know {unknown}; there are {', '.join(known)}")
+        for name, value in changes.items():
+            fits, wanted = _KINDS.get(name, (None, ""))
+            if fits is not None and not fits(value):
+                raise TypeError(f"{name} of a {type(self).__name__} {wanted}, not {value!r}")
         return replace(self, **changes)
 
 
@@ -264,6 +281,9 @@ class Middleware(Generic[AgentDepsT]):
         functions = {name: function for name, function in given.items() if function is not None}
         if not functions:
             raise TypeError(f"Middleware.of() takes at least one of {', '.join(given)}")
+        for point, one in functions.items():
+            if not callable(one):
+                raise TypeError(f"Middleware.of({point}=...) takes a function, not {one!r}")
         name = "+".join(getattr(one, "__name__", type(one).__name__) for one in functions.values())
         return type(name, (Middleware,), {point: staticmethod(one) for point, one in functions.items()})()
 

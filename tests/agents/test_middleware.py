@@ -460,6 +460,27 @@ class TestMistakes:
     def test_of_takes_at_least_one_function(self) -> None:
         with pytest.raises(TypeError, match="takes at least one of before_run, around_model"):
             Middleware.of()
+        with pytest.raises(TypeError, match=r"Middleware.of\(around_tool=...\) takes a function, not 'twice'"):
+            Middleware.of(around_tool="twice")  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("point", "change", "text"),
+        [
+            ("around_tool", {"arguments": "a"}, "arguments of a ToolRequest are a dict, not 'a'"),
+            ("around_model", {"messages": "Hi"}, "messages of a ModelRequest are a list of ChatMessage, not 'Hi'"),
+            ("around_model", {"tools": [len]}, "tools of a ModelRequest are a list of tools, not"),
+            ("around_model", {"llm": "gpt"}, "llm of a ModelRequest is a model, not 'gpt'"),
+            ("around_model", {"options": 5}, "options of a ModelRequest are a dict, not 5"),
+        ],
+    )
+    async def test_a_changed_request_is_checked(self, point: str, change: dict[str, Any], text: str) -> None:
+        async def passes(ctx: Any, request: Any, call_next: Any) -> Any:
+            return await call_next(request.with_(**change))
+
+        wrong = agent([tool_call("add", a=1, b=2), "Done."], middleware=[Middleware.of(**{point: passes})])
+        with pytest.raises(TypeError, match=text) as failed:
+            await wrong.run("Go.")
+        assert f"in {point} of middleware passes" in failed.value.__notes__
 
 
 def test_a_dataclass_with_equality_can_be_a_middleware() -> None:
