@@ -221,6 +221,11 @@ class TestArguments:
         with pytest.raises(ValueError, match=says):
             made().run("Hello", session="ann", **given)
 
+    async def test_a_history_in_the_start_event_does_not_go_with_a_session(self, made: Made) -> None:
+        event = AgentWorkflowStartEvent(user_msg="Hello", chat_history=[ChatMessage("Before")])
+        with pytest.raises(ValueError, match=r"run\(session=...\) does not go with chat_history="):
+            made().run(start_event=event, session="ann")
+
     async def test_a_context_does_not_go_with_a_session(self, made: Made) -> None:
         agent = made()
         with pytest.raises(ValueError, match="does not go with ctx="):
@@ -285,6 +290,13 @@ class TestBusy:
         handlers = [agent.run(str(number), session="ann", if_busy="wait") for number in range(8)]
         assert [str(await handler) for handler in handlers] == [f"{2 * n}: {n}" for n in range(8)]
         assert [handler.run_id for handler in handlers] == [f"ann:{n}" for n in range(1, 9)]
+
+    async def test_a_queue_of_one_process_moves_on_at_once(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("batonflow.agents.sessions.waiting.LONGEST_PAUSE", 600)
+        chat = made().session("ann")
+        async with asyncio.timeout(30):
+            answers = await asyncio.gather(*(chat.run(str(number), if_busy="wait") for number in range(5)))
+        assert [str(one) for one in answers] == [f"{2 * number}: {number}" for number in range(5)]
 
     async def test_a_message_that_waits_can_be_cancelled(self, made: Made) -> None:
         going_on = asyncio.Event()

@@ -1,7 +1,7 @@
 """The places of sessions: the store of an agent, or this process."""
 
 import asyncio
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -150,13 +150,29 @@ def _question(request: InputRequest) -> str:
     return f"It waits for an answer to {type(event).__name__} {request.id!r}{asked}; answer it, or cancel the run"
 
 
-_locks: "WeakValueDictionary[tuple[int, int, str], asyncio.Lock]" = WeakValueDictionary()
+class Arrivals:
+    """The messages of one event loop for a session, in the order of their arrival."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        # The functions that wake the messages that wait, the first message first.
+        self.waiting: list[Callable[[], None]] = []
+
+    def leave(self, wake: Callable[[], None]) -> None:
+        """Remove a message that waits no more, and wake the first of the others."""
+        if wake in self.waiting:
+            self.waiting.remove(wake)
+            if self.waiting:
+                self.waiting[0]()
 
 
-def arrivals(place: Place, session: str) -> asyncio.Lock:
-    """Return the lock that messages of this event loop take in the order of their arrival."""
+_arrivals: "WeakValueDictionary[tuple[int, int, str], Arrivals]" = WeakValueDictionary()
+
+
+def arrivals(place: Place, session: str) -> Arrivals:
+    """Return the messages of this event loop for a session."""
     key = id(asyncio.get_running_loop()), id(place.requests), session
-    lock = _locks.get(key)
-    if lock is None:
-        lock = _locks[key] = asyncio.Lock()
-    return lock
+    found = _arrivals.get(key)
+    if found is None:
+        found = _arrivals[key] = Arrivals()
+    return found

@@ -1,7 +1,7 @@
 """The options of a run beside its input, and the start of runs that have some."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -81,8 +81,8 @@ def take_request(agent: Any, kwargs: dict[str, Any], beside: Mapping[str, Any]) 
     if not request.says_something:
         return None
     given = [name for name, value in {**beside, "run_id": kwargs.get("run_id")}.items() if value is not None]
-    if request.session is not None and given:
-        raise ValueError(f"run(session=...) does not go with {given[0]}=: {_MEANT[given[0]]}")
+    if request.session is not None:
+        _refuse_beside_session(given)
     if request.request_id is not None and "run_id" in given:
         raise ValueError("run(request_id=...) does not go with run_id=: both name the run; give one of them")
     if calling_step(agent) is not None:
@@ -91,6 +91,11 @@ def take_request(agent: Any, kwargs: dict[str, Any], beside: Mapping[str, Any]) 
             "run around it, so give these to that one"
         )
     return request
+
+
+def _refuse_beside_session(given: Sequence[str]) -> None:
+    if given:
+        raise ValueError(f"run(session=...) does not go with {given[0]}=: {_MEANT[given[0]]}")
 
 
 def _check(request: Request) -> None:
@@ -122,10 +127,12 @@ def start_request(
         options: ``run_id``, ``debug`` and ``stepwise``.
 
     Raises:
-        ValueError: ``stepwise`` does not go with a request.
+        ValueError: ``stepwise`` does not go with a request, or a value of the event does not go with a session.
     """
     if options.get("stepwise"):
         raise ValueError("run(stepwise=True) does not go with session=, request_id= or metadata=: leave it out")
+    if request.session is not None and event is not None:
+        _refuse_beside_session([name for name in ("memory", "chat_history") if event.get(name)])
     return Start(agent, request, ctx, event, options.get("run_id"), options.get("debug")).handler()
 
 

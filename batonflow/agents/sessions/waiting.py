@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 from batonflow.agents.sessions.errors import SessionBusyError
-from batonflow.agents.sessions.places import WAIT, Place, arrivals
+from batonflow.agents.sessions.places import WAIT, Arrivals, Place, arrivals
 from batonflow.durable.session_protocol import NewTurn, StoredSession, StoredTurn, TurnRefused
 from batonflow.durable.store_protocol import NewRun
 from batonflow.workflow_core.errors import RunInputMismatchError
@@ -36,41 +36,51 @@ class Queue:
         self.ticket: int | None = None
         self._renewed_at = self._helped_at = float("-inf")
         self._cancelled: str | None = None
-        self._lock: asyncio.Lock | None = None
+        self._arrivals: Arrivals | None = None
+        self._holds_lock = False
         self._pauses = 0
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Look at once whether the run was cancelled."""
+        """Look at once whether the run was cancelled, or is the next one."""
         self._woken.set()
 
     async def _sleep(self, seconds: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
+        self._woken.clear()
 
     async def arrive(self) -> None:
         """Take the place after earlier messages of this event loop, which have their tickets then."""
-        lock = arrivals(self._place, self._session)
-        await lock.acquire()
-        self._lock = lock
+        found = arrivals(self._place, self._session)
+        await found.lock.acquire()
+        self._arrivals, self._holds_lock = found, True
+        found.waiting.append(self.wake)
 
     def _let_next_arrive(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        if self._arrivals is not None and self._holds_lock:
+            self._holds_lock = False
+            self._arrivals.lock.release()
+
+    def _wait_no_more(self) -> None:
+        self._let_next_arrive()
+        if self._arrivals is not None:
+            self._arrivals.leave(self.wake)
 
     async def leave(self) -> None:
         """Give up the place, or what is left of it."""
-        self._let_next_arrive()
         ticket, self.ticket = self.ticket, None
-        if ticket is not None:
-            await self._place.sessions.leave_queue(self._session, ticket)
+        try:
+            if ticket is not None:
+                await self._place.sessions.leave_queue(self._session, ticket)
+        finally:
+            self._wait_no_more()
 
     def took_turn(self) -> None:
         """Note that the turn has begun, which has used the ticket up."""
         self.ticket = None
-        self._let_next_arrive()
+        self._wait_no_more()
 
     def refused(self, refusal: TurnRefused) -> None:
         """Note that another message was faster."""
