@@ -158,6 +158,10 @@ class Arrivals:
         # The functions that wake the messages that wait, the first message first.
         self.waiting: list[Callable[[], None]] = []
 
+    def is_first(self, wake: Callable[[], None]) -> bool:
+        """Tell whether a message waits before all others."""
+        return self.waiting[:1] == [wake]
+
     def leave(self, wake: Callable[[], None]) -> None:
         """Remove a message that waits no more, and wake the first of the others."""
         if wake in self.waiting:

@@ -45,11 +45,25 @@ class Queue:
         """Look at once whether the run was cancelled, or is the next one."""
         self._woken.set()
 
-    async def _sleep(self, seconds: float) -> None:
+    async def _sleep(self, seconds: float) -> bool:
+        """Sleep until the time is over or ``wake`` is called; return True in the latter case."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
+        woken = self._woken.is_set()
         self._woken.clear()
+        return woken
+
+    async def _sleep_behind_others(self) -> None:
+        """Sleep while other messages of this event loop come first, as far as the ticket stays good.
+
+        Only the first message of an event loop looks into the place. Otherwise hundreds of messages would hold up the
+        store.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._place.patience / 4
+        while loop.time() < until and not self._run.ending.done and not await self._sleep(LONGEST_PAUSE / 2):
+            pass
 
     async def arrive(self) -> None:
         """Take the place after earlier messages of this event loop, which have their tickets then."""
@@ -146,6 +160,9 @@ class Queue:
         pause = min(SHORTEST_PAUSE * 1.5**self._pauses, LONGEST_PAUSE)
         self._pauses = min(self._pauses + 1, 20)
         live = None if open_turn is None else self._place.live(open_turn.run_id)
+        if self._arrivals is not None and not self._arrivals.is_first(self.wake):
+            await self._sleep_behind_others()
+            return
         if live is None or not is_first:
             await self._sleep(pause if is_first else max(pause, LONGEST_PAUSE / 2))
             return
