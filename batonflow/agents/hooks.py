@@ -10,6 +10,7 @@ from batonflow.agents.events import ToolCall, ToolCallResult
 from batonflow.llms import ChatMessage
 from batonflow.tools import ToolOutput
 from batonflow.tools.call import error_output
+from batonflow.tools.schema import context_for
 from batonflow.workflow_core import Context
 
 __all__ = [
@@ -78,14 +79,14 @@ async def call_hook(
     Args:
         hook: A function or coroutine function.
         allowed: The classes of decisions.
-        ctx: The run's context.
+        ctx: The run's context; the hook gets it with the typed state that its annotation names.
         arguments: The other arguments of the hook.
 
     Raises:
         TypeError: The hook returned another value.
     """
     try:
-        decision = hook(ctx, *arguments)
+        decision = hook(context_for(hook, ctx), *arguments)
         if inspect.isawaitable(decision):
             decision = await decision
     except asyncio.CancelledError as cancelled:

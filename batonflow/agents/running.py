@@ -457,7 +457,7 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         if deps is not None or self.__batonflow__.deps is not None:
             ctx = layers.context_with(self, ctx, deps)
         if "state" in kwargs and not _declares(self, "state"):
-            kwargs["state"] = kinds.declared_state(kwargs["state"])
+            kwargs["state"] = kinds.state_of_run(self, kwargs["state"])
         given = {
             "user_msg": user_msg,
             "chat_history": chat_history,

@@ -17,6 +17,7 @@ __all__ = [
     "StateView",
     "declared_state",
     "state_of",
+    "state_of_run",
     "state_of_team",
     "view_of",
     "warn_of_untyped",
@@ -53,6 +54,26 @@ def declared_state(state: Any, initial_state: Any = None) -> BaseModel | None:
     if isinstance(state, BaseModel):
         return state.model_copy(deep=True)
     raise ValueError(f"state is a pydantic model or an instance of it, not {state!r}; a dict is an initial_state")
+
+
+def state_of_run(agent: Any, state: Any) -> BaseModel | None:
+    """Return the state that a run is given, in the place of the agent's.
+
+    Args:
+        agent: The agent or team.
+        state: The model, or an instance of it.
+
+    Raises:
+        ValueError: It is neither, or not of the class that the agent declares.
+    """
+    found, own = declared_state(state), agent.__batonflow_state__
+    if found is not None and own is not None and not isinstance(found, type(own)):
+        name = type(own).__name__
+        raise ValueError(
+            f"run(state=...) takes a {name} or an object of a class derived from it, because agent {agent.name} has "
+            f"state={name}; got {type(found).__name__}"
+        )
+    return found
 
 
 def state_of_team(state: Any, initial_state: Any, members: Iterable[Any]) -> BaseModel | None:

@@ -360,6 +360,11 @@ class TestConstruction:
         with pytest.raises(ValueError, match="initial_state"):
             made().run("Go.", state={"a": 1})
 
+    async def test_a_run_refuses_another_state_than_that_of_the_agent(self) -> None:
+        with pytest.raises(ValueError, match=r"agent Agent has state=Case.* got Person"):
+            made().run("Go.", state=Person)
+        assert await made().run("Go.", state=Longer)
+
 
 async def test_instructions_toolsets_middleware_and_their_functions_see_the_typed_state() -> None:
     class Trip(BaseModel):
@@ -417,6 +422,23 @@ async def test_instructions_toolsets_middleware_and_their_functions_see_the_type
     await agent.run("Go.")
     assert len(seen) == 10
     assert set(seen.values()) == {Trip}
+
+
+async def test_hooks_and_guards_see_the_typed_state() -> None:
+    seen: list[tuple[str, Any]] = []
+
+    def before(ctx: Context[Case], call: Any) -> None:
+        seen.append(("before", type(ctx.store.get_state_sync())))
+
+    async def after(ctx: Context[Case], result: Any) -> None:
+        seen.append(("after", type(await ctx.store.get_state())))
+
+    async def guard(ctx: Context[Case], message: ChatMessage) -> None:
+        seen.append((message.role.value, type(await ctx.store.get_state())))
+
+    guards = {"input_guards": [guard], "output_guards": [guard]}
+    await made(OPEN, before_tool=[before], after_tool=[after], **guards).run("Go.")
+    assert seen == [("user", Case), ("before", Case), ("after", Case), ("assistant", Case)]
 
 
 def add(a: int, b: int) -> int:
