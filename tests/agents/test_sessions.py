@@ -906,6 +906,19 @@ class TestOtherProcesses:
         await self.interrupted(agents(0, self.never))
         assert str(await agents(1).run("b", session="ann", if_busy="wait")) == "2: b"
 
+    async def test_a_message_does_not_wait_for_a_turn_that_cannot_be_taken_up(self, agents: Made) -> None:
+        await self.interrupted(agents(0, self.never, deps_type=Counted), deps=Counted())
+        chat = agents(1, deps_type=Counted).session("ann")
+        async with asyncio.timeout(30):
+            with pytest.raises(
+                SessionBusyError, match=r"ann:1' is interrupted. .*cannot take it up: Run 'ann:1' .* needs"
+            ):
+                await chat.run("b", if_busy="wait", deps=Counted())
+        handler = await chat.resume(deps=Counted())
+        assert handler is not None
+        assert str(await handler) == "0: a"
+        assert str(await chat.run("b", if_busy="wait", deps=Counted())) == "2: b"
+
     async def test_a_repeated_request_takes_its_turn_up(self, agents: Made) -> None:
         await self.interrupted(agents(0, self.never), request_id="m1")
         handler = agents(1).run("a", session="ann", request_id="m1")

@@ -12,7 +12,7 @@ from batonflow.durable.codec import Codec
 from batonflow.durable.live_runs import LIVE
 from batonflow.durable.session_protocol import SessionStore, session_part
 from batonflow.durable.turn_opening import is_driven
-from batonflow.workflow_core.errors import BatonflowError, StoreError
+from batonflow.workflow_core.errors import BatonflowError, RunInUseError, StoreError
 from batonflow.workflow_core.inputs import InputRequest, open_requests
 from batonflow.workflow_core.run import Run
 
@@ -85,13 +85,17 @@ class StoredPlace:
             await self._keeper.cancel(run_id, "another message of the session took its place")
 
     async def take_up(self, run_id: str) -> None:
-        """Take up the run of a turn whose process has died; a run that waits is left as it is, unless it has input."""
+        """Take up the run of a turn whose process has died; a run that waits is left as it is, unless it has input.
+
+        Raises:
+            BatonflowError: This process cannot take it up: it lacks the dependencies, or its code does not fit.
+        """
         info = await self._store.info(run_id)
         if info is None or info.is_over or self.live(run_id) is not None or is_driven(info):
             return
         if info.status == "waiting" and not info.unread:
             return
-        with suppress(BatonflowError):  # another process was faster, or the run needs dependencies
+        with suppress(RunInUseError):  # another process was faster
             await self._agent.resume(run_id).started()
 
 

@@ -7,7 +7,7 @@ from batonflow.agents.sessions.errors import SessionBusyError
 from batonflow.agents.sessions.places import WAIT, Arrivals, Place, arrivals
 from batonflow.durable.session_protocol import NewTurn, StoredSession, StoredTurn, TurnRefused
 from batonflow.durable.store_protocol import NewRun
-from batonflow.workflow_core.errors import RunInputMismatchError
+from batonflow.workflow_core.errors import BatonflowError, RunInputMismatchError
 from batonflow.workflow_core.run import Run
 
 __all__ = ["Queue", "busy_error"]
@@ -107,7 +107,7 @@ class Queue:
             The number of the next turn; the turn of the same request; None if the run was cancelled.
 
         Raises:
-            SessionBusyError: Another turn is under way, and the message does not wait.
+            SessionBusyError: Another turn is under way, and the message does not wait, or that turn cannot go on.
             RunInputMismatchError: The session belongs to another workflow.
         """
         while not self._run.ending.done:
@@ -142,7 +142,11 @@ class Queue:
         is_first = not found.queue or found.queue[0] == self.ticket
         if open_turn is not None and is_first and now - self._helped_at > SECONDS_BETWEEN_HELP:
             self._helped_at = now
-            await self._place.take_up(open_turn.run_id)
+            try:
+                await self._place.take_up(open_turn.run_id)
+            except BatonflowError as error:
+                remedy = f"No process drives it, and this one cannot take it up: {error}"
+                raise SessionBusyError(found.name, open_turn.run_id, "interrupted", remedy) from error
         await self._pause(open_turn, is_first=is_first)
 
     async def _take_ticket(self, now: float) -> None:
