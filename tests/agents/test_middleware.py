@@ -152,6 +152,17 @@ class TestAroundATool:
         assert RAN == []
         assert output.tool_calls[0].tool_output.is_error
 
+    async def test_arguments_that_are_changed_in_place_reach_the_tool(self) -> None:
+        async def double(ctx: Context, request: ToolRequest, call_next: Any) -> ToolOutput:
+            request.arguments["a"] *= 2
+            return await call_next(request)
+
+        output = await agent(adding(), "Done.", middleware=[Middleware.of(around_tool=double)]).run("Go.")
+        assert RAN == [(2, 2)]
+        result = output.tool_calls[0]
+        assert isinstance(result, ToolCallResult)
+        assert result.tool_kwargs == {"a": 2, "b": 2}
+
     async def test_its_own_answer_takes_the_place_of_the_tool(self) -> None:
         async def dry(ctx: Context, request: ToolRequest, call_next: Any) -> ToolOutput:
             return ToolOutput(tool_name="add", content="not run")

@@ -41,8 +41,8 @@ class AroundTool:
             times += 1
             if request.tool is not first.tool or request.call is not first.call:
                 raise TypeError("around_tool may change the arguments of a request, and nothing else")
-            changed = None if request.arguments is first.arguments else request.arguments
-            inner = _repeated(invocation, changed, times)
+            same = request.arguments is first.arguments and _equal(first.arguments, invocation.arguments)
+            inner = _repeated(invocation, None if same else request.arguments, times)
             try:
                 return await passed_on.of(call_next(inner))
             finally:
@@ -59,6 +59,14 @@ class AroundTool:
         with noted(middleware, "around_tool", passed_on):
             running = call_point(middleware, "around_tool", invocation.ctx, first, run)
             return await result_of(running, middleware, "around_tool", (ToolOutput,))
+
+
+def _equal(given: dict[str, Any], before: dict[str, Any]) -> bool:
+    """Tell whether a middleware has left arguments as they were; it may change them in place."""
+    try:
+        return bool(given == before)
+    except Exception:  # noqa: BLE001 - == of user values may raise anything
+        return True
 
 
 def _repeated(invocation: ToolInvocation, arguments: dict[str, Any] | None, times: int) -> ToolInvocation:
