@@ -512,6 +512,37 @@ class TestRequests:
         with pytest.raises(RunInputMismatchError):
             await agent.run("Good bye", request_id="<m1@mail>")
 
+    @pytest.mark.parametrize("session", [None, "ann"])
+    async def test_threads_that_make_the_same_request_share_its_result(self, made: Made, session: str | None) -> None:
+        answered: list[str] = []
+
+        async def slow(request: Any) -> str:
+            answered.append(request.messages[-1].content)
+            await asyncio.sleep(0.2)
+            return "Hi."
+
+        agent = made(*[slow] * 3)
+
+        def ask() -> str:
+            return str(agent.run_sync("Hello", session=session, request_id="m1", if_busy="wait"))
+
+        assert await asyncio.gather(*(asyncio.to_thread(ask) for _ in range(3))) == ["Hi."] * 3
+        assert answered == ["Hello"]
+
+    @pytest.mark.parametrize("session", [None, "ann"])
+    async def test_threads_share_a_failure_too(self, made: Made, session: str | None) -> None:
+        async def fails(_: Any) -> str:
+            await asyncio.sleep(0.2)
+            raise RuntimeError("no answer")
+
+        agent = made(fails)
+
+        def ask() -> None:
+            with pytest.raises(RuntimeError, match="no answer"):
+                agent.run_sync("Hello", session=session, request_id="m1", if_busy="wait")
+
+        await asyncio.gather(*(asyncio.to_thread(ask) for _ in range(3)))
+
     async def test_a_refused_message_can_be_repeated(self, made: Made) -> None:
         going_on = asyncio.Event()
 

@@ -1,6 +1,7 @@
 """The options of a run beside its input, and the start of runs that have some."""
 
 import asyncio
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
@@ -20,7 +21,13 @@ from batonflow.instrumentation.logs import debugging
 from batonflow.run_facts import describe_run
 from batonflow.workflow_core.dependencies import known_deps, open_run
 from batonflow.workflow_core.engine.ports import tell_run
-from batonflow.workflow_core.errors import ContextStateError, NoRunningLoopError, RunInUseError, StoreError
+from batonflow.workflow_core.errors import (
+    ContextStateError,
+    NoRunningLoopError,
+    RunInUseError,
+    StoreError,
+    WorkflowRuntimeError,
+)
 from batonflow.workflow_core.events import StartEvent
 from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.runs import new_run
@@ -32,6 +39,10 @@ __all__ = ["IfBusy", "Request", "start_request", "take_request"]
 
 IfBusy = Literal["raise", "wait", "cancel"]
 """The way of a message whose session has another turn: an error, its place in the queue, or an end of the other."""
+
+_PAUSE = 0.01
+
+_finding = threading.Lock()
 
 _MEANT = {
     "ctx": "the context of a turn is made from the session; give ctx= without session=",
@@ -174,20 +185,23 @@ class Start:
                 f"{type(agent).__name__}.run() needs a running event loop: call it from async code, or use run_sync()"
             ) from None
         digest = None if request.request_id is None else self._digest()
-        run = self._known(digest)
-        if run is not None:
-            return agent.__batonflow_handler__(run)
-        if request.session is not None and self._options.keeper is not None:
-            session_part(self._options.keeper.store)
-        run = new_run(agent, self._ctx, self._run_id or self._provisional(), debug=self._debug)
+        with _finding:  # threads may make the same request at once
+            run = self._known(digest)
+            if run is not None and run.ending.resolved is False and run.loop is not asyncio.get_running_loop():
+                return self._follower(run)
+            if run is not None:
+                return agent.__batonflow_handler__(run)
+            if request.session is not None and self._options.keeper is not None:
+                session_part(self._options.keeper.store)
+            run = new_run(agent, self._ctx, self._run_id or self._provisional(), debug=self._debug)
+            if request.request_id is not None:
+                self._place.remember((request.session, request.request_id), run)
+                if digest is not None:
+                    DIGESTS[run] = digest
         describe_run(run, request.session or "", request.metadata)
         if request.metadata and self._options.keeper is not None:
             keep_metadata(self._options.keeper.store, run, request.metadata)
         handler = agent.__batonflow_handler__(run)
-        if request.request_id is not None:
-            self._place.remember((request.session, request.request_id), run)
-            if digest is not None:
-                DIGESTS[run] = digest
         if request.session is not None:
             TurnStart(agent, self._place, request, run, cast("StartEvent", self._event), digest).begin()
         elif self._options.keeper is not None:
@@ -199,6 +213,28 @@ class Start:
         if run.variables.get(debugging):
             tell_run(handler)
         return handler
+
+    def _follower(self, other: Run) -> AgentHandler[Any]:
+        """Return the handler of a run that ends as the same request does on another event loop."""
+        run = new_run(self._agent, self._ctx, f"{other.state.run_id}?{current_source().token(8)}", debug=self._debug)
+        run.arrived_while_released = []
+        run.opening = asyncio.get_running_loop().create_task(self._follow(run, other), name="batonflow-same-request")
+        return self._agent.__batonflow_handler__(run)
+
+    async def _follow(self, run: Run, other: Run) -> None:
+        theirs, ours = other.ending, run.ending
+        while not (theirs.resolved or other.loop.is_closed() or ours.done):  # noqa: ASYNC110 - the end is on another loop
+            await asyncio.sleep(_PAUSE)
+        run.opening = None
+        if ours.done:
+            ours.recorded()
+            return
+        self._options.runtime.discard(run)
+        run.state.run_id = other.state.run_id
+        if theirs.event is not None:
+            run.take_result(theirs.event, 0)
+        else:
+            ours.refuse(theirs.error or WorkflowRuntimeError(f"The event loop of run {run.state.run_id!r} was closed"))
 
     def _provisional(self) -> str | None:
         """Return the id of a run whose turn has no number yet."""
@@ -228,8 +264,8 @@ class Start:
         if run.ending.resolved:
             if keeper is not None:
                 return None  # the store has the result
-        elif run.loop is not asyncio.get_running_loop():
-            return None
+        elif run.loop is not asyncio.get_running_loop() and (self._request.session is not None or run.loop.is_closed()):
+            return None  # the session has it, or it can never end
         if digest is not None and DIGESTS.get(run, digest) != digest:
             raise other_input(run.state.run_id)
         return run

@@ -186,7 +186,8 @@ class TurnStart:
             known = None if data is None else result_of(turn, data)
             await self._opening.follow(turn.run_id, known, self._out_of_queue)
             return
-        while (live := place.live(turn.run_id)) is not None and not (live.ending.resolved or run.ending.done):  # noqa: ASYNC110 - see Queue
+        live = place.live(turn.run_id)
+        while live is not None and not (live.ending.resolved or live.loop.is_closed() or run.ending.done):  # noqa: ASYNC110 - see Queue
             await asyncio.sleep(_PAUSE)
         if run.ending.done:
             self._leave()
@@ -198,4 +199,5 @@ class TurnStart:
             turn = found.requested
         self._options.runtime.discard(run)
         run.state.run_id = turn.run_id
-        run.take_result(result_of(turn, place.writer.read(turn)), 0)
+        ended = None if live is None else live.ending.event
+        run.take_result(ended or result_of(turn, place.writer.read(turn)), 0)
