@@ -14,6 +14,7 @@ from batonflow.agents import AgentWorkflow, BaseWorkflowAgent, FunctionAgent, To
 from batonflow.agents.middleware import Middleware
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.llms.genai import CAPTURE_CONTENT
 from batonflow.tools import BaseTool, Toolset, tool
 from batonflow.workflow_core import (
     Context,
@@ -25,6 +26,7 @@ from batonflow.workflow_core import (
     step,
 )
 from batonflow.workflow_core.dependencies import RunInfo
+from tests.workflow_core.exported import Exported
 
 CANARY = "canary-3fd1"
 
@@ -129,7 +131,10 @@ class TestOneObjectForAll:
 
 
 class TestNothingOfItIsKept:
-    async def test_in_store_stream_or_prompt(self, tmp_path: Path) -> None:
+    async def test_in_store_stream_trace_or_prompt(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(CAPTURE_CONTENT, "true")
+        exported = Exported()
+        tracing = exported.instrument()
         llm = ScriptedLLM([tool_call("whoami"), "Done."])
         made = FunctionAgent(llm=llm, tools=[whoami], deps_type=Deps, store=SQLiteStore(tmp_path / "runs.db"))
         handler = made.run("Go.", deps=Deps(), run_id="one")
@@ -138,9 +143,14 @@ class TestNothingOfItIsKept:
             async for event in handler.stream_events()
         ]
         await handler
+        tracing.uninstrument()
+        exported.close()
         written = b"".join(path.read_bytes() for path in tmp_path.glob("runs.db*") if path.is_file())  # noqa: ASYNC240
         assert f"{len(CANARY)} characters".encode() in written
         assert CANARY.encode() not in written
+        traced = "".join(span.to_json() for span in exported.spans)
+        assert "Done." in traced
+        assert CANARY not in traced
         assert CANARY not in "".join(streamed) + str(llm.requests) + json.dumps(handler.ctx.to_dict())
 
 
