@@ -264,6 +264,31 @@ def vague(texts: Iterator[tuple[str, str]]) -> tuple[float, list[str]]:
     return round(100 * len(found) / max(1, len(every)), 1), found
 
 
+PAGES = ("README.md", "docs/*.md", "docs/**/*.md")
+
+
+def sentences() -> Iterator[tuple[str, str]]:
+    """The sentences of the README and the pages, with their pages; code, tables and headings are left out."""
+    for name in sorted(set(tracked(*PAGES))):
+        text = re.sub(r"^```.*?^```|<!--.*?-->", "", (ROOT / name).read_text(), flags=re.MULTILINE | re.DOTALL)
+        for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s)|\n(?=\|)", text):
+            words = " ".join(paragraph.split())
+            if not words or words.startswith(("#", "|", "![")):
+                continue
+            words = re.sub(r"`[^`]*`", "X", re.sub(r"^(?:[-*>]|\d+\.)\s+", "", words))
+            words = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", words).replace("*", "")
+            yield from ((name, one) for one in re.split(r"(?<=[.!?:;])\s+(?=[A-Z\"(])", words) if one)
+
+
+def words_of_pages() -> tuple[float, float, list[str]]:
+    """Vague words in 100 words of the pages, the mean length of a sentence, and the sentences that are too long."""
+    found = list(sentences())
+    count = sum(len(one.split()) for _, one in found)
+    vague_words = sum(len(VAGUE.findall(one)) for _, one in found if not one.endswith("?"))
+    long = [f"{name}: {one}" for name, one in found if len(one.split()) > 25]
+    return round(100 * vague_words / count, 2), round(count / len(found), 1), long
+
+
 # --- running ----------------------------------------------------------------------------------------------------------
 
 TOOL_CALL = """
@@ -380,6 +405,11 @@ def figures(bounds: dict[str, float]) -> Iterator[Figure]:
     share, found = vague(comments())
     yield figure("comments with vague words", share, 3, found, " %")
 
+    often, mean, long = words_of_pages()
+    yield figure("vague words in 100 words of the pages", often, 0.3)
+    yield figure("mean words of a sentence in the pages", mean, 15)
+    yield figure("sentences of more than 25 words in the pages", len(long), 0, long)
+
     yield figure("modules loaded by a one-step workflow", modules_loaded("workflow"), 320)
     yield figure("modules loaded by an agent with a tool", modules_loaded("agent"), 390)
     calls, files = run_program(TOOL_CALL)
@@ -407,6 +437,8 @@ def main() -> int:
 
 BOUNDS: dict[str, float] = {
     "all packages, Python lines": 80_000,
+    "vague words in 100 words of the pages": 1.5,
+    "sentences of more than 25 words in the pages": 212,
 }
 """Bounds that hold until a figure reaches the value that is asked for."""
 
