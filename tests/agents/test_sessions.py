@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 from batonflow import ChatMessage, FunctionAgent, SessionBusyError, SQLiteStore, StopEvent, step
 from batonflow.agents import AgentInput, AgentWorkflow, AgentWorkflowStartEvent, ReActAgent
 from batonflow.agents.memory import BaseMemoryBlock, Memory, StaticMemoryBlock
+from batonflow.agents.sessions import in_process
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.run_facts import RunInfo
@@ -542,6 +544,17 @@ class TestRequests:
                 agent.run_sync("Hello", session=session, request_id="m1", if_busy="wait")
 
         await asyncio.gather(*(asyncio.to_thread(ask) for _ in range(3)))
+
+    async def test_threads_that_come_first_at_once_share_the_sessions(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Slow(in_process.ProcessSessions):
+            def __init__(self) -> None:
+                time.sleep(0.05)
+                super().__init__()
+
+        monkeypatch.setattr(in_process, "ProcessSessions", Slow)
+        agent = FunctionAgent(llm=ScriptedLLM([]))
+        found = await asyncio.gather(*(asyncio.to_thread(in_process.process_sessions, agent) for _ in range(3)))
+        assert found == [found[0]] * 3
 
     async def test_a_refused_message_can_be_repeated(self, made: Made) -> None:
         going_on = asyncio.Event()

@@ -16,6 +16,8 @@ from batonflow.workflow_core.run import Run
 
 __all__ = ["ProcessSessions", "process_sessions"]
 
+_making = threading.Lock()
+
 REQUESTS_KEPT = 1000
 """The number of requests whose results are known to an agent without a store."""
 
@@ -87,5 +89,6 @@ def process_sessions(agent: Any) -> ProcessSessions:
     """Return the sessions of an agent without a store."""
     options = agent.__batonflow__  # copies of an agent with another model share them
     if options.sessions is None:
-        options.sessions = ProcessSessions()
+        with _making:
+            options.sessions = options.sessions or ProcessSessions()
     return options.sessions

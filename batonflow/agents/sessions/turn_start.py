@@ -187,16 +187,16 @@ class TurnStart:
             await self._opening.follow(turn.run_id, known, self._out_of_queue)
             return
         live = place.live(turn.run_id)
-        while live is not None and not (live.ending.resolved or live.loop.is_closed() or run.ending.done):  # noqa: ASYNC110 - see Queue
+        while turn.status == "running" and not run.ending.done:
             await asyncio.sleep(_PAUSE)
-        if run.ending.done:
-            self._leave()
-            return
-        if turn.status == "running":
+            live = place.live(turn.run_id) or live
             found = await place.sessions.read_session(self._session, self._request.request_id)
             if found is None or found.requested is None:
                 raise StoreError(f"Session {self._session!r} was deleted while a request waited for its result")
             turn = found.requested
+        if run.ending.done:
+            self._leave()
+            return
         self._options.runtime.discard(run)
         run.state.run_id = turn.run_id
         ended = None if live is None else live.ending.event
