@@ -37,6 +37,7 @@ from batonflow.agents.turn import (
     answer_early,
     begin_run,
     close_failed_turn,
+    is_guarded,
     question_of,
     refuse_calls,
     with_question,
@@ -141,7 +142,8 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
         tools = await tools_of(ctx, team, agent, await store.get("user_msg_str", default=""), anew=True)
         tools = await with_read_result(store, agent, tools)
         output = await ask_model(ctx, team, agent, ev.input, tools, memory)
-        ctx.write_event_to_stream(output)
+        if not is_guarded(agent, output):
+            ctx.write_event_to_stream(output)
         return output
 
     @step

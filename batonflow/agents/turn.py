@@ -15,6 +15,7 @@ from batonflow.agents.events import (
     ToolCallResult,
 )
 from batonflow.agents.invocation import refusal_output, result_of
+from batonflow.agents.layers.model import OVER_BUDGET
 from batonflow.agents.ledger import (
     ARRIVED,
     BUDGET_ANSWER,
@@ -42,6 +43,7 @@ __all__ = [
     "answer_early",
     "begin_run",
     "close_failed_turn",
+    "is_guarded",
     "question_of",
     "refuse_calls",
     "with_question",
@@ -92,6 +94,13 @@ async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) 
         if name in values or value is not None or await store.get(name, default=None) is not None:
             await store.set(name, value)
     await team.begin(ctx, ev)
+
+
+def is_guarded(agent: Member, output: AgentOutput) -> bool:
+    """Tell whether an answer of the model is streamed after the output guards of its agent have permitted it."""
+    return (
+        bool(agent.output_guards) and not output.tool_calls and not output.retry_messages and OVER_BUDGET not in output
+    )
 
 
 def question_of(ev: AgentWorkflowStartEvent) -> tuple[ChatMessage | None, Any, list[ChatMessage]]:
@@ -166,6 +175,8 @@ class Turn:
         if typed is not None and (again := await layers.read_output(self, typed, output)) is not None:
             return again
         output = await self._finalized(output)
+        if is_guarded(self.agent, ev):
+            self.ctx.write_event_to_stream(output if "blocked" in output else ev)
         output.tool_calls.extend(await self.ctx.store.get("current_tool_calls", default=[]))
         await self.add_form(output)
         return await self.end(output)

@@ -14,6 +14,8 @@ from batonflow.agents import (
     AgentWorkflow,
     CodeActAgent,
     FunctionAgent,
+    Middleware,
+    ModelRequest,
     ReActAgent,
     ToolCallResult,
 )
@@ -304,6 +306,23 @@ class TestGuards:
         shown = [event.delta async for event in handler.stream_events() if isinstance(event, AgentStream)]
         assert "".join(shown) == "The secret is 7."
         assert isinstance(await handler, AgentOutput)
+
+    @pytest.mark.parametrize("held_back", ["by the agent", "by a middleware"])
+    async def test_a_blocked_answer_that_is_held_back_is_in_no_event(self, held_back: str) -> None:
+        class Whole(Middleware[Any]):
+            async def around_model(self, ctx: Any, request: ModelRequest, call_next: Any) -> AgentOutput:
+                return await call_next(request.with_(stream=False))
+
+        options: Any = {"streaming": False} if held_back == "by the agent" else {"middleware": [Whole()]}
+        handler = agent("The secret is 7.", output_guards=[no_secrets], **options).run("What is it?")
+        events = [event async for event in handler.stream_events()]
+        assert "secret is 7" not in repr(events)
+        assert [str(event) for event in events if type(event) is AgentOutput] == ["I may not speak about that."]
+
+    async def test_a_permitted_answer_is_streamed_after_the_guards(self) -> None:
+        handler = agent("All fine.", output_guards=[no_secrets], streaming=False).run("What is it?")
+        outputs = [str(event) async for event in handler.stream_events() if type(event) is AgentOutput]
+        assert outputs == ["All fine."]
 
 
 class TestInOtherKindsOfAgents:
