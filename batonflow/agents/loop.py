@@ -37,7 +37,7 @@ from batonflow.agents.turn import (
     answer_early,
     begin_run,
     close_failed_turn,
-    is_guarded,
+    is_final,
     question_of,
     refuse_calls,
     with_question,
@@ -142,7 +142,7 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
         tools = await tools_of(ctx, team, agent, await store.get("user_msg_str", default=""), anew=True)
         tools = await with_read_result(store, agent, tools)
         output = await ask_model(ctx, team, agent, ev.input, tools, memory)
-        if not is_guarded(agent, output):
+        if not (agent.output_guards and is_final(output)):  # guards see an answer first
             ctx.write_event_to_stream(output)
         return output
 

@@ -43,7 +43,7 @@ __all__ = [
     "answer_early",
     "begin_run",
     "close_failed_turn",
-    "is_guarded",
+    "is_final",
     "question_of",
     "refuse_calls",
     "with_question",
@@ -96,11 +96,9 @@ async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) 
     await team.begin(ctx, ev)
 
 
-def is_guarded(agent: Member, output: AgentOutput) -> bool:
-    """Tell whether an answer of the model is streamed after the output guards of its agent have permitted it."""
-    return (
-        bool(agent.output_guards) and not output.tool_calls and not output.retry_messages and OVER_BUDGET not in output
-    )
+def is_final(output: AgentOutput) -> bool:
+    """Tell whether an output of the model is an answer for the user."""
+    return not output.tool_calls and not output.retry_messages and OVER_BUDGET not in output
 
 
 def question_of(ev: AgentWorkflowStartEvent) -> tuple[ChatMessage | None, Any, list[ChatMessage]]:
@@ -175,7 +173,7 @@ class Turn:
         if typed is not None and (again := await layers.read_output(self, typed, output)) is not None:
             return again
         output = await self._finalized(output)
-        if is_guarded(self.agent, ev):
+        if self.agent.output_guards:  # the answer has not been streamed yet
             self.ctx.write_event_to_stream(output if "blocked" in output else ev)
         output.tool_calls.extend(await self.ctx.store.get("current_tool_calls", default=[]))
         await self.add_form(output)
