@@ -247,6 +247,8 @@ class TestArguments:
     async def test_values_of_options(self, made: Made) -> None:
         with pytest.raises(ValueError, match="if_busy is one of raise, wait, cancel, not 'queue'"):
             made().run("Hello", session="ann", if_busy="queue")
+        with pytest.raises(ValueError, match="run\\(if_busy='wait'\\) needs session="):
+            made().run("Hello", if_busy="wait")
         with pytest.raises(ValueError, match="request_id is a text"):
             made().run("Hello", session="ann", request_id=7)
         with pytest.raises(ValueError, match="metadata is a dict of texts"):
