@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from batonflow.agents.codeact import CodeActAgent
     from batonflow.agents.instructions import ChoiceOfTools, Instruction, Instructions, ToolChoice, each_step
     from batonflow.agents.members import AgentContext, SimpleAgentContext
-    from batonflow.agents.middleware import Middleware, ModelRequest, ToolRequest
+    from batonflow.agents.middleware import CallModel, CallTool, Middleware, ModelRequest, ToolRequest
     from batonflow.agents.notebook import handler_bundle as handler_bundle
     from batonflow.agents.notebook import output_bundle as output_bundle
     from batonflow.agents.notebook import session_bundle as session_bundle
@@ -93,6 +93,8 @@ __all__ = [
     "Block",
     "Budget",
     "BudgetExceededError",
+    "CallModel",
+    "CallTool",
     "ChoiceOfTools",
     "CodeActAgent",
     "Deny",
@@ -128,6 +130,8 @@ _LAZY = {
     "AgentChatResponse": "llms.predict_and_call",
     "AgentContext": "agents.members",
     "AgentInfo": "values.agent_info",
+    "CallModel": "agents.middleware",
+    "CallTool": "agents.middleware",
     "ChoiceOfTools": "agents.instructions",
     "Instruction": "agents.instructions",
     "Instructions": "agents.instructions",
