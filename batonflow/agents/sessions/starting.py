@@ -119,7 +119,7 @@ def _check(request: Request) -> None:
         raise ValueError(f"request_id is a text that names the request, not {request.request_id!r}")
     if request.if_busy not in get_args(IfBusy):
         raise ValueError(f"if_busy is one of {', '.join(get_args(IfBusy))}, not {request.if_busy!r}")
-    if request.if_busy != "raise" and request.session is None:
+    if request.if_busy != "raise" and request.session is None and request.request_id is None:
         raise ValueError(f"run(if_busy={request.if_busy!r}) needs session=: without a session no run is in the way")
     try:
         request.metadata = check_metadata(request.metadata)
