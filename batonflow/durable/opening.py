@@ -143,7 +143,6 @@ class Opening:
                 raise belongs_to(run_id, found.info.workflow, self._options.workflow_name)
             if found.info.digest != self._digest:
                 raise other_input(run_id)
-            self._event = None  # its trace context is from the start of the run
             await self.carry_on()
             return
         self._begin(found)
@@ -167,6 +166,7 @@ class Opening:
 
     async def carry_on(self) -> None:
         """Continue an existing run."""
+        self._event = None  # the run has its start event, also if this opening was prepared as a new run
         run_id = self._run.state.run_id
         await self._check_workflow(run_id)
         found = await self._store.claim(run_id, self._store.owner, self._store.lease_seconds)

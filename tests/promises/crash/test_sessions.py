@@ -13,6 +13,7 @@ import pytest
 from batonflow.agents import FunctionAgent
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.llms import ScriptedLLM
+from tests.promises.crash.chatting import answer
 
 ROOT = Path(__file__).parents[3]
 
@@ -154,4 +155,42 @@ async def check(folder: Path, sessions: int, users: int, messages: int, answers:
             numbers[user].append(int(number))
         assert all(found == [*range(messages)] for found in numbers.values())
         assert len(await agent.session(f"s{session}").messages()) == 2 * users * messages
+    await store.aclose()
+
+
+DYING = """
+import asyncio, os, sys
+from batonflow.agents import FunctionAgent
+from batonflow.durable.stores.sqlite import SQLiteStore
+from batonflow.llms import ScriptedLLM
+
+async def main():
+    agent = FunctionAgent(llm=ScriptedLLM([lambda request: os._exit(9)]), store=SQLiteStore(sys.argv[1]))
+    await agent.run("hello", session="s", request_id="r")
+
+asyncio.run(main())
+"""
+
+
+async def test_a_turn_that_was_lost_to_a_process_that_died_is_taken_up_with_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request was prepared as a new turn, and another process began it first."""
+    store = SQLiteStore(tmp_path / "runs.db")
+    open_turn, died = store.open_turn, list[int]()
+
+    async def open_after_another(*arguments: Any) -> Any:
+        if not died:
+            other = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", DYING, str(tmp_path / "runs.db"), cwd=ROOT
+            )
+            died.append(await other.wait())
+        return await open_turn(*arguments)
+
+    monkeypatch.setattr(store, "open_turn", open_after_another)
+    agent: FunctionAgent[Any, Any] = FunctionAgent(llm=ScriptedLLM([answer, answer]), store=store)
+    output = await agent.run("hello", session="s", request_id="r")
+    assert died == [9]
+    assert str(output) == "0 hello", "the model saw the message once"
+    assert len(await agent.session("s").messages()) == 2
     await store.aclose()
