@@ -172,25 +172,26 @@ asyncio.run(main())
 """
 
 
-async def test_a_turn_that_was_lost_to_a_process_that_died_is_taken_up_with_one_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("request_id", "answers"), [("r", ["0 hello"]), ("another", ["0 hello", "2 hello"])])
+async def test_a_turn_that_a_dying_process_began_first_is_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_id: str, answers: list[str]
 ) -> None:
-    """The request was prepared as a new turn, and another process began it first."""
+    """The message was prepared as the turn that the other process began."""
     store = SQLiteStore(tmp_path / "runs.db")
     open_turn, died = store.open_turn, list[int]()
 
     async def open_after_another(*arguments: Any) -> Any:
         if not died:
-            other = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", DYING, str(tmp_path / "runs.db"), cwd=ROOT
-            )
+            other = await asyncio.create_subprocess_exec(sys.executable, "-c", DYING, str(store.path), cwd=ROOT)
             died.append(await other.wait())
         return await open_turn(*arguments)
 
     monkeypatch.setattr(store, "open_turn", open_after_another)
     agent: FunctionAgent[Any, Any] = FunctionAgent(llm=ScriptedLLM([answer, answer]), store=store)
-    output = await agent.run("hello", session="s", request_id="r")
+    async with asyncio.timeout(30):
+        output = await agent.run("hello", session="s", request_id=request_id, if_busy="wait")
     assert died == [9]
-    assert str(output) == "0 hello", "the model saw the message once"
-    assert len(await agent.session("s").messages()) == 2
+    assert str(output) == answers[-1]
+    said = [message.content for message in await agent.session("s").messages()]
+    assert said == [text for one in answers for text in ("hello", one)]
     await store.aclose()
