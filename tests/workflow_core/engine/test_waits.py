@@ -778,6 +778,8 @@ async def test_a_wait_whose_sibling_branch_failed_leaves_no_task_behind():
 
 
 async def test_a_branch_that_gives_up_a_shared_wait_leaves_it_to_the_others():
+    gave_up = asyncio.Event()
+
     class Flow(Workflow):
         @step
         async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
@@ -786,6 +788,7 @@ async def test_a_branch_that_gives_up_a_shared_wait_leaves_it_to_the_others():
                     async with asyncio.timeout(0.002):
                         await ctx.wait_for_event(Reply, waiter_id="shared")
                 except TimeoutError:
+                    gave_up.set()
                     return "gave up"
                 return "stayed"
 
@@ -795,7 +798,7 @@ async def test_a_branch_that_gives_up_a_shared_wait_leaves_it_to_the_others():
             return StopEvent(result=await asyncio.gather(impatient(), patient()))
 
     handler = Flow().run()
-    await asyncio.sleep(0.01)
+    await asyncio.wait_for(gave_up.wait(), 30)
     handler.ctx.send_event(Reply(text="answered"))
     assert await asyncio.wait_for(handler.stop_event_result(), 30)
     assert await handler == ["gave up", "answered"]
