@@ -62,7 +62,7 @@ class TurnOpening(Opening):
         store, turn_id = self._store, self._run.state.run_id
         opened = await session_part(store).open_turn(turn, self._new_run(), store.owner, store.lease_seconds)
         if isinstance(opened, TurnRefused):
-            self._forget()  # the turn of this number is another message
+            self._forget()  # another process, or another message, has the turn of this number
             return opened
         assert self._lease is not None
         self._lease.end_of_turn = end_of_turn
