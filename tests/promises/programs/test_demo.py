@@ -1,4 +1,4 @@
-"""`make demo` at a real (pseudo) terminal: the person approves, denies, edits, goes away, or stops it."""
+"""`make demo` at a pseudo terminal: a process is killed, and the person approves, denies, edits, leaves or stops it."""
 
 import os
 import pty
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx2
@@ -19,6 +19,7 @@ import pytest
 from tests.promises.programs.running import KEYS, ROOT, run_program, without_records
 
 DEMO = ROOT / "examples" / "demo.py"
+TERMINAL = DEMO.with_name("demo_terminal.py")
 QUESTION = "Approve, deny or edit? [y/n/e] "
 SECONDS = 30
 CTRL_D = "\x04"
@@ -62,21 +63,24 @@ class Terminal:
 
 
 @contextmanager
-def demo(folder: Path) -> Iterator[Terminal]:
-    """The demo up to its question."""
+def demo(folder: Path, *command: str, **environment: str) -> Iterator[Terminal]:
+    """The demo up to its question: the part of its second process, or what another command does."""
     screen, side = pty.openpty()
-    environment = {name: value for name, value in os.environ.items() if name not in KEYS}
-    environment |= {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, DEMO.parent))), "PYTHONDONTWRITEBYTECODE": "1"}
+    inherited = {name: value for name, value in os.environ.items() if name not in (*KEYS, "FORCE_COLOR")}
+    search = os.pathsep.join(map(str, (ROOT, DEMO.parent)))
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", str(DEMO)], cwd=folder, env=environment, stdin=side, stdout=side, stderr=side
-    )
+        [sys.executable, *(command or (str(TERMINAL), "run-1"))],
+        cwd=folder, stdin=side, stdout=side, stderr=side, start_new_session=True,
+        env={**inherited, "PYTHONPATH": search, "PYTHONWARNINGS": "error", "NO_COLOR": "1", **environment},
+    )  # fmt: skip
     os.close(side)
     try:
         terminal = Terminal(process, screen)
         terminal.until(QUESTION)
         yield terminal
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         os.close(screen)
 
@@ -93,7 +97,7 @@ def test_yes_publishes(tmp_path: Path) -> None:
         code, seen = terminal.end()
     assert code == 0
     assert "<- gave: published Tides.md" in seen
-    assert "4 tool calls, 1 failed, 1 recovered from" in seen
+    assert "3 tool calls, 1 failed, 0 repeated" in seen
 
 
 def test_any_other_answer_asks_again(tmp_path: Path) -> None:
@@ -116,8 +120,8 @@ def test_no_tells_the_writer_why(tmp_path: Path) -> None:
         code, seen = terminal.end()
     assert code == 0
     assert "published" not in seen
-    assert "writer: This is what came of it: Tool publish was not run, a person denied it: too short" in seen
-    assert "4 tool calls, 1 failed, 1 recovered from" in seen
+    assert "writer: Here is the outcome: Tool publish was not run, a person denied it: too short" in seen
+    assert "3 tool calls, 2 failed, 0 repeated" in seen
 
 
 def test_edited_arguments_are_those_that_are_used(tmp_path: Path) -> None:
@@ -138,8 +142,8 @@ def test_the_end_of_input_denies(tmp_path: Path) -> None:
         terminal.types(CTRL_D)
         code, seen = terminal.end()
     assert code == 0
-    assert "Nobody answers: denied." in seen
-    assert "a person denied it: nobody answered" in seen
+    assert "The input has ended: denied." in seen
+    assert "a person denied it: the input has ended" in seen
 
 
 def test_the_end_of_input_denies_also_when_the_reason_is_asked_for(tmp_path: Path) -> None:
@@ -149,17 +153,18 @@ def test_the_end_of_input_denies_also_when_the_reason_is_asked_for(tmp_path: Pat
         terminal.types(CTRL_D)
         code, seen = terminal.end()
     assert code == 0
-    assert "a person denied it: nobody answered" in seen
+    assert "a person denied it: the input has ended" in seen
 
 
 @pytest.mark.parametrize("before", ["", "n\n", "e\n"])
-def test_an_interrupt_stops_the_run(tmp_path: Path, before: str) -> None:
-    with demo(tmp_path) as terminal:
+@pytest.mark.parametrize("command", [(), (str(DEMO),)], ids=["one process", "the demo"])
+def test_an_interrupt_stops_the_run(tmp_path: Path, before: str, command: tuple[str, ...]) -> None:
+    with demo(tmp_path, *command) as terminal:
         if before:
             terminal.types(before)
             terminal.until("Why not? " if before == "n\n" else "  title: ")
         time.sleep(0.2)  # until it reads: a signal just before would be seen after the line only
-        terminal.process.send_signal(signal.SIGINT)
+        os.killpg(terminal.process.pid, signal.SIGINT)  # what a terminal does at Ctrl-C
         code, seen = terminal.end()
     assert code == 130
     assert seen.endswith("\nstopped\n")
@@ -175,31 +180,79 @@ def test_what_stays_behind_is_the_article_and_the_run_in_one_folder(tmp_path: Pa
     assert names >= {"Tides.md", "notes", "runs.db"}
 
 
-def test_the_run_can_be_looked_at_in_the_page_as_the_demo_says(tmp_path: Path) -> None:
-    with demo(tmp_path) as terminal:
+def test_a_killed_process_is_followed_by_another_that_repeats_no_call(tmp_path: Path) -> None:
+    with demo(tmp_path, str(DEMO)) as terminal:
+        killed = terminal.seen.index("*** kill -9")
+        assert "<- gave: The moon pulls the sea" in terminal.seen[:killed]
+        assert "search" not in terminal.seen[killed:]
+        terminal.types("y\n")
+        _, seen = terminal.end()
+    [(first, second)] = re.findall(r"^process (\d+) made 2, process (\d+) made 1$", seen, re.MULTILINE)
+    assert first != second
+
+
+@contextmanager
+def serving(command: list[str], folder: Path, **environment: str) -> Iterator[str]:
+    """The address that a command serves on, which is passed as its last option."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    process = subprocess.Popen(
+        [*command, "--port", port], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment}, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        while port not in process.stdout.readline():
+            assert process.poll() is None
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(SECONDS)
+        process.stdout.close()
+
+
+def test_the_run_can_be_looked_at_on_the_page_as_the_demo_says(tmp_path: Path) -> None:
+    with demo(tmp_path, str(DEMO)) as terminal:
         terminal.types("y\n")
         _, seen = terminal.end()
     command, address = re.findall(r"^  (\S+ serve \S+)$|^and open (\S+)$", seen, re.MULTILINE)
     page, run_id = address[1].split("/#run=")
     assert page == "http://127.0.0.1:8080"
-    _, _, where = command[0].split()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    serve = [sys.executable, "-m", "batonflow", "serve", where, "--port", port]
-    process = subprocess.Popen(serve, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        while port not in process.stdout.readline():
-            assert process.poll() is None
-        run = httpx2.get(f"http://127.0.0.1:{port}/handlers/{run_id}").json()
+    with serving([sys.executable, "-m", "batonflow", "serve", command[0].split()[-1]], tmp_path) as served:
+        run = httpx2.get(f"{served}/handlers/{run_id}").json()
         assert (run["status"], run["result"]["value"]["result"]["current_agent_name"]) == ("completed", "writer")
-        assert "<title>" in httpx2.get(f"http://127.0.0.1:{port}/").text
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
+        assert "<title>" in httpx2.get(f"{served}/").text
+
+
+def test_with_page_it_serves_and_opens_the_page_at_its_end(tmp_path: Path) -> None:
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    browser.chmod(0o755)
+    with serving([sys.executable, str(DEMO), "--page"], tmp_path, BROWSER=str(browser)) as served:
+        [run] = httpx2.get(f"{served}/handlers").json()["handlers"]
+        assert run["status"] == "completed"
+        deadline = time.monotonic() + SECONDS
+        while not opened.exists() or not opened.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert opened.read_text().startswith(served)
+
+
+def test_an_unknown_option_is_named(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, str(DEMO), "--pages"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "--pages: the demo takes --page, and behind it the options of `batonflow serve`\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_colours_are_for_terminals_that_want_them(tmp_path: Path) -> None:
+    with demo(tmp_path, NO_COLOR="") as terminal:
+        assert "\033[96m\nresearcher: \033[0m" in terminal.seen
+    (tmp_path / "plain").mkdir()
+    with demo(tmp_path / "plain", NO_COLOR="1") as terminal:
+        assert "\033" not in terminal.seen
 
 
 async def test_without_a_terminal_it_says_so_and_approves(tmp_path: Path) -> None:
@@ -236,11 +289,12 @@ runpy.run_path(sys.argv[2], run_name="__main__")
 @pytest.mark.parametrize("module", ["asyncio", "models", "batonflow.llms.scripted"])
 def test_ctrl_c_during_the_imports_ends_it_quietly(tmp_path: Path, module: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, module, str(DEMO)],
+        [sys.executable, "-c", INTERRUPTED, module, str(TERMINAL)],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_it_can_be_read_in_one_sitting() -> None:
-    assert len(DEMO.read_text().splitlines()) < 160
+@pytest.mark.parametrize("part", sorted(DEMO.parent.glob("demo*.py")), ids=lambda path: path.stem)
+def test_each_part_can_be_read_in_one_sitting(part: Path) -> None:
+    assert len(part.read_text().splitlines()) < 130

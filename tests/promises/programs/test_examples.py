@@ -16,7 +16,7 @@ EXAMPLES = [*sorted(ROOT.glob("examples/[0-9]*.py")), ROOT / "examples" / "demo.
 KEPT = {"19_team_with_approval": ("runs.db",), "25_served": ("runs.db", "harbour.log"), "demo": (".demo",)}
 """What the names of files begin with that an example leaves behind on purpose."""
 KILLED = ROOT / "examples" / "survives_kill.py"
-NEED_MORE = {"local_model", "inventory", "models", "tides"}
+NEED_MORE = {"local_model", "demo_team", "demo_terminal", "inventory", "models", "tides"}
 """The first needs a model on this machine (`make test-local`), the others are what examples share."""
 
 
@@ -27,12 +27,9 @@ def test_every_example_is_run() -> None:
 
 
 def settled(output: str) -> str:
-    """What an example prints, without what is different each time: where it lies, and the ids of runs."""
-    return re.sub(
-        r"#run=\w+",
-        "#run=...",
-        re.sub(r"^  \S+/batonflow serve \S+/", "  batonflow serve ", output, flags=re.MULTILINE),
-    )
+    """Return the output of an example without what differs each time: paths, and the ids of runs and processes."""
+    output = re.sub(r"^  \S+/batonflow serve \S+/", "  batonflow serve ", output, flags=re.MULTILINE)
+    return re.sub(r"(#run=|process )\w*\d\w*", r"\1...", output)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
