@@ -19,7 +19,7 @@ say = @printf '\n== %s\n' "$(1)"
 GONE := $(if $(wildcard $(PY)),,gone)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static lint types imports packaging contract bench bench-models matrix mutants compat soak screenshots \
+.PHONY: help demo test check static lint types imports packaging contract bench bench-models matrix mutants compat soak screenshots recording \
 	test-local lock clean python gone map house docs
 
 help: ## say what there is
@@ -28,7 +28,7 @@ help: ## say what there is
 	@echo
 	@echo "PYTHON=python3.12 VENV=.venv-3.12 runs a target on another Python; ARGS='...' is passed on."
 
-demo: $(VENV)/.run ## a team calls tools, hands over, and asks you before it publishes; offline
+demo: $(VENV)/.run ## a team is killed at work, carries on, and asks you before it publishes; ARGS=--page opens the page
 	$(call say,the demo)
 	$(PY) examples/demo.py $(ARGS)
 
@@ -79,6 +79,10 @@ matrix: $(VENV)/.test ## try every model API in every case over sockets; writes 
 screenshots: $(VENV)/.test ## pictures of the page with real runs, into ./screenshots (needs chromium)
 	$(call say,screenshots)
 	PYTHONPATH=. $(PY) -m tests.server.page.screenshots screenshots $(ARGS)
+
+recording: $(VENV)/.test ## the demo as an animated picture, into docs/images/demo.svg
+	$(call say,recording the demo)
+	PYTHONPATH=. $(PY) -m tests.promises.programs.record_demo
 
 mutants: $(VENV)/.test ## put one-line faults into the engine; the tests must find each
 	$(call say,mutants)
