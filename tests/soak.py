@@ -187,13 +187,13 @@ def _processes(tallies: dict[str, Any]) -> str:
     return f"""## Kills of real processes
 
 A process works on {AT_A_TIME} runs at a time in one SQLite file (the programs above and a team with approvals) and is
-killed by SIGKILL 5 to 400 ms after it says that it is at work; the next one takes up what it left, and begins more.
-Every run must end with its result and the records of one that nothing disturbed; what the records say was done is not
-done again, what was in flight at most once for each kill, and a tool of which nobody knows whether it ran not without
-asking. In other processes a lease of 0.6 s runs out while they are stopped by SIGSTOP; another process takes their runs
-over and ends them, and after SIGCONT every commit of the first must be refused and its handlers raise `RunLostError`.
-The times are from when a process begins to recover until a run streams again, and from when a lease has run out until
-the run is claimed.
+killed by SIGKILL 5 to 400 ms after it reports work. The next process takes up its runs, and begins more. Every run
+must end with its result and with the records of an undisturbed run. Recorded work is not done again, and work in
+flight is done again at most once for each kill. A tool with an unknown outcome is not called again without asking. In
+other processes a lease of 0.6 s runs out while they are stopped by SIGSTOP. Another process takes their runs over and
+ends them. After SIGCONT every commit of the first must be refused, and its handlers raise `RunLostError`. Two times
+are measured: from the start of a recovery until a run streams again, and from the end of a lease until the run is
+claimed.
 
 | what | times | runs | things done outside | of them in flight, done again | taken over: half | 95 % | failures |
 |---|---|---|---|---|---|---|---|
@@ -211,10 +211,10 @@ def _fuzz(fuzz: FuzzTally) -> str:
     """The section about agents that are interrupted."""
     return f"""## Agents that are interrupted
 
-A seed draws an agent or a team, and turns of calls of synchronous and asynchronous tools, some of which ask for
-approval or edit the state. The run is interrupted at random moments: cancelled and taken up from its snapshot, or
-interrupted and taken up from its store by a new agent. Approvals are answered through `approvals()` or `inputs()`. Each
-run must end with the answer of an undisturbed one.
+A seed draws an agent or a team, and turns with calls of synchronous and asynchronous tools. Some tools ask for
+approval or edit the state. The run is interrupted at random moments. It is cancelled and taken up from its snapshot,
+or interrupted and taken up from its store by a new agent. Approvals are answered through `approvals()` or `inputs()`.
+Each run must end with the answer of an undisturbed one.
 
 | runs | interruptions | tool calls | approvals | hung handlers | wrong results |
 |---|---|---|---|---|---|
@@ -250,11 +250,11 @@ Written by `make soak`.
 
 ## Interleavings
 
-Each workflow of `tests/promises/interleavings/workflows.py` runs under {seeds} seeds, each twice. A seed
-decides the order of concurrent steps, their pauses, and for two of five seeds the moments at which the run is saved,
-broken off and restored. In every order each delivery is handled exactly once (counted in the state and on the stream),
-the result is the same, no more steps work at a time than there are workers, and no task, timer, queue or wait is left;
-the second run of a seed makes the same ticks as the first.
+Each workflow of `tests/promises/interleavings/workflows.py` runs under {seeds} seeds, each twice. A seed decides the
+order of concurrent steps and their pauses. For two of five seeds it also decides the moments at which the run is
+saved, broken off and restored. In every order each delivery is handled exactly once, counted in the state and on the
+stream. The result is the same, and there are never more steps at work than workers. No task, timer, queue or wait is
+left. The second run of a seed makes the same ticks as the first.
 
 | workflow | seeds | different orders | restores | ticks | failures |
 |---|---|---|---|---|---|
@@ -262,12 +262,12 @@ the second run of a seed makes the same ticks as the first.
 
 ## Scripts of agents
 
-A seed of `tests/agents/scripts` draws one agent or a team of mixed kinds, two or three runs on one context, and what
-happens in them: good, unknown, failing and slow tools, arguments that do not fit, approvals given, refused, changed and
-expired, handoffs, direct results, repeated ids of calls, empty answers, failures of the vendor, a run that is cancelled
-and taken up again. Each request to a model is judged by the rules of the vendors' APIs: one result for each call, in
-order, directly behind the message that called. Each call has one result on the stream, nothing that was refused ran,
-nothing hangs and no task is left.
+A seed of `tests/agents/scripts` draws one agent or a team of mixed kinds, and two or three runs on one context. The
+runs have good, unknown, failing and slow tools, and arguments that do not fit. Approvals are given, refused, changed
+and expire. There are handoffs, direct results, repeated ids of calls, empty answers and failures of the vendor. Some
+runs are cancelled and taken up again. Each request to a model is judged by the rules of the vendors' APIs: one result
+for each call, in order, directly behind its message. Each call has one result on the stream, and a refused call did
+not run. No run hangs, and no task is left.
 
 | how | scripts | runs | of them cancelled | requests | failures |
 |---|---|---|---|---|---|
@@ -275,10 +275,10 @@ nothing hangs and no task is left.
 
 ## Crashes
 
-Each program of `tests/promises/crash` runs under seeds that decide the order of its steps, and its process ends at each
-turn of the event loop and at each group of commits, before and after it is written; at some of them the process that
-takes the run up ends too. The run must come to its end in the next process with the same result and the same records:
-nothing is lost, nothing that was committed is done or recorded again, an answer is used once, and work in flight is
+Each program of `tests/promises/crash` runs under seeds that decide the order of its steps. Its process ends at each
+turn of the event loop, and before and after each group of commits is written. In some cases the process that takes
+the run up ends too. The run must come to its end in the next process with the same result and the same records. No
+record is lost, and committed work is not done or recorded again. An answer is used once, and work in flight is
 repeated at most once for each crash.
 
 | program | seeds | moments of a run, at most | crashes | runs crashed twice | failures |

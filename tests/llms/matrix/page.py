@@ -22,12 +22,12 @@ _INTRODUCTION = """\
 
 Written by `make matrix`, which runs every cell; a test fails when this page and the cells differ.
 
-Every cell drives one of the adapters, through the vendor's SDK and a real socket, against a server on this machine that
-speaks the vendor's format byte for byte (`tests/llms/wire/`, whose events are held to the SDKs' own types). What is
-sent is compared as a whole, body by body. What comes back is compared, block for block, with what the vendor's SDK
-alone reads of the same bytes: texts, thoughts with their seals, calls, tokens, the reason for the end, the model.
+Every cell drives one of the adapters, through the vendor's SDK and a real socket. The server on this machine speaks
+the vendor's format byte for byte (`tests/llms/wire/`), and the SDKs' own types check its events. Requests are compared
+as a whole, body by body. Answers are compared, block for block, with the answer that the vendor's SDK alone reads from
+the same bytes. Texts, thoughts with their seals, calls, tokens, the reason for the end and the model must be equal.
 
-The numbers count chunkings: what the server says is sent in one piece, byte by byte, cut inside every character of
+The numbers count chunkings. The server sends its answer in one piece, byte by byte, cut inside every character of
 several bytes, and with `\\r\\n` cut between the two. In the second table byte by byte is left out.
 """
 
