@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
-from pydantic import PrivateAttr
+from pydantic import BeforeValidator, PrivateAttr
 
 from batonflow.agents.arguments import as_given, as_sent, digest_of, holds_secret, is_same_data
 from batonflow.agents.prompts import APPROVAL_DENIED, APPROVAL_EXPIRED, TOOL_NOT_REPEATED
@@ -83,7 +83,7 @@ class ApprovalResponse(HumanResponseEvent):
     digest: str
     approved: bool
     arguments: dict[str, Any] | None = None
-    reason: str = ""
+    reason: Annotated[str, BeforeValidator(lambda given: "" if given is None else given)] = ""
     # The arguments themselves, if no store keeps them as data; snapshots contain the data.
     _given: dict[str, Any] | None = PrivateAttr(default=None)
 

@@ -25,6 +25,8 @@ __all__ = [
     "request_here",
     "streamed",
     "streamed_events",
+    "turn_here",
+    "turn_shown",
     "unpaused",
     "whole",
     "whole_answer",
@@ -44,6 +46,15 @@ logger = logger_named("batonflow.agent")
 
 request_here: "ContextVar[ModelRequest | None]" = ContextVar("batonflow_request", default=None)
 """The request of a middleware around this code, where ``the_llm()`` and ``request_options()`` look."""
+
+turn_here: "ContextVar[list[ChatMessage] | None]" = ContextVar("batonflow_turn", default=None)
+"""The messages of the turn as a middleware has changed them; None if it has not."""
+
+
+def turn_shown(turn: list[ChatMessage]) -> list[ChatMessage]:
+    """Return the messages of a turn as a middleware has changed them for the model."""
+    changed = turn_here.get()
+    return turn if changed is None else changed
 
 
 def without_prompt(messages: list[ChatMessage], prompt: str | None) -> list[ChatMessage]:

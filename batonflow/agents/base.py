@@ -272,7 +272,8 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         workflow_options.setdefault("timeout", None)
         state = None if "state" in type(self).model_fields else options.pop("state", None)
         # None counts as left out, as in programs of LlamaIndex, unless None is a value of the option.
-        fields = {name: value for name, value in options.items() if value is not None or name == "max_result_chars"}
+        known = type(self).model_fields.keys() - {"max_result_chars"}
+        fields = {name: value for name, value in options.items() if value is not None or name not in known}
         if "llm" not in fields and Settings.llm is not None:
             fields["llm"] = Settings.llm
         try:
@@ -280,7 +281,8 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
         except ValidationError as error:
             unknown = [str(one["loc"][0]) for one in error.errors() if one["type"] == "extra_forbidden"]
             if unknown:
-                raise ValueError(no_option(type(self).__name__, unknown[0], type(self).model_fields)) from None
+                names = [*type(self).model_fields, *WORKFLOW_OPTIONS, "state"]
+                raise ValueError(no_option(type(self).__name__, unknown[0], names)) from None
             causes = [one.get("ctx", {}).get("error") for one in error.errors()]
             for cause in causes:
                 if isinstance(cause, BatonflowError):  # has its own text and class

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from pydantic import Field, PrivateAttr, SerializeAsAny, field_validator
 
 from batonflow.agents import layers
-from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer, with_reason, without_prompt
+from batonflow.agents.asking import PAUSED, streamed, turn_shown, unpaused, whole_answer, with_reason, without_prompt
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
 from batonflow.agents.function import ScratchpadAgent, messages_of_turn, tool_message
 from batonflow.agents.invocation import READ_RESULT, ToolInvocation, call_options
@@ -251,7 +251,7 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
         values = {"tool_descriptions": self._get_tool_descriptions(tools)}
         if self.code_execute_fn is None:
             values["hints"] = self._bf_executor.hints
-        shown = _with_prompt(self, [*llm_input, *as_shown(scratchpad)], values)
+        shown = _with_prompt(self, [*llm_input, *as_shown(turn_shown(scratchpad))], values)
         ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
         ask = self._get_streaming_response if self.streams_answer() else self._get_response
         response = await ask(ctx, shown, tools)

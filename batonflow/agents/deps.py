@@ -1,13 +1,14 @@
 """Dependencies of agents: their declaration, its check against members and tools, and the deps of a new run."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import copy_context
 from inspect import isawaitable
 from typing import Any, get_origin
 
 from batonflow import agents as kinds
 from batonflow.agents.hooks import name_of
-from batonflow.run_facts import info_of_run
+from batonflow.agents.middleware import POINTS
+from batonflow.run_facts import RunInfo, info_of_run
 from batonflow.tools import FunctionTool
 from batonflow.tools.schema import deps_of_class, deps_of_function
 from batonflow.workflow_core import Context
@@ -15,8 +16,6 @@ from batonflow.workflow_core.dependencies import DepsSource, known_deps
 from batonflow.workflow_core.validation.tree import calling_step
 
 __all__ = ["context_with", "deps_of_tool", "source_of", "source_of_team"]
-
-_POINTS = ("before_run", "around_model", "around_tool", "after_run")
 
 
 def source_of(
@@ -45,8 +44,9 @@ def source_of(
         raise ValueError(f"deps_for is a function of (info) that makes the deps of a run, not {deps_for!r}")
     if not (deps_type is None or isinstance(deps_type, type) or get_origin(deps_type) is not None):
         raise ValueError(f"deps_type is the class of the deps of a run, not {deps_type!r}")
-    source = DepsSource(object if deps_type is None else deps_type, deps_for)
     named = name if name == "the team" else f"agent {name}"
+    made_by = None if deps_for is None else _noted(deps_for, named)
+    source = DepsSource(object if deps_type is None else deps_type, made_by)
     for said, wanted in _wishes(tools, instructions, middleware):
         if not _fits(source.deps_type, wanted):
             raise ValueError(
@@ -54,6 +54,20 @@ def source_of(
                 f"give {'the team' if named == name else 'the agent'} deps_type={_name(wanted)}"
             )
     return source if source.is_required or deps_for is not None else None
+
+
+def _noted(deps_for: Callable[[RunInfo], Any], named: str) -> Callable[[RunInfo], Awaitable[Any]]:
+    """Return ``deps_for`` with a note in its errors that names it."""
+
+    async def make(info: RunInfo) -> Any:
+        try:
+            made = deps_for(info)
+            return await made if isawaitable(made) else made
+        except Exception as error:
+            error.add_note(f"in deps_for of {named}")
+            raise
+
+    return make
 
 
 def _wishes(tools: Iterable[Any], instructions: Iterable[Any], middleware: Iterable[Any]) -> Iterator[tuple[str, Any]]:
@@ -70,7 +84,7 @@ def _wishes(tools: Iterable[Any], instructions: Iterable[Any], middleware: Itera
             yield f"Instruction {name_of(function)}", deps_of_function(function)
     for one in middleware:
         cls: Any = one.__class__
-        methods = [getattr(cls, point) for point in _POINTS]
+        methods = [getattr(cls, point) for point in POINTS]
         yield f"Middleware {one.name}", deps_of_class(cls, kinds.Middleware, *methods)
 
 

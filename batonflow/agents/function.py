@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from pydantic import Field, model_validator
 
 from batonflow.agents import layers
-from batonflow.agents.asking import NOT_WHOLE, PAUSED, streamed, streamed_events, unpaused, whole_answer, with_reason
+from batonflow.agents.asking import (
+    NOT_WHOLE,
+    PAUSED,
+    streamed,
+    streamed_events,
+    turn_shown,
+    unpaused,
+    whole_answer,
+    with_reason,
+)
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
 from batonflow.agents.ledger import has_options
@@ -227,7 +236,7 @@ class FunctionAgent(ScratchpadAgent[AgentDepsT, OutT]):
         if not (llm.metadata.is_function_calling_model and hasattr(llm, way)):
             raise ValueError("LLM must be a FunctionCallingLLM: use a ReActAgent with models that cannot call tools")
         scratchpad = await messages_of_turn(self, ctx)
-        shown = [*llm_input, *scratchpad]
+        shown = [*llm_input, *turn_shown(scratchpad)]
         ctx.write_event_to_stream(AgentInput.made(input=shown, current_agent_name=self.name))
         ask, own = self._get_streaming_response if streams else self._get_response, _own_search(llm)
         response = await ask(ctx, shown, tools)

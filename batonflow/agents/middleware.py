@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from inspect import iscoroutinefunction
 from typing import Any, ClassVar, Generic, Self, cast
 
 from typing_extensions import TypeVar
@@ -9,6 +10,7 @@ from typing_extensions import TypeVar
 from batonflow.agents.events import AgentOutput, ToolCall
 from batonflow.agents.hooks import Block
 from batonflow.agents.instructions import Instructions
+from batonflow.lazy import at_first_use
 from batonflow.llms import LLM, ChatMessage
 from batonflow.tools import AsyncBaseTool, BaseTool, ToolOutput
 from batonflow.workflow_core import Context
@@ -16,7 +18,12 @@ from batonflow.workflow_core.typed import AgentDepsT
 
 DepsT = TypeVar("DepsT", default=object)
 
-__all__ = ["CallModel", "CallTool", "Middleware", "ModelRequest", "ToolRequest", "checked_middleware"]
+__all__ = ["POINTS", "CallModel", "CallTool", "Middleware", "ModelRequest", "ToolRequest", "checked_middleware"]
+
+POINTS = ("before_run", "around_model", "around_tool", "after_run")
+"""The methods of a middleware that are called in a run."""
+
+get_close_matches = at_first_use("difflib", "get_close_matches")
 
 
 def _list_of(kind: Any) -> Callable[[Any], bool]:
@@ -25,6 +32,7 @@ def _list_of(kind: Any) -> Callable[[Any], bool]:
 
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "messages": (_list_of(ChatMessage), "are a list of ChatMessage"),
+    "turn": (_list_of(ChatMessage), "is a list of ChatMessage"),
     "tools": (_list_of(BaseTool), "are a list of tools"),
     "llm": (lambda value: value is None or isinstance(value, LLM), "is a model"),
     "options": (lambda value: isinstance(value, Mapping), "are a dict"),
@@ -68,12 +76,14 @@ class ModelRequest(_Request):
 
     Args:
         agent: The name of the agent that asks.
-        messages: The system prompt and the conversation.
+        messages: The system prompt and the conversation up to this turn's answers.
         tools: The tools for the model. A middleware may leave out some; it adds tools with ``Middleware.tools()``.
         llm: The model; None for an agent without one.
         stream: Whether the answer is streamed; False holds it back until it is whole.
         tool_choice: ``"auto"``, ``"required"``, ``"none"`` or the name of a tool; None leaves it to the agent.
         options: Further options of the request, as the model takes them.
+        turn: The answers and tool results of this turn, which the agent shows after ``messages``. Empty for a
+            ``ReActAgent``, which shows them as text of its own.
 
     Example:
         >>> request.with_(messages=request.messages[-20:]).messages
@@ -85,6 +95,7 @@ class ModelRequest(_Request):
     stream: bool
     tool_choice: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    turn: list[ChatMessage] = field(default_factory=list[ChatMessage])
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,6 +299,17 @@ class Middleware(Generic[AgentDepsT]):
         return type(name, (Middleware,), {point: staticmethod(one) for point, one in functions.items()})()
 
 
+def _check_names(cls: type[Any]) -> None:
+    """Refuse a coroutine method with nearly the name of a point: it would never be called."""
+    for name in dir(cls):
+        if name.startswith("_") or hasattr(Middleware, name) or not iscoroutinefunction(getattr(cls, name)):
+            continue
+        for meant in get_close_matches(name, POINTS, n=1, cutoff=0.85):
+            raise ValueError(
+                f"Middleware {cls.__name__} has a method {name}: is {meant} meant? A helper needs another name"
+            )
+
+
 def checked_middleware(given: Any) -> tuple[Middleware[Any], ...]:
     """Return the option ``middleware`` of an agent or team.
 
@@ -304,4 +326,5 @@ def checked_middleware(given: Any) -> tuple[Middleware[Any], ...]:
                 f"middleware[{place}] is not a Middleware but {one!r}: derive its class from Middleware, "
                 "or write Middleware.of(around_tool=...) for functions"
             )
+        _check_names(type(one))
     return tuple(given)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

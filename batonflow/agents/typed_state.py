@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from batonflow.agents.hooks import name_of
+from batonflow.agents.middleware import POINTS
 from batonflow.tools import FunctionTool
 from batonflow.tools.schema import state_of_function
 from batonflow.user_warnings import warn_user
@@ -129,7 +130,7 @@ def _named_states(agent: Any) -> Iterator[tuple[str, Any]]:
             function = getattr(one, "function", one)
             yield f"Instruction {name_of(function)}", state_of_function(function)
     for one in agent.middleware:
-        for point in ("before_run", "around_model", "around_tool", "after_run"):
+        for point in POINTS:
             yield f"Middleware {one.name}", state_of_function(getattr(one.__class__, point))
 
 

@@ -37,5 +37,5 @@ def run_as_json(info: RunInfo) -> dict[str, Any]:
         "wake_at": info.wake_at,
         "forked_from": None if info.forked_from is None else list(info.forked_from),
         "session": info.session or None,
-        "metadata": dict(info.metadata or {}),
+        "metadata": dict(info.metadata),
     }

@@ -121,7 +121,7 @@ class RunInfo:
     updated_at: float
     result: bytes | None
     forked_from: tuple[str, int] | None
-    metadata: Mapping[str, str] | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     session: str = ""
 
     @property

@@ -284,7 +284,7 @@ class Runs:
             "result": result,
             "result_unreadable": unreadable,
             "session": info.session or None,
-            "metadata": dict(info.metadata or {}),
+            "metadata": dict(info.metadata),
             "waiting": waiting and not over,
             "live": live is not None and not live.is_released and not over,
             "owner": None if over or info.owner is None else "this" if here else "other" if info.owner_alive else None,

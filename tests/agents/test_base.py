@@ -219,6 +219,8 @@ def test_raw_answers_are_never_written() -> None:
         ({"max_iterations": 5}, r"has no option max_iterations: it is one of run\(max_iterations=\.\.\.\)"),
         ({"system_promt": "x"}, "has no option system_promt: is system_prompt meant?"),
         ({"colour": "red"}, "FunctionAgent has no option colour$"),
+        ({"timout": None}, "has no option timout: is timeout meant?"),
+        ({"stor": "runs.db"}, "has no option stor: is store meant?"),
         ({"tools": look}, r"tools is a list: write tools=\[\.\.\.\]"),
     ],
 )

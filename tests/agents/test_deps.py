@@ -239,8 +239,9 @@ class TestMade:
         def make(info: RunInfo) -> Deps:
             raise ConnectionError("no database")
 
-        with pytest.raises(ConnectionError, match="no database"):
-            await agent(deps_for=make).run("Go.")
+        with pytest.raises(ConnectionError, match="no database") as raised:
+            await agent(deps_for=make, name="clerk").run("Go.")
+        assert "in deps_for of agent clerk" in raised.value.__notes__
 
     def test_it_is_a_function(self) -> None:
         with pytest.raises(ValueError, match="deps_for is a function of"):

@@ -306,6 +306,35 @@ class TestAroundAModel:
         assert once.usage is not None
         assert output.usage.output_tokens == 2 * once.usage.output_tokens
 
+    @pytest.mark.parametrize("kind", [FunctionAgent, CodeActAgent])
+    async def test_it_sees_and_changes_the_messages_of_the_turn(self, kind: type[Any]) -> None:
+        seen: list[list[str]] = []
+
+        async def hide(ctx: Context, request: ModelRequest, call_next: Any) -> AgentOutput:
+            seen.append([message.role.value for message in request.turn])
+            hidden = [ChatMessage((one.content or "").replace("4711", "[card]"), role=one.role) for one in request.turn]
+            return await call_next(request.with_(turn=hidden) if request.turn else request)
+
+        async def run_code(code: str) -> str:
+            return "card 4711"
+
+        def look_up() -> str:
+            """Look up."""
+            return "card 4711"
+
+        calls = "<execute>look_up()</execute>" if kind is CodeActAgent else tool_call("look_up")
+        llm = ScriptedLLM([calls, "Done."])
+        options = {"code_execute_fn": run_code} if kind is CodeActAgent else {}
+        one = kind(llm=llm, tools=[look_up], middleware=[Middleware.of(around_model=hide)], **options)
+        handler = one.run("Which card?")
+        await handler
+        result = "user" if kind is CodeActAgent else "tool"
+        assert seen == [[], ["assistant", result]]
+        assert "4711" not in str(llm.requests[-1].messages)
+        assert "[card]" in str(llm.requests[-1].messages)
+        kept = await (await handler.ctx.store.get("memory")).aget_all()
+        assert "4711" in str(kept)  # the middleware changes the request, not the conversation
+
     async def test_a_tool_that_the_agent_lacks_is_refused(self) -> None:
         async def more(ctx: Context, request: ModelRequest, call_next: Any) -> AgentOutput:
             return await call_next(request.with_(tools=[*request.tools, FunctionTool.from_defaults(print)]))
@@ -419,6 +448,26 @@ class TestItsTools:
 
 
 class TestMistakes:
+    @pytest.mark.parametrize(
+        ("name", "meant"),
+        [("arround_tool", "around_tool"), ("before_runs", "before_run"), ("aroundmodel", "around_model")],
+    )
+    async def test_a_misspelt_method_is_refused(self, name: str, meant: str) -> None:
+        async def method(self: Any, ctx: Any, *arguments: Any) -> None: ...
+
+        kind: Any = type("Redact", (Middleware,), {name: method})
+        with pytest.raises(ValueError, match=f"Redact has a method {name}: is {meant} meant"):
+            agent("Done.", middleware=[kind()])
+
+    async def test_other_methods_have_any_names(self) -> None:
+        class Redact(Middleware):
+            async def hide_numbers(self) -> None: ...
+
+            def tool_names(self) -> list[str]:
+                return []
+
+        assert str(await agent("Done.", middleware=[Redact()]).run("Go.")) == "Done."
+
     async def test_an_exception_fails_the_run_with_a_note_that_names_it(self) -> None:
         class Broken(Middleware):
             async def around_tool(self, ctx: Context, request: ToolRequest, call_next: Any) -> ToolOutput:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from batonflow.agents.asking import request_here
+from batonflow.agents.asking import request_here, turn_here
 from batonflow.agents.events import AgentOutput
 from batonflow.agents.members import Member, Team
 from batonflow.agents.middleware import CallModel, Middleware, ModelRequest
@@ -35,6 +35,7 @@ async def around_model(
         tools: The tools for the model.
     """
     names = [tool.metadata.get_name() for tool in tools]
+    turn = [message for message in await agent.unfinished(ctx) if isinstance(message, ChatMessage)]
 
     async def ask(request: ModelRequest) -> AgentOutput:
         added = next((one for tool in request.tools if (one := tool.metadata.get_name()) not in names), None)
@@ -43,16 +44,18 @@ async def around_model(
                 f"Agent {agent.name} has no tool {added!r}: around_model may leave out tools; "
                 "a middleware adds tools with its method tools()"
             )
-        token = request_here.set(request)
+        token, turns = request_here.set(request), turn_here.set(None if request.turn == turn else request.turn)
         try:
             return await take_step(request.messages, request.tools)
         finally:
             request_here.reset(token)
+            turn_here.reset(turns)
 
     call: CallModel = ask
     for middleware in reversed(points_of(team, agent).around_model):
         call = partial(_through, middleware, ctx, call)
-    return await call(ModelRequest(agent.name, list(shown), list(tools), agent.llm_or_none(), agent.streaming))
+    llm, streams = agent.llm_or_none(), agent.streaming
+    return await call(ModelRequest(agent.name, list(shown), list(tools), llm, streams, turn=list(turn)))
 
 
 async def _through(

@@ -448,7 +448,7 @@ class MemoryStore(SessionsInMemory, StoredHistory):
             updated_at=run.updated_at,
             result=run.result,
             forked_from=run.forked_from,
-            metadata=run.new.metadata,
+            metadata=run.new.metadata or {},
             session=run.session,
         )
 

@@ -142,7 +142,7 @@ def info_of(session: DatabaseSession, row: RunRow) -> RunInfo:
         updated_at=row.updated_at,
         result=None if row.result is None else unpacked(row.result),
         forked_from=None if row.forked_from is None or row.forked_at is None else (row.forked_from, row.forked_at),
-        metadata=None if row.metadata is None else json.loads(row.metadata),
+        metadata={} if row.metadata is None else json.loads(row.metadata),
         session="" if row.turn is None else row.run_id.rpartition(":")[0],
     )
 
