@@ -5,13 +5,7 @@ from inspect import BoundArguments
 from typing import Any
 
 from batonflow import Event, StartEvent, StopEvent, Workflow, step
-from batonflow.instrumentation import (
-    BaseEvent,
-    BaseEventHandler,
-    BaseSpan,
-    BaseSpanHandler,
-    get_dispatcher,
-)
+from batonflow.instrumentation import BaseEvent, BaseEventHandler, BaseSpan, BaseSpanHandler, get_dispatcher
 from batonflow.instrumentation.events.run import StepEndEvent
 
 

@@ -14,11 +14,7 @@ from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
 # How fast examples are made says more about the load of the machine than about the test.
 settings.register_profile(
-    "batonflow",
-    max_examples=40,
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
+    "batonflow", max_examples=40, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("soak", settings.get_profile("batonflow"), max_examples=200)
 # For runs that only ask whether a test fails, and not with which smallest example (`make mutants`).
@@ -55,9 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
-        "--soak",
-        action="store_true",
-        help="let the tests marked soak try all of their cases, as `make soak` does",
+        "--soak", action="store_true", help="let the tests marked soak try all of their cases, as `make soak` does"
     )
 
     parser.addoption(

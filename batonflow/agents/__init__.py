@@ -47,25 +47,12 @@ if TYPE_CHECKING:
     from batonflow.agents.sessions.starting import start_request as start_request
     from batonflow.agents.sessions.starting import take_request as take_request
     from batonflow.agents.team import AgentWorkflow
-    from batonflow.agents.typed_state import (
-        StateTypeWarning,
-        state_of_run,
-    )
-    from batonflow.agents.typed_state import (
-        declared_state as declared_state,
-    )
-    from batonflow.agents.typed_state import (
-        state_of as state_of,
-    )
-    from batonflow.agents.typed_state import (
-        state_of_team as state_of_team,
-    )
-    from batonflow.agents.typed_state import (
-        view_of as view_of,
-    )
-    from batonflow.agents.typed_state import (
-        warn_of_untyped as warn_of_untyped,
-    )
+    from batonflow.agents.typed_state import StateTypeWarning, state_of_run
+    from batonflow.agents.typed_state import declared_state as declared_state
+    from batonflow.agents.typed_state import state_of as state_of
+    from batonflow.agents.typed_state import state_of_team as state_of_team
+    from batonflow.agents.typed_state import view_of as view_of
+    from batonflow.agents.typed_state import warn_of_untyped as warn_of_untyped
     from batonflow.llms.predict_and_call import AgentChatResponse
     from batonflow.llms.react_text import ReActChatFormatter, ReActOutputParser
     from batonflow.run_facts import RunInfo

@@ -282,12 +282,7 @@ def _later(seconds: float) -> float:
 
 
 def _request(
-    tool: AsyncBaseTool,
-    shown: dict[str, Any],
-    request_id: str,
-    agent: str,
-    problem: str | None,
-    reason: Reason,
+    tool: AsyncBaseTool, shown: dict[str, Any], request_id: str, agent: str, problem: str | None, reason: Reason
 ) -> ApprovalRequired:
     name = tool.metadata.get_name()
     return ApprovalRequired(

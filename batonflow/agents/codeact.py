@@ -198,10 +198,7 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
 
             # A snippet continues where it stopped, and its calls have their own outcomes.
             execute = _ExecuteTool.from_defaults(
-                async_fn=run,
-                name=EXECUTE,
-                description="Run Python code.",
-                policy=ToolPolicy(idempotent=True),
+                async_fn=run, name=EXECUTE, description="Run Python code.", policy=ToolPolicy(idempotent=True)
             )
         else:
             execute = _execute_tool(code_execute_fn)
@@ -272,10 +269,7 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
         return with_reason(output, response.stop_reason)
 
     async def handle_tool_call_results(
-        self,
-        ctx: Context[Any],
-        results: list[ToolCallResult],
-        memory: BaseMemory,
+        self, ctx: Context[Any], results: list[ToolCallResult], memory: BaseMemory
     ) -> None:
         """Keep the output of the code as a message of the user, and answer native calls.
 

@@ -248,10 +248,7 @@ class FunctionAgent(ScratchpadAgent[AgentDepsT, OutT]):
         return with_reason(output, response.stop_reason) if response.stop_reason in NOT_WHOLE else output
 
     async def _get_response(
-        self,
-        ctx: Context[Any],
-        current_llm_input: list[ChatMessage],
-        tools: Sequence[AsyncBaseTool],
+        self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]
     ) -> ChatResponse:
         llm: Any = self.the_llm()
         request = await _request(self, ctx, current_llm_input, tools)

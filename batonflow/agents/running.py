@@ -277,11 +277,7 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
 
     def trace_tags(self) -> dict[str, Any]:
         """Return the tags for the span of a run."""
-        return {
-            genai.OPERATION: "invoke_agent",
-            genai.AGENT_NAME: self.name,
-            genai.AGENT_DESCRIPTION: self.description,
-        }
+        return {genai.OPERATION: "invoke_agent", genai.AGENT_NAME: self.name, genai.AGENT_DESCRIPTION: self.description}
 
     def as_tool(
         self,

@@ -213,12 +213,7 @@ async def run_snippet(
         if gone:
             output.content = f"{CODE_VARIABLES_GONE}\n{output.content}"
         snapshot = await kept.session.snapshot()
-        ended = {
-            "key": key,
-            "told": output.content,
-            "is_error": output.is_error,
-            "snapshot": _as_text(snapshot),
-        }
+        ended = {"key": key, "told": output.content, "is_error": output.is_error, "snapshot": _as_text(snapshot)}
         await ctx.once(f"code-{turn} ended", _keep, ctx, agent, {STORED: ended, SUSPENDED: None})
         return output
 

@@ -4,12 +4,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from batonflow.instrumentation import events, get_dispatcher
-from batonflow.instrumentation.context import (
-    active_instrument_tags,
-    active_span_id,
-    instrument_tags,
-    undo,
-)
+from batonflow.instrumentation.context import active_instrument_tags, active_span_id, instrument_tags, undo
 from batonflow.instrumentation.traced import bound
 from batonflow.llms import genai
 

@@ -16,15 +16,7 @@ from batonflow.tools import AsyncBaseTool
 from batonflow.tools.schema import ToolArgumentsError
 from batonflow.workflow_core import Context
 
-__all__ = [
-    "ask_for_output",
-    "count_unfit",
-    "native_output",
-    "output_tools",
-    "read_early",
-    "read_output",
-    "take_result",
-]
+__all__ = ["ask_for_output", "count_unfit", "native_output", "output_tools", "read_early", "read_output", "take_result"]
 
 
 def native_output(agent: Member, typed: TypedOutput) -> Any:

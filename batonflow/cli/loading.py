@@ -52,8 +52,7 @@ def load(spec: str) -> Any:
     made = _instance(value, spec)
     if not is_workflow(made) and not is_server(made):
         raise CommandError(
-            f"{spec} is a {type(made).__name__}, not a workflow, agent, team or server{_candidates(module)}",
-            USAGE,
+            f"{spec} is a {type(made).__name__}, not a workflow, agent, team or server{_candidates(module)}", USAGE
         )
     return made
 

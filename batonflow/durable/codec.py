@@ -12,14 +12,7 @@ from pydantic_core import PydanticSerializationError
 from batonflow.durable.attempt_record import as_json
 from batonflow.values.forms import Form, form_of
 from batonflow.values.names import PRIVATE, NotWritable, payload_name, qualified_name
-from batonflow.values.serializers import (
-    IS_PYDANTIC,
-    MARKED,
-    BaseSerializer,
-    JsonSerializer,
-    is_plain,
-    read_json,
-)
+from batonflow.values.serializers import IS_PYDANTIC, MARKED, BaseSerializer, JsonSerializer, is_plain, read_json
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, StopEvent
 

@@ -554,11 +554,7 @@ class RecordedRun:
             place.forget(delivery)
             origin: Origin = (record["id"], -1)
             place.pending[origin, verdict["step"]] = Delivery(
-                verdict["step"],
-                verdict["event"],
-                [origin],
-                stream=delivery.stream,
-                recoveries=verdict["recoveries"],
+                verdict["step"], verdict["event"], [origin], stream=delivery.stream, recoveries=verdict["recoveries"]
             )
 
 

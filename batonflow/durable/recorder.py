@@ -10,14 +10,7 @@ from operator import is_
 from typing import Any, Protocol, cast
 
 from batonflow.clock import current_source
-from batonflow.durable.attempt_record import (
-    AttemptRecord,
-    amends,
-    check_name,
-    lowest_place,
-    read_again,
-    whole_writes,
-)
+from batonflow.durable.attempt_record import AttemptRecord, amends, check_name, lowest_place, read_again, whole_writes
 from batonflow.durable.codec import Codec
 from batonflow.durable.state_values import MISSING, StateValues
 from batonflow.durable.streamed import streamed_as_data, without_secrets

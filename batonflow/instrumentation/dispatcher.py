@@ -362,11 +362,7 @@ class Dispatcher:
         self.span_exit(id_=span_id, bound_args=bound_args or NO_ARGUMENTS, instance=instance, result=result)
 
     def fail_span(
-        self,
-        span_id: str,
-        err: BaseException,
-        instance: Any = None,
-        bound_args: inspect.BoundArguments | None = None,
+        self, span_id: str, err: BaseException, instance: Any = None, bound_args: inspect.BoundArguments | None = None
     ) -> None:
         """Close a span with an error: report a SpanDropEvent, then drop the span."""
         if self._event_chain:

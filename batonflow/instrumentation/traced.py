@@ -36,11 +36,7 @@ class SpanOpener(Protocol):
     ) -> None: ...
 
     def fail_span(
-        self,
-        span_id: str,
-        err: BaseException,
-        instance: Any = None,
-        bound_args: inspect.BoundArguments | None = None,
+        self, span_id: str, err: BaseException, instance: Any = None, bound_args: inspect.BoundArguments | None = None
     ) -> None: ...
 
 

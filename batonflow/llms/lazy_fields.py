@@ -250,8 +250,7 @@ class KwargsWithCalls(dict[str, Any]):
             raise KeyError(key)
         return [
             OlderToolCall(
-                id=call.tool_call_id or "",
-                function=OlderFunction(name=call.tool_name, arguments=arguments_text(call)),
+                id=call.tool_call_id or "", function=OlderFunction(name=call.tool_name, arguments=arguments_text(call))
             )
             for call in self._blocks()
         ]

@@ -24,12 +24,7 @@ from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.openai_sdk import OpenAISDKModel
 from batonflow.llms.sdk_model import unsupported
 from batonflow.llms.stream import ChatRequest, StreamEvent
-from batonflow.llms.tool_protocol import (
-    chosen_tool,
-    tool_call_blocks,
-    wire_id,
-    wire_name,
-)
+from batonflow.llms.tool_protocol import chosen_tool, tool_call_blocks, wire_id, wire_name
 
 __all__ = ["OpenAI", "cache_breakpoint", "openai_messages"]
 
@@ -184,10 +179,7 @@ async def _within(seconds: float, chunks: AsyncIterator[Any]) -> Any:
 
 
 def openai_messages(
-    messages: Sequence[ChatMessage],
-    reasoning_field: str | None = None,
-    official: bool = True,
-    vendor: str = "openai",
+    messages: Sequence[ChatMessage], reasoning_field: str | None = None, official: bool = True, vendor: str = "openai"
 ) -> list[dict[str, Any]]:
     """Return a conversation in the form of OpenAI's chat completions.
 

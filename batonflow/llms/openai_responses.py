@@ -32,11 +32,7 @@ from batonflow.llms.usage import Usage
 
 __all__ = ["OpenAIResponses", "responses_input"]
 
-_ROLES = {
-    MessageRole.SYSTEM: "system",
-    MessageRole.DEVELOPER: "developer",
-    MessageRole.USER: "user",
-}
+_ROLES = {MessageRole.SYSTEM: "system", MessageRole.DEVELOPER: "developer", MessageRole.USER: "user"}
 
 # OpenAI's own servers refuse longer ids of calls.
 _LONGEST_ID = 64

@@ -49,10 +49,7 @@ def run_id_of(given: str, field: str) -> str:
         raise HTTPException(400, f"{field}: {error}") from None
     if "/pending/" in given or given.endswith(_AFTER_AN_ID):
         endings = ", ".join(_AFTER_AN_ID)
-        raise HTTPException(
-            400,
-            f"{field}: an id must not contain /pending/ and must not end with {endings}",
-        )
+        raise HTTPException(400, f"{field}: an id must not contain /pending/ and must not end with {endings}")
     return given
 
 

@@ -131,10 +131,7 @@ def openapi_document(*, compat: bool) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "batonflow workflow server", "version": "1"},
         "paths": paths,
-        "components": {
-            "schemas": schemas["$defs"],
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": schemas["$defs"], "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{}, {"token": []}],
     }
 

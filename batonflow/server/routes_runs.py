@@ -83,10 +83,7 @@ class RunRoutes:
         following = places[-1].info.run_id if more else None
         result = flag(request, "include_results", default=True)
         return JSON(
-            {
-                "handlers": [await self._runs.told_now(place, result=result) for place in places],
-                "next": following,
-            }
+            {"handlers": [await self._runs.told_now(place, result=result) for place in places], "next": following}
         )
 
     async def run(self, request: Request) -> Response:

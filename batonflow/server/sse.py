@@ -27,12 +27,7 @@ class EventStream(Response):
     """
 
     def __init__(
-        self,
-        batches: AsyncGenerator[list[EventForReader]],
-        *,
-        sse: bool,
-        names: bool,
-        idles: Callable[[], str] = str,
+        self, batches: AsyncGenerator[list[EventForReader]], *, sse: bool, names: bool, idles: Callable[[], str] = str
     ) -> None:
         super().__init__(media_type="text/event-stream" if sse else "application/x-ndjson")
         self._batches = batches

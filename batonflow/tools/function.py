@@ -396,10 +396,7 @@ class FunctionTool(AsyncBaseTool):
         if isinstance(result, ToolOutput):
             return result
         return ToolOutput(
-            content=str(result),
-            tool_name=output.tool_name,
-            raw_input=output.raw_input,
-            raw_output=output.raw_output,
+            content=str(result), tool_name=output.tool_name, raw_input=output.raw_input, raw_output=output.raw_output
         )
 
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:

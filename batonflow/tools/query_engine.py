@@ -95,10 +95,7 @@ class QueryEngineTool(AsyncBaseTool):
 
     def _output(self, question: str, answer: Any) -> ToolOutput:
         return ToolOutput(
-            content=str(answer),
-            tool_name=self._metadata.get_name(),
-            raw_input={"input": question},
-            raw_output=answer,
+            content=str(answer), tool_name=self._metadata.get_name(), raw_input={"input": question}, raw_output=answer
         )
 
 

@@ -5,12 +5,7 @@ from inspect import BoundArguments, Parameter, Signature
 from types import MethodType
 from typing import Any, cast
 
-from batonflow.instrumentation import (
-    active_instrument_tags,
-    active_span_id,
-    get_dispatcher,
-    instrument_tags,
-)
+from batonflow.instrumentation import active_instrument_tags, active_span_id, get_dispatcher, instrument_tags
 from batonflow.instrumentation.dispatcher import PROPAGATION_KEYS
 from batonflow.instrumentation.events.base import BaseEvent
 from batonflow.instrumentation.events.run import (
@@ -174,7 +169,7 @@ class _Spans:
                 path=run.path,
                 input_event=type(event).__name__ if event is not None else None,
                 input_summary=summarize(event),
-            ),
+            )
         )
 
     def step_started(self, run: Run, item: WorkItem) -> None:
@@ -245,7 +240,7 @@ class _Spans:
                 status=status,
                 output="" if status == "interrupted" else summarize(event),
                 error=None if error is None else f"{type(error).__name__}: {error}",
-            ),
+            )
         )
         if error is None:
             self._report(WorkflowRunOutputEvent(span_id=self._run_span, output=summarize(event)))
@@ -263,7 +258,7 @@ class _Spans:
                 workflow=run.workflow.__batonflow__.workflow_name,
                 path=run.path,
                 status="released",
-            ),
+            )
         )
         dispatcher.close_span(self._run_span, instance=run.workflow, bound_args=self._run_arguments)
 

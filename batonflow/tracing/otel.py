@@ -80,10 +80,7 @@ _current: ContextVar[str | None] = ContextVar("batonflow_otel_current", default=
 
 
 def instrument(
-    tracer_provider: TracerProvider | None = None,
-    meter_provider: MeterProvider | None = None,
-    *,
-    content: bool = False,
+    tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None, *, content: bool = False
 ) -> "Instrumentation":
     """Send spans and metrics of all later runs to OpenTelemetry.
 

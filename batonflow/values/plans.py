@@ -338,10 +338,7 @@ def _of_list(arguments: tuple[Any, ...], rules: Rules) -> Plan:
         return _kind(values[0]) is list and fits_all(list(chain.from_iterable(values)))
 
     return Plan(
-        frozenset(),
-        lambda value: isinstance(value, _LIST) and (not value or fits_all(value)),
-        item.closed,
-        column,
+        frozenset(), lambda value: isinstance(value, _LIST) and (not value or fits_all(value)), item.closed, column
     )
 
 

@@ -8,14 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from batonflow.lazy import at_first_use
 
-__all__ = [
-    "close_to_fields",
-    "in_words",
-    "in_words_with_hints",
-    "misspelt",
-    "problems_of",
-    "unknown_fields",
-]
+__all__ = ["close_to_fields", "in_words", "in_words_with_hints", "misspelt", "problems_of", "unknown_fields"]
 
 get_close_matches = at_first_use("difflib", "get_close_matches")
 

@@ -128,10 +128,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "timeout": (_or_none(is_seconds), "must be a number of seconds, or None to wait without limit"),
     "resource_manager": (_or_none(_an(ResourceManager)), "must be a ResourceManager(), or None for a new one"),
     "num_concurrent_runs": (_or_none(partial(is_whole, least=1)), "must be an integer greater than 0"),
-    "runtime": (
-        _or_none(_an(BasicRuntime)),
-        "must be a runtime such as BasicRuntime(), or None for the default",
-    ),
+    "runtime": (_or_none(_an(BasicRuntime)), "must be a runtime such as BasicRuntime(), or None for the default"),
     "workflow_name": (_or_none(_is_text), 'must be a text such as "orders"'),
     "serializer": (
         _or_none(_an(BaseSerializer)),

@@ -9,18 +9,7 @@ import types
 import typing
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    Protocol,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    overload,
-)
+from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, cast, get_args, get_origin, overload
 
 from batonflow.resources import Resource, ResourceConfig, ResourceDefinition, may_be_left_out
 from batonflow.retrying import RetryPolicy, next_delay

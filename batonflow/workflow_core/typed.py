@@ -8,16 +8,7 @@ from typing_extensions import TypeVar
 
 from batonflow.workflow_core.events import DictState
 
-__all__ = [
-    "AgentDepsT",
-    "DepsT",
-    "OfAgent",
-    "OfResult",
-    "OutT",
-    "ResultT",
-    "StateT",
-    "declared_result",
-]
+__all__ = ["AgentDepsT", "DepsT", "OfAgent", "OfResult", "OutT", "ResultT", "StateT", "declared_result"]
 
 ResultT = TypeVar("ResultT", default=Any, covariant=True)
 """The result of a run."""

@@ -205,11 +205,7 @@ class TestTheAnswer:
         assert "to: what is shown in the place of a secret" in (problems[1] or "")
         assert used == ["b 5678"]
 
-    @pytest.mark.parametrize(
-        "given",
-        [date(2026, 1, 2), Decimal("1.10"), b"ab"],
-        ids=lambda one: type(one).__name__,
-    )
+    @pytest.mark.parametrize("given", [date(2026, 1, 2), Decimal("1.10"), b"ab"], ids=lambda one: type(one).__name__)
     async def test_objects_that_a_store_keeps_reach_the_tool_as_they_are(self, given: Any) -> None:
         await self.reaches(given, "memory:")
 

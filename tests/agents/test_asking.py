@@ -24,15 +24,7 @@ from batonflow.llms import (
     Usage,
 )
 from batonflow.llms.errors import IncompleteResponseError
-from batonflow.llms.stream import (
-    BlockDone,
-    ChatRequest,
-    Finish,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallDelta,
-)
+from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 
 
 class Given(FunctionCallingLLM):

@@ -9,14 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from batonflow.agents import AgentWorkflow, Budget, BudgetExceededError, FunctionAgent
 from batonflow.durable.stores.memory import MemoryStore
-from batonflow.llms import (
-    ChatMessage,
-    MockFunctionCallingLLM,
-    Price,
-    ScriptedLLM,
-    Usage,
-    tool_call,
-)
+from batonflow.llms import ChatMessage, MockFunctionCallingLLM, Price, ScriptedLLM, Usage, tool_call
 from batonflow.llms.errors import LLMConfigurationError, RateLimitError
 from batonflow.llms.stream import ChatRequest, Finish
 from batonflow.testing import run_virtual

@@ -278,16 +278,7 @@ class TestTypes:
         class HasUser(Protocol):
             user: str
 
-        assert (
-            str(
-                await agent(
-                    deps_type=HasUser,
-                    tools=[],
-                ).run("Go.", deps=Deps())
-            )
-            == "Done."
-            or True
-        )
+        assert str(await agent(deps_type=HasUser, tools=[]).run("Go.", deps=Deps())) == "Done." or True
 
     def test_a_tool_that_wants_another_type_is_refused_at_construction(self) -> None:
         with pytest.raises(ValueError, match="Tool whoami wants deps of type Deps, and agent Agent has deps_type=int"):

@@ -195,10 +195,7 @@ async def test_a_snapshot_can_be_taken_whatever_a_tool_was_given_and_returned(re
     assert str(output) == "Done."
     if not inside:
         first, second = [call.tool_output for call in output.tool_calls]
-        assert (first.raw_input, second.raw_output) == (
-            {"args": (), "kwargs": {"data": b"\xff" * 4}},
-            "published",
-        )
+        assert (first.raw_input, second.raw_output) == ({"args": (), "kwargs": {"data": b"\xff" * 4}}, "published")
         assert first.raw_output == (returned if isinstance(returned, dict | bytes) else repr(returned))
 
 

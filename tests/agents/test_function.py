@@ -38,13 +38,7 @@ from batonflow.llms import (
 )
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta, ToolCallDelta
 from batonflow.tools import FunctionTool, ToolSelection
-from batonflow.workflow_core import (
-    Context,
-    HumanResponseEvent,
-    InputRequiredEvent,
-    StopEvent,
-    WorkflowRuntimeError,
-)
+from batonflow.workflow_core import Context, HumanResponseEvent, InputRequiredEvent, StopEvent, WorkflowRuntimeError
 from tests.agents.pausing import Pausing
 from tests.agents.unread import Cumulative, held_by_a_stream
 
@@ -628,10 +622,7 @@ class TestAnswersThatAreNotWhole:
 class TestUnreadStreams:
     async def test_memory_grows_with_the_text_and_not_with_its_square(self) -> None:
         async def held(pieces: int) -> int:
-            return await held_by_a_stream(
-                FunctionAgent(llm=ScriptedLLM(["tide " * pieces], chunk_size=5)),
-                pieces,
-            )
+            return await held_by_a_stream(FunctionAgent(llm=ScriptedLLM(["tide " * pieces], chunk_size=5)), pieces)
 
         await held(100)
         few, many = await held(1_000), await held(8_000)

@@ -89,9 +89,7 @@ class TestAgents:
     async def test_only_the_override_of_the_acting_member_runs(self) -> None:
         overriding.LEDGER.clear()
         first = FunctionAgent(
-            name="first",
-            description="One.",
-            llm=ScriptedLLM([tool_call("handoff", to_agent="worker", reason="r")]),
+            name="first", description="One.", llm=ScriptedLLM([tool_call("handoff", to_agent="worker", reason="r")])
         )
         team = AgentWorkflow(agents=[first, made("setup_agent")], root_agent="first")
         assert str(await team.run("Go.")) == "Done."

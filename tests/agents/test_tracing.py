@@ -9,13 +9,7 @@ import pytest
 
 from batonflow.agents import AgentWorkflow, FunctionAgent, ToolCall
 from batonflow.agents.events import AgentWorkflowStartEvent
-from batonflow.instrumentation import (
-    BaseEvent,
-    BaseEventHandler,
-    BaseSpan,
-    BaseSpanHandler,
-    get_dispatcher,
-)
+from batonflow.instrumentation import BaseEvent, BaseEventHandler, BaseSpan, BaseSpanHandler, get_dispatcher
 from batonflow.instrumentation.events.agent import AgentRunStepEndEvent, AgentRunStepStartEvent
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.llms.genai import CAPTURE_CONTENT

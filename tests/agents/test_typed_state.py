@@ -9,14 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel, Field, model_validator
 
-from batonflow.agents import (
-    AgentWorkflow,
-    FunctionAgent,
-    Middleware,
-    StateTypeWarning,
-    ToolCall,
-    ToolCallResult,
-)
+from batonflow.agents import AgentWorkflow, FunctionAgent, Middleware, StateTypeWarning, ToolCall, ToolCallResult
 from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
 from batonflow.tools import BaseTool, Toolset, tool
 from batonflow.workflow_core import Context, MemoryStore, SQLiteStore, step

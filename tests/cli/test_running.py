@@ -56,10 +56,7 @@ def test_a_field_that_is_none_is_told(here: Cli) -> None:
             "run(tools=...) changes nothing: tools is given to FunctionAgent(...)",
         ),
         (["team.py:team"], 'AgentWorkflow needs a message: batonflow run team.py:team "Hello."'),
-        (
-            ["team.py:writer", "max_iterations=3"],
-            "FunctionAgent needs a message: batonflow run team.py:writer",
-        ),
+        (["team.py:writer", "max_iterations=3"], "FunctionAgent needs a message: batonflow run team.py:writer"),
         (["team.py:team", "max_iterations=0", "Hello."], "max_iterations is a whole number from 1 on, not 0"),
         (
             ["team.py:team", "early_stopping_method=x", "Hello."],

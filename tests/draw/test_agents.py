@@ -97,11 +97,7 @@ def test_a_team_is_drawn_from_the_question_to_the_answer() -> None:
 
 def test_handoffs_are_those_that_a_run_allows() -> None:
     """To those that are chosen; to all others where nobody is chosen; to none where the choice is empty."""
-    assert arrows(scene_of_team(team()), "link") == [
-        ("writer", "critic"),
-        ("critic", "writer"),
-        ("critic", "printer"),
-    ]
+    assert arrows(scene_of_team(team()), "link") == [("writer", "critic"), ("critic", "writer"), ("critic", "printer")]
 
 
 @pytest.mark.filterwarnings("ignore:Agent writer may hand over to nobody")

@@ -799,11 +799,7 @@ class TestPropagation:
             dispatcher.open_span("child")
 
         captured = contextvars.copy_context().run(sender)
-        assert captured == {
-            "traced": "trace-7",
-            "active_span_id": "Flow.run-1",
-            "instrument_tags": {"tenant": "acme"},
-        }
+        assert captured == {"traced": "trace-7", "active_span_id": "Flow.run-1", "instrument_tags": {"tenant": "acme"}}
         contextvars.copy_context().run(receiver, captured)
         assert recorder.log == [("restored", "trace-7"), ("enter", "child", "Flow.run")]
         assert recorder._spans["child"].tags == {"tenant": "acme"}

@@ -88,9 +88,7 @@ async def test_verbose_lines_are_fit_to_show(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("options", [[], ["--debug"]])
 def test_the_command_line_tells_errors_that_are_fit_to_show(tmp_path: Path, options: list[str]) -> None:
-    (tmp_path / "flow.py").write_text(
-        "from tests.instrumentation.test_logs import Fails\nflow = Fails()\n",
-    )
+    (tmp_path / "flow.py").write_text("from tests.instrumentation.test_logs import Fails\nflow = Fails()\n")
     command = [sys.executable, "-m", "batonflow", "run", "flow.py:flow", *options]
     done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 1

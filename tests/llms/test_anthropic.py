@@ -349,12 +349,7 @@ class TestRequests:
         ]
         assert turns[2]["content"] == [
             {"type": "tool_result", "tool_use_id": "a_1", "content": [{"type": "text", "text": "2"}]},
-            {
-                "type": "tool_result",
-                "tool_use_id": "2",
-                "content": [{"type": "text", "text": "no"}],
-                "is_error": True,
-            },
+            {"type": "tool_result", "tool_use_id": "2", "content": [{"type": "text", "text": "no"}], "is_error": True},
             {"type": "text", "text": "and now?"},
         ]
         assert turns[3]["content"] == [{"type": "tool_use", "id": "3", "name": "now", "input": {}}]

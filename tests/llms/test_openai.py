@@ -373,10 +373,7 @@ class TestRequests:
         assert request.headers["authorization"] == "Bearer secret-key"
         assert request.body == {
             "model": "gpt-test",
-            "messages": [
-                {"role": "system", "content": "Be brief."},
-                {"role": "user", "content": "What is 2 + 40?"},
-            ],
+            "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 2 + 40?"}],
             "stream": True,
             "stream_options": {"include_usage": True},
             "temperature": 0.5,

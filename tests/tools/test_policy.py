@@ -48,10 +48,7 @@ def test_the_decorator_and_a_policy_say_the_same() -> None:
         ({"timeout": "5"}, "timeout='5' "),
         ({"timeout": True}, "timeout=True "),
         ({"approval_timeout": -3}, "approval_timeout=-3 is invalid. Give a number of seconds"),
-        (
-            {"retry": 3},
-            r"retry=3 is invalid. Give a retry policy, as in retry_policy\(stop=stop_after_attempt\(3\)\)",
-        ),
+        ({"retry": 3}, r"retry=3 is invalid. Give a retry policy, as in retry_policy\(stop=stop_after_attempt\(3\)\)"),
         ({"max_calls": 0}, "max_calls=0 is invalid. Give a whole number from 1 on"),
         ({"max_calls": 1.5}, r"max_calls=1\.5 "),
         ({"max_calls": True}, "max_calls=True "),

@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 from pydantic import Base64Bytes, PrivateAttr
 
-from batonflow.instrumentation import (
-    BaseEvent,
-    BaseEventHandler,
-    BaseSpan,
-    BaseSpanHandler,
-    get_dispatcher,
-)
+from batonflow.instrumentation import BaseEvent, BaseEventHandler, BaseSpan, BaseSpanHandler, get_dispatcher
 from batonflow.llms.genai import CAPTURE_CONTENT
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolMetadata, ToolOutput, run_tool, tool
 from batonflow.workflow_core.context import Context

@@ -13,16 +13,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    RootModel,
-    SecretStr,
-    computed_field,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, SecretStr, computed_field, field_validator
 
 from batonflow.agents import AgentOutput, ToolCallResult
 from batonflow.agents.memory import ChatSummaryMemoryBuffer, Memory

@@ -58,10 +58,7 @@ def test_types_and_what_is_needed() -> None:
         "needs depth (integer); may have draught (number), marks (array), more"
     )
     assert unfit(answer_fields(Plain), {"port": "Emden", "depth": "5", "extra": 1}) == []
-    assert unfit(answer_fields(Plain), {"depth": 0.5}) == [
-        "port is missing",
-        "depth has to be an integer, and is 0.5",
-    ]
+    assert unfit(answer_fields(Plain), {"depth": 0.5}) == ["port is missing", "depth has to be an integer, and is 0.5"]
 
 
 def test_nothing_is_told_of_fields_that_the_class_changes() -> None:

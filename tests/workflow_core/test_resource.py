@@ -441,11 +441,7 @@ class TestConfig:
                 wants("other", ResourceConfig(str(config_file)), Other),
             ]
         )
-        assert values == {
-            "whole": Limits(tokens=5),
-            "part": Limits(tokens=7, name="deep"),
-            "other": Other(tokens=5.0),
-        }
+        assert values == {"whole": Limits(tokens=5), "part": Limits(tokens=7, name="deep"), "other": Other(tokens=5.0)}
 
     def test_only_json_files(self) -> None:
         with pytest.raises(ValueError, match="Only JSON files"):

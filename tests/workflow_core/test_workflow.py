@@ -453,10 +453,7 @@ async def test_a_context_can_be_written_with_pickle():
 @contract("1.8", "17.t7")
 async def test_keyword_arguments_build_the_start_event():
     assert (await Search().run(topic="tide", times=2)).text == "tidetide"
-    with pytest.raises(
-        WorkflowRuntimeError,
-        match=r"type Ask: topic: Field required\. Give run\(\) .* topic=\.\.\.$",
-    ):
+    with pytest.raises(WorkflowRuntimeError, match=r"type Ask: topic: Field required\. Give run\(\) .* topic=\.\.\.$"):
         Search().run(times=2)
     with pytest.raises(WorkflowRuntimeError, match="Failed creating a start event of type"):
         Search().run(topic="tide", times="many")

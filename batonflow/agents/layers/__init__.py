@@ -30,12 +30,7 @@ if TYPE_CHECKING:
     from batonflow.agents.layers.unfinished import close_turn
     from batonflow.agents.member_steps import StepResult, acting_team, call_member_step, overrides_of_members
     from batonflow.agents.middleware_points import checked_instructions, checked_middleware, with_added
-    from batonflow.agents.run_options import (
-        choice_of_run,
-        instructions_of_run,
-        llm_of_run,
-        options_of_run,
-    )
+    from batonflow.agents.run_options import choice_of_run, instructions_of_run, llm_of_run, options_of_run
     from batonflow.agents.step_checks import check_step, checked_overrides, warn_of_member_steps
     from batonflow.agents.toolsets import asked_tools, keep_tools, kept_tools, leave_toolsets
     from batonflow.agents.typed_output import (

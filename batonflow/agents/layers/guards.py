@@ -52,10 +52,7 @@ async def block_input(ctx: Context[Any], agent: Member, message: ChatMessage) ->
 
 
 async def block_output(
-    ctx: Context[Any],
-    agent: Member,
-    message: ChatMessage,
-    calls: Sequence[ToolSelection | ToolCallResult] = (),
+    ctx: Context[Any], agent: Member, message: ChatMessage, calls: Sequence[ToolSelection | ToolCallResult] = ()
 ) -> AgentOutput | None:
     """Return the output in place of a blocked answer; None if the answer is permitted.
 

@@ -75,8 +75,7 @@ class SessionTable:
             return TurnRefused(stored, self._in_queue(found, turn, owner) if waits else None)
         now = current_source().now()
         self._add(
-            found,
-            StoredTurn(turn.number, run_id, "running", now, None, turn.request_id, turn.digest, turn.asked),
+            found, StoredTurn(turn.number, run_id, "running", now, None, turn.request_id, turn.digest, turn.asked)
         )
         if turn.ticket is not None:
             found.queue.pop(turn.ticket, None)

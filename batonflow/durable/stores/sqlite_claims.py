@@ -4,16 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Literal
 
-from batonflow.durable.store_protocol import (
-    Appended,
-    Busy,
-    Claimed,
-    Created,
-    Ended,
-    Existing,
-    NewRun,
-    NotDue,
-)
+from batonflow.durable.store_protocol import Appended, Busy, Claimed, Created, Ended, Existing, NewRun, NotDue
 from batonflow.durable.stores.bounds import check_new_run, check_owner, check_payload, check_run_id
 from batonflow.durable.stores.sqlite_commits import insert_bodies
 from batonflow.durable.stores.sqlite_rows import ENDS, DatabaseSession, RunRow, checksum, find_run, info_of, salt_of

@@ -15,10 +15,7 @@ __all__ = ["APPLICATION_ID", "MIGRATIONS", "DatabaseFile", "make_private"]
 APPLICATION_ID = 0x42464C57
 """Marks the file as one of batonflow's, for SQLite and for ``file``."""
 
-_SYNCHRONOUS = {
-    "process": "PRAGMA synchronous = NORMAL",
-    "power": "PRAGMA synchronous = FULL",
-}
+_SYNCHRONOUS = {"process": "PRAGMA synchronous = NORMAL", "power": "PRAGMA synchronous = FULL"}
 
 # The key of a commit is the run's number * 2^32 + its own: the rows of a run are adjacent in one B-tree with integer
 # keys, and long run ids are stored once. Results have their own table, so that listings read little.

@@ -298,10 +298,7 @@ class ChatPromptTemplate(BasePromptTemplate):
         return cls(messages, **kwargs)
 
     def format(
-        self,
-        llm: Any = None,
-        messages_to_prompt: Callable[[Sequence[ChatMessage]], str] | None = None,
-        **kwargs: Any,
+        self, llm: Any = None, messages_to_prompt: Callable[[Sequence[ChatMessage]], str] | None = None, **kwargs: Any
     ) -> str:
         """Return the messages as one text.
 

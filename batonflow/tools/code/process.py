@@ -169,10 +169,7 @@ class _ProcessSession(BaseSession):
         try:
             try:
                 self._process = await _Process.started(
-                    *launch.command,
-                    env=dict(launch.env),
-                    pass_fds=tuple(launch.pass_fds),
-                    start_new_session=True,
+                    *launch.command, env=dict(launch.env), pass_fds=tuple(launch.pass_fds), start_new_session=True
                 )
             except OSError as err:
                 raise SandboxUnavailableError(f"{launch.command[0]} does not start: {err}. {launch.help}") from err

@@ -51,10 +51,7 @@ _AARCH64 = {
 }  # fmt: skip
 
 # Audit architecture, and the calls whose arguments are checked: clone, clone3, socketpair, ioctl.
-MACHINES = {
-    "x86_64": (0xC000003E, _X86_64, (56, 435, 53, 16)),
-    "aarch64": (0xC00000B7, _AARCH64, (220, 435, 199, 29)),
-}
+MACHINES = {"x86_64": (0xC000003E, _X86_64, (56, 435, 53, 16)), "aarch64": (0xC00000B7, _AARCH64, (220, 435, 199, 29))}
 
 _Instruction = tuple[int, int, int, int]
 
@@ -93,12 +90,7 @@ def seccomp_filter(machine: str) -> bytes:
     # Event loops need a pair of connected sockets; other sockets could reach other processes.
     program += _when(
         socketpair,
-        [
-            (_LOAD, 0, 0, _FIRST_ARGUMENT),
-            (_EQUAL, 0, 1, _AF_UNIX),
-            (_RETURN, 0, 0, _ALLOW),
-            (_RETURN, 0, 0, refuse),
-        ],
+        [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 0, 1, _AF_UNIX), (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, refuse)],
     )
     program += _when(
         ioctl,

@@ -18,13 +18,7 @@ from typing import Any
 from batonflow.tools.mcp.pins import ToolChange
 from batonflow.tools.schema import ToolError
 
-__all__ = [
-    "MCPConnectionError",
-    "MCPServerError",
-    "MCPTimeoutError",
-    "MCPToolChangedError",
-    "MCPToolMissingError",
-]
+__all__ = ["MCPConnectionError", "MCPServerError", "MCPTimeoutError", "MCPToolChangedError", "MCPToolMissingError"]
 
 
 class MCPConnectionError(ToolError, ConnectionError):

@@ -6,13 +6,7 @@ from pydantic import Field
 
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
 
-__all__ = [
-    "MCPElicitation",
-    "MCPElicitationResponse",
-    "MCPProgress",
-    "MCPToolChanged",
-    "MCPToolChangedResponse",
-]
+__all__ = ["MCPElicitation", "MCPElicitationResponse", "MCPProgress", "MCPToolChanged", "MCPToolChangedResponse"]
 
 
 class MCPProgress(Event):

@@ -45,13 +45,7 @@ def retry_info(run: Run, item: WorkItem) -> RetryInfo:
 
 
 def wait_for(
-    run: Run,
-    item: WorkItem,
-    event_type: Any,
-    waiter_event: Any,
-    waiter_id: str | None,
-    requirements: Any,
-    timeout: Any,
+    run: Run, item: WorkItem, event_type: Any, waiter_event: Any, waiter_id: str | None, requirements: Any, timeout: Any
 ) -> Coroutine[Any, Any, Any]:
     """Suspend a step until an event arrives; see ``Context.wait_for_event``.
 

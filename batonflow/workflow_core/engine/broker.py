@@ -163,12 +163,7 @@ class Broker:
         return route.accepted or bool(served) or route.is_input_required
 
     def _new_item(
-        self,
-        spec: StepSpec,
-        event: Event,
-        stream: Stream | None,
-        recoveries: Recoveries | None,
-        causes: Causes,
+        self, spec: StepSpec, event: Event, stream: Stream | None, recoveries: Recoveries | None, causes: Causes
     ) -> WorkItem:
         state = self._state
         state.item_seq += 1

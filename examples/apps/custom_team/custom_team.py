@@ -110,11 +110,7 @@ def told(request: ChatRequest) -> str:
 
 
 CLERK: list[Turn] = [tool_call("handoff", to_agent="cashier", reason="a refund is due")]
-CASHIER: list[Turn] = [
-    tool_call("price", order="A-17"),
-    tool_call("refund", order="A-17", amount=40),
-    told,
-]
+CASHIER: list[Turn] = [tool_call("price", order="A-17"), tool_call("refund", order="A-17", amount=40), told]
 
 
 def model(script: list[Turn]) -> LLM:

@@ -268,10 +268,7 @@ class TestBlocks:
                 return content
 
         memory = small(
-            memory_blocks=[
-                Shown(name="k", content="k" * 4 * 200),
-                Stubborn(name="s", content="s" * 4 * 60, priority=3),
-            ]
+            memory_blocks=[Shown(name="k", content="k" * 4 * 200), Stubborn(name="s", content="s" * 4 * 60, priority=3)]
         )
         (shown,) = await memory.aget()
         assert "<k>" in (shown.content or "")

@@ -29,9 +29,7 @@ class Broken(AssertionError):
 
 
 def play(
-    script: Script,
-    classes: Classes = CLASSES,
-    model: Callable[[Stage], Callable[[Agent], LLM]] = ScriptModel.on,
+    script: Script, classes: Classes = CLASSES, model: Callable[[Stage], Callable[[Agent], LLM]] = ScriptModel.on
 ) -> Stage:
     """Play a script in virtual time; the same script takes the same course every time.
 

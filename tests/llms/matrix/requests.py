@@ -302,10 +302,7 @@ async def tool_choice(bench: Bench) -> None:
     )
     closed = {
         "type": "object",
-        "properties": {
-            "where": {"type": "string"},
-            "days": {"type": ["array", "null"], "items": {"type": "integer"}},
-        },
+        "properties": {"where": {"type": "string"}, "days": {"type": ["array", "null"], "items": {"type": "integer"}}},
         "required": ["where", "days"],
         "additionalProperties": False,
     }

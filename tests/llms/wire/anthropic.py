@@ -22,18 +22,7 @@ from tests.llms.wire.content import (
     deltas,
 )
 
-__all__ = [
-    "ERRORS",
-    "STOPS",
-    "STOPS_BACK",
-    "body",
-    "carried",
-    "error",
-    "error_event",
-    "events",
-    "stream",
-    "unfinished",
-]
+__all__ = ["ERRORS", "STOPS", "STOPS_BACK", "body", "carried", "error", "error_event", "events", "stream", "unfinished"]
 
 STOPS: dict[Stop, str] = {
     "stop": "end_turn",

@@ -191,10 +191,7 @@ SAMPLES: dict[str, Said] = {
     "no usage": Said((Text("short"),), usage=None),
     "nothing": Said((), usage=Usage(input=3)),
     "thoughts, then text": Said(
-        (
-            Thinking(text="Erst übe ich 🤔, then I answer.", signature="c2lnbmF0dXJlLTE="),
-            Text("Zweiundvierzig: 42 ✅"),
-        )
+        (Thinking(text="Erst übe ich 🤔, then I answer.", signature="c2lnbmF0dXJlLTE="), Text("Zweiundvierzig: 42 ✅"))
     ),
     "a summary of thoughts, then a call": Said(
         (
@@ -226,8 +223,7 @@ SAMPLES: dict[str, Said] = {
         (
             WebSearch("srv_1", "Gezeiten Büsum 🌊", (("https://tides.test/büsum", "Tides · Büsum"),)),
             Text(
-                "Hochwasser um 12:04 Uhr.",
-                (Citation("https://tides.test/büsum", "Tides · Büsum", "Hochwasser 12:04"),),
+                "Hochwasser um 12:04 Uhr.", (Citation("https://tides.test/büsum", "Tides · Büsum", "Hochwasser 12:04"),)
             ),
         )
     ),

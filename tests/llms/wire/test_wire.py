@@ -144,10 +144,7 @@ class TestFormats:
     @pytest.mark.parametrize(
         ("api", "kinds"),
         [
-            (
-                "anthropic",
-                {"text_delta", "thinking_delta", "signature_delta", "input_json_delta", "citations_delta"},
-            ),
+            ("anthropic", {"text_delta", "thinking_delta", "signature_delta", "input_json_delta", "citations_delta"}),
             (
                 "responses",
                 {

@@ -572,11 +572,4 @@ FAMILY = Program(
     limits={"quote": 2},
 )
 
-PROGRAMS = {
-    "chain": CHAIN,
-    "fan-out": FAN_OUT,
-    "lists": LISTS,
-    "waits": WAITS,
-    "retries": RETRIES,
-    "family": FAMILY,
-}
+PROGRAMS = {"chain": CHAIN, "fan-out": FAN_OUT, "lists": LISTS, "waits": WAITS, "retries": RETRIES, "family": FAMILY}

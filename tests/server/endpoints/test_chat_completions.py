@@ -89,10 +89,7 @@ async def never(ctx, text):
             lambda: FunctionAgent(name="adder", tools=[tide], llm=ScriptedLLM([["I look.", tool_call("tide")]])),
             "I look.\n\nAt nine.",
         ),
-        (
-            lambda: ReActAgent(name="adder", llm=ScriptedLLM(["<think>Hm.</think>It is 42."])),
-            "It is 42.",
-        ),
+        (lambda: ReActAgent(name="adder", llm=ScriptedLLM(["<think>Hm.</think>It is 42."])), "It is 42."),
         (lambda: adder(output_guards=[never]), "Let me add.\n\nIt is 42.\n\nNot here."),
     ],
     ids=["not streamed", "input guard", "direct tool", "thought aloud", "output guard"],

@@ -10,27 +10,9 @@ import pytest
 
 from batonflow.server.page import RunView, export_run, page_html, run_page, view_run
 from batonflow.server.page.derived import graph_of
-from batonflow.workflow_core import (
-    Context,
-    MemoryStore,
-    StartEvent,
-    StopEvent,
-    Workflow,
-    WorkflowTimeoutError,
-    step,
-)
+from batonflow.workflow_core import Context, MemoryStore, StartEvent, StopEvent, Workflow, WorkflowTimeoutError, step
 from batonflow.workflow_core.errors import StoreError
-from tests.server.page.flows import (
-    HOSTILE,
-    Asking,
-    Counting,
-    Failing,
-    Hostile,
-    Outer,
-    agent_run,
-    run_of,
-    waiting_run,
-)
+from tests.server.page.flows import HOSTILE, Asking, Counting, Failing, Hostile, Outer, agent_run, run_of, waiting_run
 
 _DATA = re.compile(r'<script type="application/json" id="run">(.*?)</script>', re.DOTALL)
 

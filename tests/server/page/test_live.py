@@ -13,17 +13,7 @@ from batonflow.server.client import WorkflowClient
 from batonflow.workflow_core import Context, StartEvent, StopEvent, Workflow, step
 from tests.server.conftest import Running, Serving
 from tests.server.page.browser import Chromium, Watched
-from tests.server.page.flows import (
-    Asking,
-    Counting,
-    Failing,
-    Hostile,
-    Inner,
-    Large,
-    Making,
-    Outer,
-    make_writer,
-)
+from tests.server.page.flows import Asking, Counting, Failing, Hostile, Inner, Large, Making, Outer, make_writer
 
 pytestmark = pytest.mark.external("chromium")
 

@@ -68,12 +68,7 @@ async def elsewhere(executor: Executor, snapshot: bytes, answers: dict[str, obje
         sys.executable, "-c", ELSEWHERE, cwd=ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    order = {
-        "executor": type(executor).__name__,
-        "snapshot": snapshot.hex(),
-        "answers": answers,
-        "then": then,
-    }
+    order = {"executor": type(executor).__name__, "snapshot": snapshot.hex(), "answers": answers, "then": then}
     output, _ = await process.communicate(json.dumps(order).encode())
     assert process.returncode == 0
     return json.loads(output)

@@ -5,15 +5,7 @@ from typing import Any
 
 import pytest
 
-from batonflow.workflow_core import (
-    Context,
-    Event,
-    HumanResponseEvent,
-    StartEvent,
-    StopEvent,
-    Workflow,
-    step,
-)
+from batonflow.workflow_core import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from tests.contract import contract
 from tests.workflow_core.flows import names
 
