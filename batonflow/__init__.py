@@ -155,7 +155,7 @@ _HOMES = {
 _HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names.split()}
 
 
-def __getattr__(name: str) -> object:
+def _load(name: str) -> object:
     """Load a public name from its home on first use (PEP 562) and keep it.
 
     Raises:
@@ -167,6 +167,10 @@ def __getattr__(name: str) -> object:
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value
+
+
+if not TYPE_CHECKING:  # checkers would take every name
+    __getattr__ = _load
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ from models import model_or
 
 from batonflow import AgentWorkflow, FunctionAgent, tool
 from batonflow.llms import tool_call
-from batonflow.llms.scripted import Turn
+from batonflow.llms.scripted import Answer
 from batonflow.llms.stream import ChatRequest
 from batonflow.tools import ToolRetry
 
@@ -19,7 +19,7 @@ NOTES = {
     "tides": "The moon pulls the sea towards it. High water comes twice a day, every 12 hours and 25 minutes.",
 }
 TEXT = "The moon pulls the sea towards it. So high water comes twice a day."
-SCRIPT: list[Turn] = [  # the answer of the model after this number of results of tools
+SCRIPT: list[Answer] = [  # the answer of the model after this number of results of tools
     ["I will look for notes.", tool_call("search", topic="tide")],
     ["The note has another name.", tool_call("search", topic="tides")],
     tool_call("handoff", to_agent="writer", reason="the facts are there"),
@@ -47,7 +47,7 @@ def calls_by_process() -> Counter[str]:
     return Counter(CALLS.read_text().split())
 
 
-def answer(request: ChatRequest) -> Turn:
+def answer(request: ChatRequest) -> Answer:
     """Answer as the script says. The conversation alone decides, so that another process can carry on."""
     results = [message for message in request.messages if message.role == "tool"]
     return SCRIPT[len(results)] if len(results) < len(SCRIPT) else f"Here is the outcome: {results[-1].content}"

@@ -160,12 +160,16 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def _load(name: str) -> Any:
     home = _LAZY.get(name)
     if home is None:
         return module_at(__name__, name)
     found = globals()[name] = getattr(import_module(f"batonflow.{home}"), name)
     return found
+
+
+if not TYPE_CHECKING:  # checkers would take every name
+    __getattr__ = _load
 
 
 def __dir__() -> list[str]:

@@ -171,9 +171,9 @@ async def deps_of_tool(agent: Any, make: Callable[[Context[Any]], Any] | None) -
 
 def _fits(given: Any, wanted: Any) -> bool:
     """Return whether dependencies of one type serve where another is wanted; types without classes always do."""
-    if not isinstance(wanted, type) or wanted is object:
+    if not isinstance(wanted, type) or wanted is object or getattr(wanted, "_is_protocol", False):
         return True
-    return isinstance(given, type) and (issubclass(given, wanted) or getattr(wanted, "_is_protocol", False))
+    return isinstance(given, type) and issubclass(given, wanted)
 
 
 def _name(kind: Any) -> str:

@@ -326,5 +326,5 @@ def checked_middleware(given: Any) -> tuple[Middleware[Any], ...]:
                 f"middleware[{place}] is not a Middleware but {one!r}: derive its class from Middleware, "
                 "or write Middleware.of(around_tool=...) for functions"
             )
-        _check_names(type(one))
+        _check_names(cast("type[Any]", type(one)))  # pyright: ignore[reportUnknownArgumentType]
     return tuple(given)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

@@ -206,7 +206,7 @@ _NOT_OFFERED = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def _load(name: str) -> Any:
     if name in _NOT_OFFERED:
         raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=f"{__name__}.{name}")
     home = name if name in _MODULES else _LAZY.get(name)
@@ -216,6 +216,10 @@ def __getattr__(name: str) -> Any:
     found = module if name in _MODULES else getattr(module, name)
     globals()[name] = found
     return found
+
+
+if not TYPE_CHECKING:  # checkers would take every name
+    __getattr__ = _load
 
 
 def __dir__() -> list[str]:

@@ -12,10 +12,14 @@ if TYPE_CHECKING:
 __all__ = ["WorkflowServer"]
 
 
-def __getattr__(name: str) -> Any:
+def _load(name: str) -> Any:
     if name != "WorkflowServer":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for package in ("starlette", "uvicorn"):
         if find_spec(package) is None:
             raise ImportError(f"Serving workflows needs the package {package}: {how_to_install('server')}")
     return import_module("batonflow.server.app").WorkflowServer
+
+
+if not TYPE_CHECKING:  # checkers would take every name
+    __getattr__ = _load

@@ -125,7 +125,7 @@ _NOT_OFFERED = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def _load(name: str) -> Any:
     if name in _NOT_OFFERED:
         raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=f"{__name__}.{name}")
     home = _FETCHING if name in _FETCHED else f"{__name__}.{_LAZY[name]}" if name in _LAZY else None
@@ -133,6 +133,10 @@ def __getattr__(name: str) -> Any:
         return module_at(__name__, name)
     found = globals()[name] = getattr(import_module(home), name)
     return found
+
+
+if not TYPE_CHECKING:  # checkers would take every name
+    __getattr__ = _load
 
 
 def __dir__() -> list[str]:

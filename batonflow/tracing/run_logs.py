@@ -7,6 +7,7 @@ from typing import Any
 from batonflow.instrumentation.logs import logger_named
 from batonflow.tracing.summary import summarize
 from batonflow.workflow_core.engine.state import WorkItem
+from batonflow.workflow_core.errors import RunInterruptedError
 from batonflow.workflow_core.events import Event, WorkflowCancelledEvent
 from batonflow.workflow_core.run import Run, fields_of
 
@@ -43,6 +44,8 @@ class RunLogs:
         """Log the end of a run; the caller gets its error, so the record has no traceback."""
         if isinstance(event, WorkflowCancelledEvent):
             _log(run, logging.INFO, "%s was cancelled", _run(run))
+        elif isinstance(error, RunInterruptedError):
+            _log(run, logging.INFO, "%s was interrupted, and can be resumed", _run(run))
         elif error is not None:
             _log(run, logging.INFO, "%s failed with %r", _run(run), error)
         else:

@@ -149,8 +149,12 @@ _HOME_OF = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def _load(name: str) -> Any:
     if name in _HOME_OF:
         value = globals()[name] = getattr(import_module(f"batonflow.{_HOME_OF[name]}"), name)
         return value
     return module_at(__name__, name)
+
+
+if not TYPE_CHECKING:  # checkers would take every name
+    __getattr__ = _load

@@ -278,7 +278,14 @@ class TestTypes:
         class HasUser(Protocol):
             user: str
 
-        assert str(await agent(deps_type=HasUser, tools=[]).run("Go.", deps=Deps())) == "Done." or True
+        def look(ctx: RunContext[HasUser]) -> str:
+            """Look."""
+            return ctx.deps.user
+
+        for deps_type in (HasUser, Deps):
+            made = agent(tool_call("look"), "Done.", deps_type=deps_type, tools=[look])
+            output = await made.run("Go.", deps=Deps())
+            assert [call.tool_output.content for call in output.tool_calls] == [Deps().user]
 
     def test_a_tool_that_wants_another_type_is_refused_at_construction(self) -> None:
         with pytest.raises(ValueError, match="Tool whoami wants deps of type Deps, and agent Agent has deps_type=int"):

@@ -119,6 +119,20 @@ async def test_a_failure_that_is_awaited_is_not_an_error(caplog: pytest.LogCaptu
     assert said(caplog, logging.INFO)[-1] == "run r1 of Fails failed with WorkflowRuntimeError('no')"
 
 
+async def test_an_interrupted_run_has_not_failed(caplog: pytest.LogCaptureFixture) -> None:
+    class Waits(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await ctx.wait_for_event(StopEvent, timeout=None)
+            return StopEvent()
+
+    caplog.set_level(logging.INFO, "batonflow")
+    handler = Waits(store=MemoryStore()).run(run_id="r1")
+    await handler.started()
+    await handler.interrupt()
+    assert said(caplog, logging.INFO)[-1] == "run r1 of Waits was interrupted, and can be resumed"
+
+
 async def test_an_agent_names_itself(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "batonflow.agent")
     await FunctionAgent(name="clerk", llm=ScriptedLLM(["hello"])).run("Hi.", run_id="r1")

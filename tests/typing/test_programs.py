@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-ENGINE = {"asking_models.py", "retry_policies.py", "typed_state.py"}  # checked for types alone
+ENGINE = {"asking_models.py", "names.py", "retry_policies.py", "typed_state.py"}  # checked for types alone
 PROGRAMS = sorted({path.name for path in HERE.glob("*.py")} - {"check.py", Path(__file__).name} - ENGINE)
 NOT_RUN = {"refused"}
 

@@ -56,10 +56,14 @@ _NOT_OFFERED = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def _load(name: str) -> Any:
     if name in _LAZY:
         found = globals()[name] = getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
         return found
     if name in _NOT_OFFERED:
         raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=f"{__name__}.{name}")
     return module_at(__name__, name)
+
+
+if not TYPE_CHECKING:  # checkers would take every name
+    __getattr__ = _load
