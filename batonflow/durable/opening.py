@@ -77,7 +77,8 @@ class Opening:
             await self._let_go()
             self._run.ending.refuse(error)
         finally:
-            self._run.opening = None
+            if self._run.opening is asyncio.current_task():  # otherwise another task goes on with the opening
+                self._run.opening = None
 
     async def _let_go(self) -> None:
         """Release the claim; delete a fork that could not begin."""

@@ -83,27 +83,40 @@ class TurnOpening(Opening):
         Raises:
             StoreError: The run does not exist, or its records cannot be read.
         """
-        run, pause = self._run, FIRST_PAUSE
-        while not run.ending.done:
-            info = await self._store.info(run_id)
-            if info is None and rebuilt is not None:
-                self._forget()
-                run.state.run_id = run_id
-                run.take_result(rebuilt, 0)
-                return
-            if info is None or info.is_over or not (self._has_live(run_id) or is_driven(info)):
-                self.name(run_id)
-                if taken_up is not None:
-                    taken_up()
-                try:
-                    await self.carry_on()
-                except RunInUseError:
-                    pass  # another process was faster
-                else:
-                    return
+        if not await self._came_to(run_id, rebuilt, taken_up):
+            self._forget()
+            self._run.state.run_id = run_id
+            # For its caller the run has begun, in another place.
+            self.start(self._wait_for(run_id, rebuilt, taken_up))
+
+    async def _wait_for(self, run_id: str, rebuilt: StopEvent | None, taken_up: Callable[[], None] | None) -> None:
+        pause = FIRST_PAUSE
+        while not self._run.ending.done:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, LONGEST_PAUSE)
+            if not self._run.ending.done and await self._came_to(run_id, rebuilt, taken_up):
+                return
         self.leave()
+
+    async def _came_to(self, run_id: str, rebuilt: StopEvent | None, taken_up: Callable[[], None] | None) -> bool:
+        """Give the result of a run, or take the run up; return False while it goes on in another place."""
+        info = await self._store.info(run_id)
+        if info is None and rebuilt is not None:
+            self._forget()
+            self._run.state.run_id = run_id
+            self._run.take_result(rebuilt, 0)
+            return True
+        if info is not None and not info.is_over and (self._has_live(run_id) or is_driven(info)):
+            return False
+        self.name(run_id)
+        if taken_up is not None:
+            taken_up()
+        try:
+            await self.carry_on()
+        except RunInUseError:  # another process was faster
+            self._forget()
+            return False
+        return True
 
     def _has_live(self, run_id: str) -> bool:
         """Tell whether another run object of this process stands for the run."""

@@ -898,6 +898,39 @@ class TestOtherProcesses:
         going_on.set()
         assert str(await second) == str(await first) == "0: a"
 
+    @pytest.mark.parametrize("session", ["ann", None])
+    async def test_a_request_that_runs_elsewhere_has_begun(self, agents: Made, session: str | None) -> None:
+        going_on = asyncio.Event()
+
+        async def slow(request: Any) -> str:
+            await going_on.wait()
+            return echo(request)
+
+        first = agents(0, slow).run("a", session=session, request_id="m1")
+        await first.started()
+        second = agents(1, "not asked").run("a", session=session, request_id="m1")
+        await asyncio.wait_for(second.started(), 5)
+        assert second.run_id == first.run_id
+        assert not second.is_done()
+        going_on.set()
+        assert str(await second) == "0: a"
+
+    async def test_a_request_finds_the_turn_that_its_process_recovers(self, agents: Made) -> None:
+        @tool(requires_approval=True)
+        def pay() -> str:
+            """Pay."""
+            return "paid"
+
+        first = agents(0, tool_call("pay"), tools=[pay]).run("a", session="ann", request_id="m1")
+        await anext(first.approvals())
+        await first.interrupt()
+        agent = agents(1, "Done.", tools=[pay])
+        [recovered] = await agent.recover()
+        await recovered.started()
+        again = agent.run("a", session="ann", request_id="m1")
+        (await anext(again.approvals())).approve()
+        assert str(await again) == str(await recovered) == "Done."
+
     async def test_a_request_that_waits_twice_leaves_no_place_in_the_queue(self, agents: Made) -> None:
         going_on = asyncio.Event()
 

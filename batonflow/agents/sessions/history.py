@@ -54,4 +54,6 @@ async def end_of_turn_of(agent: Any, run: Run) -> EndOfTurn:
     session, _, number = run.state.run_id.rpartition(":")
     turns = await place.sessions.read_turns(session, after=int(number) - 1, before=int(number) + 1)
     asked = place.writer.read_asked(turns[0]) if turns else None
+    if turns and turns[0].request_id is not None:  # a repeated request finds the run in this process
+        place.remember((session, turns[0].request_id), run)
     return EndOfTurn(agent, run, await conversation_before(place, session, int(number)), asked, place.writer)

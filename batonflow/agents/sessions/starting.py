@@ -220,7 +220,13 @@ class Start:
         """Return the handler of a run that ends as the same request does on another event loop."""
         run = new_run(self._agent, self._ctx, f"{other.state.run_id}?{current_source().token(8)}", debug=self._debug)
         run.arrived_while_released = []
-        run.opening = asyncio.get_running_loop().create_task(self._follow(run, other), name="batonflow-same-request")
+        loop = asyncio.get_running_loop()
+
+        async def begin() -> None:
+            # For its caller the run has begun, on another loop.
+            run.opening = loop.create_task(self._follow(run, other), name="batonflow-same-request")
+
+        run.opening = loop.create_task(begin())
         return self._agent.__batonflow_handler__(run)
 
     async def _follow(self, run: Run, other: Run) -> None:
