@@ -48,7 +48,7 @@ class Module:
 
     @property
     def is_lazy_package(self) -> bool:
-        return self.is_package and "def __getattr__(" in self.text
+        return self.is_package and "__getattr__" in self.text
 
 
 @dataclass

@@ -62,12 +62,14 @@ class Opening:
         self._causes: Any = ()
         self._first = b""
         self._lease: RunLease | None = None
+        self._task: asyncio.Task[None] | None = None
         run.arrived_while_released = []
         LIVE.setdefault(store, {})[run.state.run_id] = run
 
     def start(self, work: Any) -> None:
         """Start the work in a task."""
-        self._run.opening = asyncio.get_running_loop().create_task(self._safely(work), name="batonflow-open-run")
+        task = asyncio.get_running_loop().create_task(self._safely(work), name="batonflow-open-run")
+        self._task = self._run.opening = task
 
     async def _safely(self, work: Any) -> None:
         try:
@@ -77,7 +79,7 @@ class Opening:
             await self._let_go()
             self._run.ending.refuse(error)
         finally:
-            if self._run.opening is asyncio.current_task():  # otherwise another task goes on with the opening
+            if self._task is asyncio.current_task():  # otherwise another task goes on with the opening
                 self._run.opening = None
 
     async def _let_go(self) -> None:
