@@ -69,6 +69,8 @@ class WorkflowServer:
         compat_status_codes: Answer 500 for failed and cancelled runs, 202 for unfinished ones, and 404 for the
             cancellation of a finished run.
         accept_context_api: Accept snapshots as ``context`` at the start of a run.
+        accept_sessions: Accept ``session``, ``request_id``, ``if_busy`` and ``metadata`` at the start of a run of an
+            agent. Every client may then use every session, and choose the metadata that ``deps_for`` gets.
         middleware: Starlette's, around the routes and behind the checks of clients.
         exception_handlers: Starlette's.
         workflow_store: Another name of ``store``.
@@ -96,6 +98,7 @@ class WorkflowServer:
         header_timeout: float = 10.0,
         compat_status_codes: bool = False,
         accept_context_api: bool = False,
+        accept_sessions: bool = False,
         middleware: Sequence[Middleware] | None = None,
         exception_handlers: Mapping[Any, Callable[..., Any]] | None = None,
         workflow_store: "str | PathLike[str] | RunStore | None" = None,
@@ -107,6 +110,7 @@ class WorkflowServer:
         self.token = _checked_token(os.environ.get("BATONFLOW_TOKEN") or None if token is None else token)
         self.compat_status_codes = compat_status_codes
         self.accept_context_api = accept_context_api
+        self.accept_sessions = accept_sessions
         self.sse_heartbeat_interval = sse_heartbeat_interval
         self._slow_reader_timeout = slow_reader_timeout
         self.runs = Runs(open_store(store or workflow_store or "memory:"))
@@ -195,6 +199,7 @@ class WorkflowServer:
                 self.runs,
                 compat_status_codes=self.compat_status_codes,
                 accept_context_api=self.accept_context_api,
+                accept_sessions=self.accept_sessions,
                 is_closing=lambda: self.is_closing,
             ).routes(),
             *RunRoutes(

@@ -171,7 +171,12 @@ class WorkflowClient:
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     async def run(
-        self, workflow: str, start_event: Mapping[str, Any] | StartEvent | None = None, *, run_id: str | None = None
+        self,
+        workflow: str,
+        start_event: Mapping[str, Any] | StartEvent | None = None,
+        *,
+        run_id: str | None = None,
+        **request: Any,
     ) -> Any:
         """Start a run, wait for its end and return its result.
 
@@ -179,19 +184,25 @@ class WorkflowClient:
             workflow: Its name on the server.
             start_event: Fields of the start event.
             run_id: The id of the run. A finished run with the same input gives its result again.
+            **request: ``session``, ``request_id``, ``if_busy`` and ``metadata`` of a run of an agent.
 
         Raises:
             RemoteRunError: The run failed.
             WorkflowCancelledByUser: It was cancelled.
         """
-        started = await self.start(workflow, start_event, run_id=run_id)
+        started = await self.start(workflow, start_event, run_id=run_id, **request)
         return await self.result(started.run_id)
 
     async def start(
-        self, workflow: str, start_event: Mapping[str, Any] | StartEvent | None = None, *, run_id: str | None = None
+        self,
+        workflow: str,
+        start_event: Mapping[str, Any] | StartEvent | None = None,
+        *,
+        run_id: str | None = None,
+        **request: Any,
     ) -> RemoteRun:
         """Start a run and return at once; the arguments are the same as for ``run``."""
-        body: dict[str, Any] = {"start_event": _fields(start_event)}
+        body: dict[str, Any] = {"start_event": _fields(start_event), **request}
         if run_id is not None:
             body["handler_id"] = run_id
         return _run(await self._json("POST", f"/workflows/{_name(workflow)}/run-nowait", json=body))

@@ -63,7 +63,6 @@ async def _unanswered(place: Place) -> list[tuple[InputRequest, str]]:
 
 def request_as_json(request: InputRequest) -> dict[str, Any]:
     """Return a question in the form for readers."""
-    kinds = (type(request.event).__name__, *(chain(type(request.event)) or ()))
     return {
         "id": request.id,
         "event": envelope(request.event, path=request.path),
@@ -71,8 +70,13 @@ def request_as_json(request: InputRequest) -> dict[str, Any]:
         "response_type": request.response_type.__name__,
         "filled": to_jsonable_python(request.filled, inf_nan_mode="null", serialize_unknown=True),
         "path": request.path,
-        "kind": "approval" if _ASKS_FOR_LEAVE in kinds else "input",
+        "kind": "approval" if _asks_for_leave(request) else "input",
     }
+
+
+def _asks_for_leave(request: InputRequest) -> bool:
+    kind = type(request.event)
+    return _ASKS_FOR_LEAVE in (kind.__name__, *(chain(kind) or ()))
 
 
 async def answer(runs: Runs, place: Place, request_id: str, fields: dict[str, Any]) -> None:
@@ -90,11 +94,13 @@ async def answer(runs: Runs, place: Place, request_id: str, fields: dict[str, An
         StoreError: The store fails.
     """
     place.workflow()
-    found = next(((one, key) for one, key in await _unanswered(place) if request_id in (one.id, one.long_id)), None)
+    unanswered = await _unanswered(place)
+    found = next(((one, key) for one, key in unanswered if request_id in _names_of(one)), None)
     if found is None:
         if await _was_asked(place, request_id):
             raise HTTPException(409, _NOT_OPEN)
-        raise HTTPException(404, "The run does not have this question")
+        there = ", ".join(one.id for one, _ in unanswered)
+        raise HTTPException(404, f"The run does not have this question; open: {there or 'no question'}")
     request, key = found
     try:
         event = request.answer(**fields)
@@ -107,6 +113,11 @@ async def answer(runs: Runs, place: Place, request_id: str, fields: dict[str, An
     if not await put(place, event, key=key):
         raise HTTPException(409, _NOT_OPEN)
     await runs.wake(place)
+
+
+def _names_of(request: InputRequest) -> tuple[Any, ...]:
+    """Return the ids of a question; an approval also has the id of its event."""
+    return request.id, request.long_id, getattr(request.event, "id", None) if _asks_for_leave(request) else None
 
 
 async def put(place: Place, event: Event, *, key: str | None = None, step: str | None = None) -> bool:

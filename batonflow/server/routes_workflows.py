@@ -17,8 +17,10 @@ from batonflow.server.responses import JSON
 from batonflow.server.runs import Place, Runs
 from batonflow.server.served import Served, schema_of
 from batonflow.server.shapes import RunBody
+from batonflow.values.problems import misspelt
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.errors import (
+    BatonflowError,
     ContextSerdeError,
     RunInputMismatchError,
     RunInterruptedError,
@@ -41,15 +43,23 @@ class WorkflowRoutes:
         runs: The runs of the server.
         compat_status_codes: Answer with the status codes of LlamaIndex's server.
         accept_context_api: Accept snapshots as ``context`` at the start of a run.
+        accept_sessions: Accept the options of sessions and metadata at the start of a run.
         is_closing: Returns True while the server stops.
     """
 
     def __init__(
-        self, runs: Runs, *, compat_status_codes: bool, accept_context_api: bool, is_closing: Callable[[], bool]
+        self,
+        runs: Runs,
+        *,
+        compat_status_codes: bool,
+        accept_context_api: bool,
+        accept_sessions: bool,
+        is_closing: Callable[[], bool],
     ) -> None:
         self._runs = runs
         self._compat_status_codes = compat_status_codes
         self._accept_context_api = accept_context_api
+        self._accept_sessions = accept_sessions
         self._is_closing = is_closing
 
     def routes(self) -> list[Route]:
@@ -111,19 +121,26 @@ class WorkflowRoutes:
         served = self._served(request)
         body = await body_of(request, RunBody)
         _refuse_stray_fields(body)
+        asked = self._asked(served, body)
         context = self._context(served, body)
         resumes = context is not None and context.is_resumable
         event = None if resumes else served.start_event(body.start_event, body.kwargs)
-        run_id = await self._id_for(body.handler_id, served, event)
+        named_later = "session" in asked or "request_id" in asked
+        run_id = "" if named_later and not body.handler_id else await self._id_for(body.handler_id, served, event)
         try:
-            handler = served.workflow.run(ctx=context, start_event=event, run_id=run_id)
+            handler = served.workflow.run(ctx=context, start_event=event, run_id=run_id or None, **asked)
             await handler.started()
-        except RunInputMismatchError:
-            raise _started_otherwise(run_id) from None
+        except RunInputMismatchError as error:
+            raise HTTPException(409, str(error)) if named_later else _started_otherwise(run_id) from None
         except RunInUseError:
             return run_id, None
         except WorkflowRuntimeError as error:
-            raise HTTPException(400, str(error)) from None
+            raise HTTPException(409 if named_later else 400, str(error)) from None
+        except (BatonflowError, ValueError) as error:
+            if not asked:
+                raise
+            raise HTTPException(400 if isinstance(error, ValueError) else 409, str(error)) from None
+        run_id = handler.run_id
         self._runs.arrived(run_id)
         return run_id, handler
 
@@ -161,6 +178,24 @@ class WorkflowRoutes:
                 ending.result()
             if (live := place.live()) is not None:
                 await _over(live)
+
+    def _asked(self, served: Served, body: RunBody) -> dict[str, Any]:
+        """Return the options of a session and the metadata of a request.
+
+        Raises:
+            HTTPException: 400 if the server does not accept them, or the workflow is not an agent.
+        """
+        asked = {name: getattr(body, name) for name in ("session", "request_id", "if_busy", "metadata")}
+        given = [name for name in asked if name in body.model_fields_set and asked[name] is not None]
+        if not given:
+            return {}
+        if not self._accept_sessions:
+            raise HTTPException(
+                400, f"This server does not accept {given[0]}: create it with WorkflowServer(accept_sessions=True)"
+            )
+        if not hasattr(served.workflow, "session"):
+            raise HTTPException(400, f"Workflow {served.name} is not an agent: leave out {given[0]}")
+        return {name: asked[name] for name in given}
 
     def _context(self, served: Served, body: RunBody) -> Context[Any] | None:
         if not body.context:
@@ -220,3 +255,5 @@ def _refuse_stray_fields(body: RunBody) -> None:
             f"The body of the request has no start_event, and {', '.join(body.model_extra)} in its place: put the "
             f"fields of the start event into start_event; the other fields are {', '.join(others)} and {last}",
         )
+    for name, meant in misspelt(body.model_extra or (), list(RunBody.model_fields)).items():
+        raise HTTPException(400, f"The body of the request has no field {name!r}. Did you mean {meant!r}?")

@@ -158,6 +158,10 @@ class RunBody(_Body):
         kwargs: The fields of the start event, instead of ``start_event``.
         handler_id: Id of the run; generated when left out.
         context: A snapshot to continue from, if the server accepts them.
+        session: The session of an agent of which the run is a turn, if the server accepts sessions.
+        request_id: The id of the message; a repeated message gets the same run.
+        if_busy: The way of a message whose session has another turn.
+        metadata: Texts to find the run by, if the server accepts sessions.
     """
 
     # Extra fields are kept for an error message: they may be misplaced fields of the start event.
@@ -167,6 +171,10 @@ class RunBody(_Body):
     kwargs: dict[str, Any] | None = None
     handler_id: str | None = Field(default=None, max_length=200)
     context: dict[str, Any] | None = None
+    session: str | None = None
+    request_id: str | None = None
+    if_busy: Literal["raise", "wait", "cancel"] = "raise"
+    metadata: dict[str, str] | None = None
 
 
 class SendBody(_Body):

@@ -87,7 +87,9 @@ async def test_an_answer_that_does_not_fit_says_where(serving: Serving) -> None:
         assert answer.status_code == 422
         assert [(one["loc"], bool(one["msg"])) for one in answer.json()["detail"]] == [(["text"], True)]
         assert (await running.http.post(path_of(run_id, asked), json={})).status_code == 400
-        assert (await running.http.post(f"/handlers/{run_id}/pending/never", json={"response": {}})).status_code == 404
+        unknown = await running.http.post(f"/handlers/{run_id}/pending/never", json={"response": {}})
+        assert unknown.status_code == 404
+        assert unknown.json()["detail"] == f"The run does not have this question; open: {asked['id']}"
         assert (await running.http.get("/handlers/nobody/pending")).status_code == 404
         assert len(await pending(running, run_id)) == 1
 

@@ -56,7 +56,8 @@ async def test_fields_beside_the_start_event_are_refused(serving: Serving, path:
         assert answer.status_code == 400
         assert answer.json()["detail"] == (
             "The body of the request has no start_event, and seconds in its place: put the fields of the start "
-            "event into start_event; the other fields are kwargs, handler_id and context"
+            "event into start_event; the other fields are kwargs, handler_id, context, session, request_id, "
+            "if_busy and metadata"
         )
         assert (await running.get("/handlers"))["handlers"] == []
 

@@ -1,0 +1,112 @@
+"""Sessions, repeated messages and metadata of agents over HTTP."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from batonflow import RunContext
+from batonflow.agents import FunctionAgent, RunInfo
+from batonflow.durable.stores.memory import MemoryStore
+from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.server import WorkflowServer
+from batonflow.server.client import WorkflowClient
+from batonflow.tools import tool
+from tests.server.conftest import Serving
+from tests.server.flows import Greet
+
+
+def echo(request: Any) -> str:
+    return f"{len(request.messages) - 1}: {request.messages[-1].content}"
+
+
+def agent(*turns: Any, **options: Any) -> FunctionAgent[Any, Any]:
+    return FunctionAgent(llm=ScriptedLLM([*turns] or [echo] * 9), **options)
+
+
+def body(text: str, **beside: Any) -> dict[str, Any]:
+    return {"start_event": {"user_msg": text}, **beside}
+
+
+async def test_a_run_is_a_turn_of_its_session(serving: Serving) -> None:
+    clerk = agent(store=MemoryStore())
+    async with serving(WorkflowServer(accept_sessions=True), clerk=clerk) as running:
+        first = await running.post("/workflows/clerk/run", body("Hello", session="ann"))
+        second = await running.post("/workflows/clerk/run-nowait", body("Again", session="ann", if_busy="wait"))
+        await running.over(second["handler_id"])
+        assert [first["handler_id"], second["handler_id"]] == ["ann:1", "ann:2"]
+        assert (await running.get("/handlers/ann:2"))["session"] == "ann"
+        assert [str(turn.output) async for turn in clerk.session("ann").turns()] == ["0: Hello", "2: Again"]
+
+
+async def test_a_repeated_message_gets_the_same_run(serving: Serving) -> None:
+    async with serving(WorkflowServer(accept_sessions=True), clerk=agent()) as running:
+        for beside in ({"session": "ann", "request_id": "m1"}, {"request_id": "m1"}):
+            runs = [await running.post("/workflows/clerk/run", body("Hello", **beside)) for _ in range(2)]
+            assert runs[0]["handler_id"] == runs[1]["handler_id"]
+            other = await running.http.post("/workflows/clerk/run", json=body("Bye", **beside))
+            assert other.status_code == 409
+            assert "other input" in other.json()["detail"]
+
+
+async def test_a_busy_session_is_named_and_its_approval_is_answered_by_either_id(serving: Serving) -> None:
+    @tool(requires_approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    clerk = agent(tool_call("pay"), "Done.", tools=[pay], timeout=None)
+    async with serving(WorkflowServer(accept_sessions=True), clerk=clerk) as running:
+        await running.post("/workflows/clerk/run-nowait", body("Pay", session="ann"))
+        await running.until("ann:1", lambda found: found["waiting"])
+        refused = await running.http.post("/workflows/clerk/run-nowait", json=body("Hello", session="ann"))
+        assert refused.status_code == 409
+        assert "ann:1" in refused.json()["detail"]
+        [asked] = (await running.get("/handlers/ann:1/pending"))["pending"]
+        assert (asked["id"], asked["event"]["value"]["id"]) == ("approval 1/0", "1/0")
+        # By the id that readers of the stream know.
+        await running.post("/handlers/ann:1/pending/1%2F0", {"response": {"approved": True, "reason": None}})
+        assert (await running.over("ann:1"))["status"] == "completed"
+
+
+async def test_deps_are_made_from_the_metadata(serving: Serving) -> None:
+    def whoami(ctx: RunContext[str]) -> str:
+        """Tell the user."""
+        return ctx.deps
+
+    def user_of(info: RunInfo) -> str:
+        return f"{info.metadata['user']} in {info.session}"
+
+    clerk = agent(tool_call("whoami"), lambda request: request.messages[-1].content, tools=[whoami], deps_type=str,
+                  deps_for=user_of)  # fmt: skip
+    async with serving(WorkflowServer(accept_sessions=True), clerk=clerk) as running:
+        async with WorkflowClient(running.url) as client:
+            said = await client.run("clerk", {"user_msg": "Who am I?"}, session="s1", metadata={"user": "ann"})
+            assert said["response"]["blocks"][0]["text"] == "ann in s1"
+        [run] = (await running.get("/handlers", metadata="user=ann"))["handlers"]
+        assert run["handler_id"] == "s1:1"
+
+
+@pytest.mark.parametrize(
+    ("accepts", "workflow", "beside", "said"),
+    [
+        (False, "clerk", {"session": "ann"}, "does not accept session: create it with WorkflowServer(accept_sessions="),
+        (False, "clerk", {"metadata": {"user": "ann"}}, "does not accept metadata"),
+        (True, "greet", {"session": "ann"}, "greet is not an agent: leave out session"),
+        (True, "clerk", {"session": "ann", "handler_id": "x"}, "run(session=...) does not go with run_id="),
+        (True, "clerk", {"session": "a b"}, "session"),
+        (True, "clerk", {"session": "ann", "if_busy": "queue"}, "if_busy"),
+        (True, "clerk", {"metadata": {"user": 7}}, "metadata"),
+        (True, "clerk", {"sesion": "ann"}, "has no field 'sesion'. Did you mean 'session'?"),
+        (False, "clerk", {"handlerid": "x"}, "has no field 'handlerid'. Did you mean 'handler_id'?"),
+    ],
+)
+async def test_a_request_that_does_not_fit_is_refused(
+    serving: Serving, accepts: bool, workflow: str, beside: dict[str, Any], said: str
+) -> None:
+    async with serving(WorkflowServer(accept_sessions=accepts), clerk=agent(), greet=Greet()) as running:
+        start = body("Hello", **beside) if workflow == "clerk" else {"start_event": {"name": "Ann"}, **beside}
+        refused = await asyncio.wait_for(running.http.post(f"/workflows/{workflow}/run", json=start), 10)
+        assert refused.status_code == 400
+        assert said in refused.json()["detail"]
+        assert (await running.get("/handlers"))["handlers"] == []
