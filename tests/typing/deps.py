@@ -54,6 +54,13 @@ def errors(agent: FunctionAgent[Deps, str], team: AgentWorkflow[Deps, str]) -> N
     team.run_sync(deps=Deps("ann"), max_iterations="3")  # E
 
 
+async def made_by_the_agent() -> None:
+    agent = FunctionAgent(llm=scripted(), tools=[whoami], deps_type=Deps, deps_for=lambda info: Deps(info.run_id))
+    output = await agent.run("Who am I?", deps=None)
+    assert_type(output, AgentResult[str])
+    assert isinstance(output, AgentResult)
+
+
 def at_once() -> None:
     agent = FunctionAgent(llm=scripted(), tools=[whoami], deps_type=Deps)
     output = agent.run_sync("Who am I?", deps=Deps("ann"), max_iterations=3)
