@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from batonflow.cli.errors import DONE, CommandError
+from batonflow.cli.errors import DONE, USAGE, CommandError
 from batonflow.cli.output import say_json, table
 from batonflow.cli.records import count_questions, run_as_json, status_text
 from batonflow.cli.stores import opened
@@ -70,5 +70,5 @@ def _metadata(given: Sequence[str]) -> dict[str, str] | None:
     """
     pairs = [one.partition("=") for one in given]
     if wrong := next((one for one, (_, sign, _) in zip(given, pairs, strict=True) if not sign), None):
-        raise CommandError(f"--metadata takes NAME=VALUE, not {wrong!r}")
+        raise CommandError(f"--metadata takes NAME=VALUE, not {wrong!r}", USAGE)
     return {name: value for name, _, value in pairs} or None

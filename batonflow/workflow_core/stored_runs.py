@@ -243,7 +243,7 @@ class StoredRuns(OfResult[ResultT]):
     ) -> list[WorkflowHandler[ResultT]]:
         """Resume all unfinished runs of this workflow that no live process drives, for the start of a program.
 
-        Runs that wait for input stay in the store until it arrives.
+        A run that waits outside of memory stays in the store until an event comes for it.
 
         Args:
             limit: The maximum number of runs.

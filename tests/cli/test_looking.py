@@ -68,7 +68,9 @@ def test_runs_can_be_chosen_by_metadata(folder: Path) -> None:
     assert (found["run_id"], found["session"], found["metadata"]) == ("ann:1", "ann", {"user": "ann"})
     assert json.loads(runs("--metadata", "user=ann", "--status", "waiting")[1]) == []
     assert len(json.loads(runs()[1])) == 2
-    assert "--metadata takes NAME=VALUE, not 'ann'" in runs("--metadata", "ann")[2]
+    code, _, errors = runs("--metadata", "ann")
+    assert code == 2
+    assert "--metadata takes NAME=VALUE, not 'ann'" in errors
 
 
 def test_show_tells_a_run_record_by_record(here: Cli, store: list[str]) -> None:
