@@ -68,7 +68,7 @@ bench: $(VENV)/.test ## the figures of docs/evidence/performance.md
 	$(call say,benchmarks)
 	PYTHONPATH=. $(PY) benchmarks/run.py $(ARGS)
 
-bench-models: $(VENV)/.test ## what the adapters add to the vendors' SDKs; the figures of docs/models.md
+bench-models: $(VENV)/.test ## what the adapters add to the vendors' SDKs; the figures of docs/reference/models.md
 	$(call say,benchmarks of the models)
 	PYTHONPATH=. $(PY) benchmarks/models.py $(ARGS)
 
@@ -110,7 +110,7 @@ docs: $(VENV)/.dev ## the site, from docs/ and the docstrings, into build/docs; 
 	$(PY) -m sphinx -q -W --keep-going -b html docs build/docs
 	@echo "built: open build/docs/index.html"
 
-map: $(VENV)/.run ## write the map of modules in docs/architecture.md from their docstrings
+map: $(VENV)/.run ## write the map of modules in docs/explanation/architecture.md from their docstrings
 	PYTHONPATH=. $(PY) tests/architecture_map.py
 
 house: $(VENV)/.test ## how the source is built: circles, sizes, words; fails where a figure is worse than its bound

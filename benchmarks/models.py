@@ -1,7 +1,7 @@
 """What an adapter adds to the vendor's SDK: processor time of every streamed piece of an answer.
 
 Both read the same bytes through the same kind of client; the raw SDK only counts what it reads. Run it with
-``make bench-models``; ``--write docs/models.md`` puts the figures into the page.
+``make bench-models``; ``--write docs/reference/models.md`` puts the figures into the page.
 """
 
 import argparse

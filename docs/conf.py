@@ -13,6 +13,7 @@ html_theme = "furo"
 html_title = "batonflow"
 html_show_copyright = False
 myst_heading_anchors = 4
+exclude_patterns = ["[!i]*.md"]  # at the top lie pointers from earlier places
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 napoleon_use_ivar = True

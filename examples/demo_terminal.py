@@ -16,6 +16,7 @@ except KeyboardInterrupt:  # the imports take about a second
     sys.exit(130)
 
 TASK = "Write two sentences about tides from our notes, and publish them."
+WORDS_BEFORE_THE_END = 8
 RED, GREEN, YELLOW, CYAN = 91, 92, 93, 96
 IS_COLOURED = not os.environ.get("NO_COLOR") and (sys.stdout.isatty() or "FORCE_COLOR" in os.environ)
 
@@ -71,15 +72,18 @@ def die() -> None:
 
 async def show(handler: AgentHandler, is_to_die: bool) -> None:
     """Print the events of a run, ask when it asks, and kill the process while the writer speaks."""
-    speaking = ""
+    speaking, pieces = "", 0
     async for event in handler.stream_events():
         match event:
             case AgentStream(current_agent_name=name) if event.delta:
                 print("" if speaking == name else tint(CYAN, f"\n{name}: "), event.delta, sep="", end="", flush=True)
                 speaking = name
-                if is_to_die and name == "writer":
-                    is_to_die = not asyncio.get_running_loop().call_later(0.4, die)
+                pieces += name == "writer"
+                if is_to_die and pieces == WORDS_BEFORE_THE_END:
+                    die()
                 continue
+            case ToolCall() if is_to_die and pieces:
+                die()
             case ToolCall(tool_name=name) if name != "handoff":
                 print(f"\n  -> {name}({', '.join(f'{key}={value!r}' for key, value in event.tool_kwargs.items())})")
             case ToolCallResult(tool_name="handoff") if not event.tool_output.is_error:

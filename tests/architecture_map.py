@@ -1,4 +1,4 @@
-"""Write the map of modules in docs/architecture.md from the first lines of their docstrings: ``make map``."""
+"""Write the map of modules in the architecture page from the first lines of their docstrings: ``make map``."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 __all__ = ["PAGE", "module_map", "page_with_map"]
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 MARKS = ("<!-- map begins -->", "<!-- map ends -->")
 
 

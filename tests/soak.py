@@ -186,14 +186,14 @@ def _processes(tallies: dict[str, Any]) -> str:
     waited = ", ".join(f"{seconds:.1f} s" for seconds in locks.waited)
     return f"""## Kills of real processes
 
-A process works on {AT_A_TIME} runs at a time in one SQLite file (the programs above and a team with approvals) and is
+A process works on {AT_A_TIME} runs at a time in one SQLite file (the programs above and a team with approvals). It is
 killed by SIGKILL 5 to 400 ms after it reports work. The next process takes up its runs, and begins more. Every run
 must end with its result and with the records of an undisturbed run. Recorded work is not done again, and work in
 flight is done again at most once for each kill. A tool with an unknown outcome is not called again without asking. In
 other processes a lease of 0.6 s runs out while they are stopped by SIGSTOP. Another process takes their runs over and
 ends them. After SIGCONT every commit of the first must be refused, and its handlers raise `RunLostError`. Two times
-are measured: from the start of a recovery until a run streams again, and from the end of a lease until the run is
-claimed.
+are measured. The first is from the start of a recovery until a run streams again. The second is from the end of a
+lease until the run is claimed.
 
 | what | times | runs | things done outside | of them in flight, done again | taken over: half | 95 % | failures |
 |---|---|---|---|---|---|---|---|

@@ -1,4 +1,4 @@
-"""docs/architecture.md: the map is that of today, and the paths in the text lead somewhere."""
+"""docs/explanation/architecture.md: the map is that of today, and the paths in the text lead somewhere."""
 
 import re
 

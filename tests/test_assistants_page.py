@@ -138,4 +138,5 @@ def test_the_index_has_the_usual_form_and_names_each_page() -> None:
     assert summary.startswith("> ")
     assert [line for line in rest if line.startswith("#") and not line.startswith("## ")] == []
     docs = PACKAGE.parent / "docs"
-    assert set(re.findall(r"\(\.\./docs/([^)]+)\)", INDEX)) == {path.name for path in docs.glob("*.md")} - {"index.md"}
+    pages = {path.relative_to(docs).as_posix() for path in docs.glob("*/*.md")}
+    assert set(re.findall(r"\(\.\./docs/([^)]+)\)", INDEX)) == pages

@@ -13,6 +13,7 @@ PAGES = [
     PACKAGE / "AGENTS.md",
     PACKAGE / "llms.txt",
     *sorted(ROOT.glob("docs/**/*.md")),
+    *sorted(ROOT.glob("examples/**/README.md")),
 ]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""docs/migrating-from-llamaindex.md: every name it promises can be imported, every member it promises is there."""
+"""docs/learn/from-llamaindex.md: every name it promises can be imported, every member it promises is there."""
 
 import importlib
 import re
@@ -11,7 +11,7 @@ from batonflow import AgentWorkflow, FunctionAgent, FunctionTool
 from tests.contract import contract
 from tests.promises.compat.import_table import SOME_NAMES, TABLE, translate
 
-PAGE = (Path(__file__).parent.parent / "docs" / "migrating-from-llamaindex.md").read_text()
+PAGE = (Path(__file__).parent.parent / "docs" / "learn" / "from-llamaindex.md").read_text()
 
 
 def rows(text: str) -> list[list[list[str]]]:
@@ -29,7 +29,7 @@ def names(text: str) -> list[tuple[str, str, str]]:
 BY_TABLE, BY_NAME = map(names, PAGE[PAGE.index("## Names") : PAGE.index("### Members")].split("### Some names"))
 MEMBERS = [
     (owner, member)
-    for [owner], members in rows(PAGE[PAGE.index("### Members") : PAGE.index("## What is different")])
+    for [owner], members in rows(PAGE[PAGE.index("### Members") : PAGE.index("## Differences")])
     for member in members
 ]
 NOT_OFFERED = re.findall(r"`(\w+)`", PAGE[PAGE.index("**Not offered**") : PAGE.index("**Nor are these**")])

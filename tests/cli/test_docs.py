@@ -1,4 +1,4 @@
-"""docs/cli.md: every command on it prints what stands there."""
+"""docs/reference/cli.md: every command on it prints what stands there."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.projects import ROOT, environment
 
-PAGE = (ROOT / "docs" / "cli.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MARK = "==== the next command"
 
