@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Generator, Sequence
 from contextlib import contextmanager
+from operator import is_
 from typing import Any
 
 from batonflow.agents.instructions import checked_instructions
@@ -62,7 +63,7 @@ def _adapted(tool: Any) -> Any:
 def points_of(team: Team, agent: Member) -> Points:
     """Return the middleware of a team and of an agent in it; it is kept until one of both lists changes."""
     given, kept = (*team.middleware, *agent.middleware), team.points.get(agent.name)
-    if kept is None or len(kept.given) != len(given) or any(a is not b for a, b in zip(kept.given, given, strict=True)):
+    if kept is None or len(kept.given) != len(given) or not all(map(is_, kept.given, given)):
         kept = team.points[agent.name] = Points(given)
     return kept
 
@@ -78,6 +79,8 @@ async def with_added(team: Team, agent: Member, tools: Sequence[AsyncBaseTool]) 
     if points.varies:
         object.__setattr__(agent, "__batonflow_varies__", True)
         added = await asked_tools(agent, points.tools)
+    if not added:
+        return tools
     names = {tool.metadata.get_name() for tool in tools}
     twice = next((name for tool in added if (name := tool.metadata.get_name()) in names), None)
     if twice is not None:

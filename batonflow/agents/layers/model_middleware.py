@@ -34,6 +34,9 @@ async def around_model(
         shown: The messages for the model.
         tools: The tools for the model.
     """
+    wrapping = points_of(team, agent).around_model
+    if not wrapping:
+        return await take_step(shown, tools)
     names = [tool.metadata.get_name() for tool in tools]
     turn = [message for message in await agent.unfinished(ctx) if isinstance(message, ChatMessage)]
 
@@ -52,7 +55,7 @@ async def around_model(
             turn_here.reset(turns)
 
     call: CallModel = ask
-    for middleware in reversed(points_of(team, agent).around_model):
+    for middleware in reversed(wrapping):
         call = partial(_through, middleware, ctx, call)
     llm, streams = agent.llm_or_none(), agent.streaming
     return await call(ModelRequest(agent.name, list(shown), list(tools), llm, streams, turn=list(turn)))
