@@ -91,8 +91,7 @@ def test_the_end_of_input_denies_also_when_the_reason_is_asked_for(tmp_path: Pat
     assert "a person denied it: the input has ended" in seen
 
 
-@pytest.mark.parametrize("before", ["", "n\n", "e\n"])
-@pytest.mark.parametrize("command", [(), (str(DEMO),)], ids=["one process", "the demo"])
+@pytest.mark.parametrize(("before", "command"), [("", ()), ("n\n", ()), ("e\n", ()), ("", (str(DEMO),))])
 def test_an_interrupt_stops_the_run(tmp_path: Path, before: str, command: tuple[str, ...]) -> None:
     with demo(tmp_path, *command) as terminal:
         if before:

@@ -30,8 +30,15 @@ async def findings(watched: Watched) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [
+        pytest.param(DESK, "light", id="desk-light"),
+        pytest.param(PHONE, "dark", id="phone-dark"),
+        pytest.param(DESK, "dark", id="desk-dark", marks=pytest.mark.soak(only=True)),
+        pytest.param(PHONE, "light", id="phone-light", marks=pytest.mark.soak(only=True)),
+    ],
+)
 async def test_a_run(browser: Chromium, exported: Exported, scheme: Scheme, size: Any) -> None:
     async with browser.page(await exported(agent_run()), scheme=scheme, size=size) as watched:
         found = await findings(watched)
