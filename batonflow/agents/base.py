@@ -27,6 +27,7 @@ from batonflow.agents.members import (
     check_name,
     check_prompt,
     no_option,
+    warn_of_shared_name,
 )
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
@@ -292,6 +293,7 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
             # Without these placeholders the model would not get the user's message or the state.
             check_prompt("state_prompt", self.state_prompt.get_template(), "state", "msg")
         Workflow.__init__(self, **workflow_options)
+        warn_of_shared_name(self, self.name)
         object.__setattr__(self, "__batonflow_team__", TeamOfOne(self))
         if state is not None:
             object.__setattr__(self, "__batonflow_state__", kinds.declared_state(state, self.initial_state))

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
@@ -50,6 +51,7 @@ __all__ = [
     "no_option",
     "output_of",
     "warn_of_misspelt",
+    "warn_of_shared_name",
 ]
 
 DEFAULT_MAX_ITERATIONS = 20
@@ -58,6 +60,8 @@ EarlyStopping = Literal["force", "generate"]
 
 CallTool = Callable[[Context[Any], AsyncBaseTool, dict[str, Any]], Awaitable[ToolOutput]]
 """Calls a tool; an exception of the tool becomes an output."""
+
+_BY_STORE: "WeakKeyDictionary[Any, dict[str, str]]" = WeakKeyDictionary()
 
 _OPTIONS_OF_RUNS = (
     "user_msg", "chat_history", "memory", "ctx", "max_iterations", "early_stopping_method", "start_event", "budget",
@@ -407,6 +411,24 @@ def no_option(kind: str, name: str, options: Iterable[str]) -> str:
         return f"{kind} has no option {name}: it is one of run({name}=...)"
     near = get_close_matches(name, list(options), n=1)
     return f"{kind} has no option {name}" + (f": is {near[0]} meant?" if near else "")
+
+
+def warn_of_shared_name(workflow: Any, who: str) -> None:
+    """Warn if another agent or team has the same store and the same default name: it could take up the runs.
+
+    Args:
+        workflow: The agent or team.
+        who: Its name, and the names of the members of a team.
+    """
+    options, cls = workflow.__batonflow__, type(workflow)
+    if options.store is None or options.workflow_name != f"{cls.__module__}.{cls.__qualname__}":
+        return
+    first = _BY_STORE.setdefault(options.store, {}).setdefault(options.workflow_name, who)
+    if first != who:
+        warn_user(
+            f"{first} and {who} share a store and the workflow name {options.workflow_name}, so that one may take up "
+            "the runs and sessions of the other: give each a workflow_name="
+        )
 
 
 def warn_of_misspelt(names: Iterable[str], kind: str) -> None:

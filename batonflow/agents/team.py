@@ -28,6 +28,7 @@ from batonflow.agents.members import (
     check_output,
     check_prompt,
     no_option,
+    warn_of_shared_name,
 )
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.memory.turns import is_question, observation, text_of
@@ -344,6 +345,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         self.__batonflow_team__ = TeamOfMembers(self)
         self.__batonflow__.deps = layers.source_of_team(deps_type, deps_for, self.agents.values(), self.middleware)
         _take_in(self)
+        warn_of_shared_name(self, f"{name} of {', '.join(self.agents)}")
 
     @overload
     @classmethod

@@ -24,6 +24,7 @@ from batonflow.agents import (
 )
 from batonflow.agents.events import PydanticConversionWarning
 from batonflow.agents.memory import ChatMemoryBuffer
+from batonflow.durable.stores.memory import MemoryStore
 from batonflow.llms import ChatMessage, MessageRole, ScriptedLLM, tool_call
 from batonflow.llms.prompts import ChatPromptTemplate
 from batonflow.tools import AsyncBaseTool, BaseToolSpec, FunctionTool
@@ -401,3 +402,27 @@ def test_what_makes_tools_says_how_it_is_given() -> None:
         FunctionAgent(llm=ScriptedLLM(), tools=[MCPTools])
     with pytest.raises(ValueError, match=r"got Spec; write tools=spec\.to_tool_list\(\), where spec is the Spec"):
         FunctionAgent(llm=ScriptedLLM(), tools=[Spec()])
+
+
+class TestSharedNames:
+    def agent(self, name: str, store: Any, **options: Any) -> FunctionAgent:
+        return FunctionAgent(name=name, llm=ScriptedLLM([]), store=store, **options)
+
+    def test_agents_that_would_take_up_each_others_runs_are_named(self) -> None:
+        store = MemoryStore()
+        self.agent("rocket", store)
+        with pytest.warns(UserWarning, match="rocket and cook share a store and the workflow name .*FunctionAgent"):
+            self.agent("cook", store)
+        team = AgentWorkflow([FunctionAgent(name="a", description="A.", llm=ScriptedLLM([]))], store=store)
+        assert team.workflow_name.endswith("AgentWorkflow")
+        with pytest.warns(UserWarning, match="Team of a and Team of b share a store"):
+            AgentWorkflow([FunctionAgent(name="b", description="B.", llm=ScriptedLLM([]))], store=store)
+
+    def test_names_of_their_own_stores_of_their_own_and_the_same_agent_again_are_fine(self) -> None:
+        store = MemoryStore()
+        for name in ("rocket", "cook"):
+            self.agent(name, store, workflow_name=name)
+            self.agent(name, MemoryStore())
+            self.agent(name, None)
+        for _ in range(2):
+            self.agent("clerk", store)
