@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
@@ -420,7 +420,7 @@ def warn_of_shared_name(workflow: Any, who: str) -> None:
         workflow: The agent or team.
         who: Its name, and the names of the members of a team.
     """
-    options, cls = workflow.__batonflow__, type(workflow)
+    options, cls = workflow.__batonflow__, cast("type[Any]", type(workflow))
     if options.store is None or options.workflow_name != f"{cls.__module__}.{cls.__qualname__}":
         return
     first = _BY_STORE.setdefault(options.store, {}).setdefault(options.workflow_name, who)

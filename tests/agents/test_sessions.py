@@ -679,10 +679,8 @@ class TestState:
 
     async def test_the_state_before_the_first_turn_is_that_of_the_agent(self, made: Made) -> None:
         given = Counted(count=3)
-        for agent in (
-            made(state=given),
-            AgentWorkflow([made(name="a", workflow_name="a")], state=given, store=made.store),
-        ):  # type: ignore[attr-defined]
+        team = AgentWorkflow([made(name="a", workflow_name="a")], state=given, store=made.store)  # type: ignore[attr-defined]
+        for agent in (made(state=given), team):
             chat = agent.session("ann")
             found = await chat.state(Counted)
             assert found == given
