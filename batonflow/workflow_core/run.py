@@ -282,9 +282,7 @@ class Run(Runner):
             return
         if self.workflow.__batonflow__.keeper is None:
             self.ending.cancel()
-        elif self.drive is not None and self.opening is None:
-            self.ending.interrupted("as the task that awaited it was cancelled")
-        else:  # it is opened or released just now
+        else:
             stopping = self.loop.create_task(self.stop(SECONDS_TO_STOP, keep=True))
             _STOPPING.add(stopping)
             stopping.add_done_callback(_STOPPING.discard)

@@ -178,6 +178,23 @@ async def test_a_stored_run_that_is_abandoned_while_it_opens_can_go_on() -> None
     assert str(await asyncio.wait_for(world.agent.resume("one"), 5)) == "Done."
 
 
+async def test_a_stored_run_that_is_abandoned_is_free_for_recover_at_once() -> None:
+    store = MemoryStore()
+    world = World(store)
+    handler = world.agent.run("Go.", run_id="one")
+    await left(world, _awaited(handler))
+    await until(lambda: not world.agent.live_handlers())
+    info = await store.info("one")
+    assert info is not None
+    assert (info.status, info.owner) == ("ready", None)
+    [again] = await world.agent.recover()
+    assert str(await again) == "Done."
+
+
+async def _awaited(handler: Any) -> None:
+    await handler
+
+
 async def test_a_reader_that_works_on_an_event_keeps_the_run() -> None:
     world = World()
     handler = world.agent.run("Go.")
