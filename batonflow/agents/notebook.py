@@ -1,4 +1,4 @@
-"""Answers and runs in notebooks: the answer as Markdown, and what it took in small print."""
+"""Answers and runs in notebooks: the answer as Markdown, and its cost in small print."""
 
 import json
 import re
