@@ -1,6 +1,5 @@
 """Fixtures and options of the whole test suite."""
 
-import asyncio
 import gc
 import inspect
 import os
@@ -11,6 +10,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
+
+from tests.leftovers import no_task_left
 
 # How fast examples are made says more about the load of the machine than about the test.
 settings.register_profile(
@@ -150,12 +151,8 @@ def soaks(pytestconfig: pytest.Config) -> bool:
 @pytest.fixture
 async def _no_task_left() -> AsyncIterator[None]:
     """Fail the test when a task of its loop is still alive shortly after its end."""
-    yield
-    pending = asyncio.all_tasks() - {asyncio.current_task()}
-    if pending:
-        # A task cancelled by the test's last line needs a few turns of the loop to unwind.
-        _, pending = await asyncio.wait(pending, timeout=1)
-    assert not pending, f"the test left tasks running: {pending}"
+    async with no_task_left():
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

@@ -20,31 +20,29 @@ from tests.promises.programs.terminal import DEMO, QUESTION, SECONDS, TERMINAL, 
 CTRL_D = "\x04"
 
 
-def test_the_question_shows_tool_and_arguments_before_anything_is_published(tmp_path: Path) -> None:
+def test_yes_publishes_and_any_other_answer_asks_again(tmp_path: Path) -> None:
     with demo(tmp_path) as terminal:
         assert "writer wants to call publish:\n  title: Tides\n  body: The moon pulls the sea" in terminal.seen
         assert "published" not in terminal.seen
-
-
-def test_yes_publishes(tmp_path: Path) -> None:
-    with demo(tmp_path) as terminal:
-        terminal.types("y\n")
-        code, seen = terminal.end()
-    assert code == 0
-    assert "<- gave: published Tides.md" in seen
-    assert "3 tool calls, 1 failed, 0 repeated" in seen
-
-
-def test_any_other_answer_asks_again(tmp_path: Path) -> None:
-    with demo(tmp_path) as terminal:
-        terminal.types("perhaps\n")
-        terminal.until(QUESTION)
-        terminal.types("\n")
-        terminal.until(QUESTION)
+        for answer in ("perhaps\n", "\n"):
+            terminal.types(answer)
+            terminal.until(QUESTION)
+        assert "published" not in terminal.seen
         terminal.types("Y\n")
         code, seen = terminal.end()
     assert code == 0
-    assert "published Tides.md" in seen
+    assert "\033" not in seen
+    assert "<- gave: published Tides.md" in seen
+    assert "3 tool calls, 1 failed, 0 repeated" in seen
+    # The article and the run stay behind, in one folder.
+    assert [path.name for path in tmp_path.iterdir()] == [".demo"]
+    names = {path.name for path in (tmp_path / ".demo").iterdir()}
+    assert names >= {"Tides.md", "notes", "runs.db"}
+
+
+def test_it_is_coloured_in_a_terminal_that_wants_it(tmp_path: Path) -> None:
+    with demo(tmp_path, NO_COLOR="") as terminal:
+        assert "\033[96m\nresearcher: \033[0m" in terminal.seen
 
 
 def test_no_tells_the_writer_why(tmp_path: Path) -> None:
@@ -91,7 +89,15 @@ def test_the_end_of_input_denies_also_when_the_reason_is_asked_for(tmp_path: Pat
     assert "a person denied it: the input has ended" in seen
 
 
-@pytest.mark.parametrize(("before", "command"), [("", ()), ("n\n", ()), ("e\n", ()), ("", (str(DEMO),))])
+@pytest.mark.parametrize(
+    ("before", "command"),
+    [
+        pytest.param("e\n", (), id="at the arguments"),
+        pytest.param("", (str(DEMO),), id="at the question of a killed team"),
+        pytest.param("", (), id="at the question", marks=pytest.mark.soak(only=True)),
+        pytest.param("n\n", (), id="at the reason", marks=pytest.mark.soak(only=True)),
+    ],
+)
 def test_an_interrupt_stops_the_run(tmp_path: Path, before: str, command: tuple[str, ...]) -> None:
     with demo(tmp_path, *command) as terminal:
         if before:
@@ -103,26 +109,6 @@ def test_an_interrupt_stops_the_run(tmp_path: Path, before: str, command: tuple[
     assert code == 130
     assert seen.endswith("\nstopped\n")
     assert "published" not in seen
-
-
-def test_what_stays_behind_is_the_article_and_the_run_in_one_folder(tmp_path: Path) -> None:
-    with demo(tmp_path) as terminal:
-        terminal.types("y\n")
-        terminal.end()
-    assert [path.name for path in tmp_path.iterdir()] == [".demo"]
-    names = {path.name for path in (tmp_path / ".demo").iterdir()}
-    assert names >= {"Tides.md", "notes", "runs.db"}
-
-
-def test_a_killed_process_is_followed_by_another_that_repeats_no_call(tmp_path: Path) -> None:
-    with demo(tmp_path, str(DEMO)) as terminal:
-        killed = terminal.seen.index("*** kill -9")
-        assert "<- gave: The moon pulls the sea" in terminal.seen[:killed]
-        assert "search" not in terminal.seen[killed:]
-        terminal.types("y\n")
-        _, seen = terminal.end()
-    [(first, second)] = re.findall(r"^process (\d+) made 2, process (\d+) made 1$", seen, re.MULTILINE)
-    assert first != second
 
 
 @contextmanager
@@ -146,10 +132,15 @@ def serving(command: list[str], folder: Path, **environment: str) -> Iterator[st
         process.stdout.close()
 
 
-def test_the_run_can_be_looked_at_on_the_page_as_the_demo_says(tmp_path: Path) -> None:
+def test_after_a_kill_another_process_repeats_no_call_and_the_page_shows_the_run(tmp_path: Path) -> None:
     with demo(tmp_path, str(DEMO)) as terminal:
+        killed = terminal.seen.index("*** kill -9")
+        assert "<- gave: The moon pulls the sea" in terminal.seen[:killed]
+        assert "search" not in terminal.seen[killed:]
         terminal.types("y\n")
         _, seen = terminal.end()
+    [(first, second)] = re.findall(r"^process (\d+) made 2, process (\d+) made 1$", seen, re.MULTILINE)
+    assert first != second
     command, address = re.findall(r"^  (\S+ serve \S+)$|^and open (\S+)$", seen, re.MULTILINE)
     page, run_id = address[1].split("/#run=")
     assert page == "http://127.0.0.1:8080"
@@ -179,14 +170,6 @@ def test_an_unknown_option_is_named(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr == "--pages: the demo takes --page, and behind it the options of `batonflow serve`\n"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_colours_are_for_terminals_that_want_them(tmp_path: Path) -> None:
-    with demo(tmp_path, NO_COLOR="") as terminal:
-        assert "\033[96m\nresearcher: \033[0m" in terminal.seen
-    (tmp_path / "plain").mkdir()
-    with demo(tmp_path / "plain", NO_COLOR="1") as terminal:
-        assert "\033" not in terminal.seen
 
 
 async def test_without_a_terminal_it_says_so_and_approves(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from tests.server.page.browser import AXE, DESK, PHONE, Chromium, Scheme, Watche
 from tests.server.page.conftest import Exported
 from tests.server.page.flows import Asking, Failing, Making, Retrying, agent_run, make_writer, run_of
 
-pytestmark = [pytest.mark.external("chromium"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.external("chromium"), pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+
+BOTH = ["dark", pytest.param("light", marks=pytest.mark.soak(only=True))]
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +53,7 @@ async def test_a_run(browser: Chromium, exported: Exported, scheme: Scheme, size
         assert found == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", BOTH)
 async def test_failures_and_retries(browser: Chromium, exported: Exported, scheme: Scheme) -> None:
     found: list[str] = []
     for cls in (Failing, Retrying):
@@ -63,7 +65,7 @@ async def test_failures_and_retries(browser: Chromium, exported: Exported, schem
     assert found == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", BOTH)
 async def test_the_list_and_the_forms(browser: Chromium, serving: Serving, scheme: Scheme) -> None:
     flows = {"asking": Asking(), "failing": Failing(), "making": Making(), "writer": make_writer()}
     async with serving(WorkflowServer(), **flows) as served:

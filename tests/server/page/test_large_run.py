@@ -8,7 +8,7 @@ from tests.server.page.browser import Chromium
 from tests.server.page.conftest import Exported
 from tests.server.page.flows import Counting, run_of
 
-pytestmark = [pytest.mark.external("chromium"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.external("chromium"), pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
 
 MOST_ROWS = 400
 # What the page is made for is 50 ms and 1 s; a busy machine with two cores gets more.

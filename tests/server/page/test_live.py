@@ -15,7 +15,7 @@ from tests.server.conftest import Running, Serving
 from tests.server.page.browser import Chromium, Watched
 from tests.server.page.flows import Asking, Counting, Failing, Hostile, Inner, Large, Making, Outer, make_writer
 
-pytestmark = pytest.mark.external("chromium")
+pytestmark = [pytest.mark.external("chromium"), pytest.mark.asyncio(loop_scope="module")]
 
 LIST = ".runs-table"
 

@@ -20,7 +20,7 @@ from tests.server.page.flows import (
     waiting_run,
 )
 
-pytestmark = pytest.mark.external("chromium")
+pytestmark = [pytest.mark.external("chromium"), pytest.mark.asyncio(loop_scope="module")]
 
 
 async def row_types(watched: Watched) -> list[str]:
