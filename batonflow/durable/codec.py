@@ -31,16 +31,13 @@ class Codec:
         serializer: The serializer of the workflow; for JSON there is a fast path.
     """
 
-    __slots__ = ("_known", "_serializer", "_short")
+    __slots__ = ("_serializer", "_short")
 
     def __init__(self, serializer: BaseSerializer) -> None:
         if isinstance(serializer, JsonSerializer):
             serializer = serializer.for_records()
         self._serializer = serializer
         self._short = serializer if type(serializer) is JsonSerializer else None
-        # By class: name, written fields, whether these are all fields, and form. The form is None
-        # for classes that write themselves.
-        self._known: dict[type, tuple[str, tuple[str, ...], bool, Form | None]] = {}
 
     def event(self, event: Event) -> Any:
         """Return an event as data.
@@ -50,15 +47,10 @@ class Codec:
         """
         cls = type(event)
         try:
-            known = self._known.get(cls)
-            if known is None:
-                known = _facts_about(cls)
-                if self._short is not None:
-                    self._short.check_name(known[0])
-                self._known[cls] = known
-            name, fields, whole, form = known
             if self._short is None:
                 return self._serializer.serialize(event)
+            name, fields, whole, form = _FACTS.get(cls) or _facts_about(cls)
+            self._short.check_name(name)
             values = None if form is None else form.scalars_of(event)
             if values is not None:
                 return [name, values]
@@ -165,11 +157,21 @@ def _unrecorded(value: Any, error: Exception, path: str = "") -> StoreError:
     return StoreError(f"{who} cannot be recorded: {found}; {_REMEDY}")
 
 
+# By class: name, written fields, whether these are all fields, and form. The form is None for classes that write
+# themselves.
+_FACTS: dict[type, tuple[str, tuple[str, ...], bool, Form | None]] = {}
+
+
 def _facts_about(cls: type[Event]) -> tuple[str, tuple[str, ...], bool, Form | None]:
+    """Return the facts about a class of events, and keep them for its next event unless they may still change."""
     fields = tuple(name for name, field in cls.model_fields.items() if not field.exclude)
     decorators = cls.__pydantic_decorators__
     own_words = bool(decorators.field_serializers) or set(decorators.model_serializers) > {"_dump"}
     form = form_of(cls)
+    is_settled = form is None or not form.tried_once
     if form is not None and (own_words or form.private or form.tried or form.tried_once or form.problem):
         form = None
-    return qualified_name(cls) if form is None else form.name, fields, len(fields) == len(cls.model_fields), form
+    facts = qualified_name(cls) if form is None else form.name, fields, len(fields) == len(cls.model_fields), form
+    if is_settled:
+        _FACTS[cls] = facts
+    return facts

@@ -3,7 +3,7 @@
 A run without a store has no recorder; it costs one truth test at each place that would record something.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from operator import is_
@@ -265,14 +265,13 @@ class Recorder:
         segment = _open_record(item)
         assert segment is not None
         self._look_at_attributes(item.spec)
-        codec = self._codec
+        events: list[Event] = [] if result is None else [result] if isinstance(result, Event) else list(result)
+        written = [self._codec.event(event) for event in events]
         outcome: list[Any] = ["returned"]
-        if isinstance(result, Event):
-            outcome.append([codec.event(result)])
-        elif result is not None:
-            outcome += [[codec.event(event) for event in result], True]
+        if result is not None:
+            outcome += [written] if isinstance(result, Event) else [written, True]
         segment.outcome = ("returned", result)
-        self._make(segment, item, outcome)
+        self._make(segment, item, outcome, known=dict(zip(map(id, events), written, strict=True)))
 
     def failed(self, item: WorkItem, error: BaseException) -> None:
         """Record the error of an attempt, with all of its work that can be written."""
@@ -394,8 +393,16 @@ class Recorder:
         segment.closed = True
         self._settle(segment)
 
-    def _make(self, segment: AttemptRecord, item: WorkItem, outcome: list[Any], *, strict: bool = True) -> None:
-        """Turn all of a record into data."""
+    def _make(
+        self,
+        segment: AttemptRecord,
+        item: WorkItem,
+        outcome: list[Any],
+        *,
+        strict: bool = True,
+        known: Mapping[int, Any] | None = None,
+    ) -> None:
+        """Turn all of a record into data; ``known`` has the data of returned events by their identity."""
         data: dict[str, Any] = {
             "kind": "segment", "id": segment.id, "path": self._path, "step": segment.step, "item": segment.item,
             "began": segment.began,
@@ -436,6 +443,8 @@ class Recorder:
         if segment.streamed:
 
             def write(event: Event) -> Any:
+                if known and (data := known.get(id(event))) is not None:
+                    return data
                 return self._tried(f"Streamed event {where}", codec.event, event, strict)
 
             streamed = streamed_as_data(segment.streamed, write, kept=self._keeps_streamed)
@@ -529,9 +538,16 @@ class Recorder:
 
     def _note_written(self, segment: AttemptRecord, written: list[tuple[Any, str, Any]]) -> None:
         for key, place in whole_writes(written):
+            number, _, value = segment.writes[place]
             data = written[place][2]
             if data is not MISSING and self._writers.get(key) is segment:
-                self._values.note_written(key, segment.writes[place][2], data)
+                # A value that the step set has a form that was noted before its last changes. Another step that holds
+                # it is compared with that form.
+                if number != 0 and not any(
+                    key in (one.handed or ()) for one in self._shared.open if one is not segment
+                ):
+                    self._values.forget(key)
+                self._values.note_written(key, value, data)
 
     # --- committing ---------------------------------------------------------------------------------------------------
 

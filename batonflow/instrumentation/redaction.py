@@ -38,8 +38,9 @@ _VALUES = re.compile(
 # A text with such a secret contains the characters on the left and one of the marks beside them. Looking for these
 # takes a fraction of the time of the pattern.
 _MARKS = (
-    ("-", ("k-", "-----BEGIN ")), ("gh", ("ghp", "gho", "ghu", "ghs", "ghr")), ("_", ("github_pat",)),
-    ("xox", ("xox",)), ("A", ("AKIA", "AIza")), ("B", ("Bearer ",)), (".", ("eyJ",)), ("@", ("://",)),
+    ("-", ("k-", "-----BEGIN ")), ("gh", tuple(f"gh{kind}{dash}" for kind in "pousr" for dash in "_-")),
+    ("_", ("github_pat",)), ("xox", ("xox",)), ("A", ("AKIA", "AIza")), ("B", ("Bearer ",)), (".", ("eyJ",)),
+    ("@", ("://",)),
 )  # fmt: skip
 
 _SHORTEST = len("://a:b@")

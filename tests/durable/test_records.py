@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
 
 from batonflow.durable.codec import Codec
+from batonflow.durable.stores.memory import MemoryStore
 from batonflow.workflow_core import (
     Context,
     Event,
@@ -392,6 +393,98 @@ async def test_a_value_that_was_set_and_given_to_another_before_it_was_written_i
     go, change = of_kind(await recorded(Flow), "segment")
     assert numbered(go["writes"]) == [(1, "tags", ["a", "b"])]
     assert numbered(change["writes"]) == [(0, "tags", ["a", "b"])], "who has changed it says so too"
+
+
+async def test_a_value_that_a_step_set_then_got_and_changed_is_recorded_by_that_step_only():
+    class Flow(Workflow):
+        @step
+        async def fill(self, ctx: Context, ev: StartEvent) -> Item:
+            await ctx.store.set("place", Remembered())
+            place = await ctx.store.get("place")
+            place.city = "Rome"
+            return Item()
+
+        @step
+        async def look(self, ctx: Context, ev: Item) -> Looked:
+            await ctx.store.get("place")
+            return Looked()
+
+        @step
+        async def change(self, ctx: Context, ev: Looked) -> StopEvent:
+            place = await ctx.store.get("place")
+            place.city = "Oslo"
+            return StopEvent()
+
+    fill, look, change = of_kind(await recorded(Flow), "segment")
+    assert fill["writes"][0][2][1]["value"] == {"city": "Rome"}
+    assert "writes" not in look
+    assert change["writes"][0][2][1]["value"] == {"city": "Oslo"}
+
+
+async def test_a_value_that_another_step_holds_while_one_sets_it_keeps_the_changes_of_both():
+    class Flow(Workflow):
+        @step
+        async def fill(self, ctx: Context, ev: StartEvent) -> None:
+            place = Remembered()
+            await ctx.store.set("place", place)
+            ctx.send_event(Item())
+            await holds.wait()
+            place.city += "a"
+
+        @step
+        async def hold(self, ctx: Context, ev: Item) -> StopEvent:
+            place = await ctx.store.get("place")
+            holds.set()
+            for _ in range(20):  # the other step ends
+                await asyncio.sleep(0)
+            ctx.send_event(Third())
+            place.city += "b"
+            for _ in range(20):  # the next one is given the value before this one ends
+                await asyncio.sleep(0)
+            return StopEvent()
+
+        @step
+        async def look(self, ctx: Context, ev: Third) -> None:
+            await ctx.store.get("place")
+
+    holds = asyncio.Event()
+    journal = Listener()
+    await Flow(store=journal, disable_validation=True).run()
+    writes = [one["writes"][-1][2][1]["value"]["city"] for one in journal.records() if "writes" in one]
+    assert writes[0] == "a"
+    assert writes[-1] == "ab"
+
+
+@pytest.mark.parametrize("listed", [False, True])
+async def test_an_event_that_is_streamed_and_returned_is_turned_into_data_once(listed: bool):
+    class Counted(Event):
+        text: str
+
+        @model_serializer(mode="wrap")
+        def _count(self, handler: SerializerFunctionWrapHandler) -> Any:
+            made.append(self)
+            return handler(self)
+
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> Counted | list[Counted]:
+            event = Counted(text="ghp_abcdefghijklmnop1234")
+            ctx.write_event_to_stream(event)
+            return [event, event] if listed else event
+
+        @step
+        async def take(self, ctx: Context, ev: Counted) -> StopEvent | None:
+            return StopEvent()
+
+    made: list[Event] = []
+    store = MemoryStore()
+    flow = Flow(store=store, types=[Counted])
+    await flow.run(run_id="r")
+    [go] = [one for one in await store.history("r") if one.get("step") == "go"]
+    [[_, streamed, *_]] = go["streamed"]
+    assert streamed[1]["text"] == "[redacted]"
+    assert [one[1]["text"] for one in go["outcome"][1]] == ["ghp_abcdefghijklmnop1234"] * (1 + listed)
+    assert len(made) == 1 + listed
 
 
 async def test_a_change_of_the_state_from_outside_is_a_record_of_its_own():

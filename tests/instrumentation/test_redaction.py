@@ -65,6 +65,7 @@ def test_numbers_and_what_is_not_there_are_no_secrets() -> None:
         ("Authorization: Bearer abcdef.ghijkl-mnopqr", f"Authorization: Bearer {REDACTED}"),
         ("postgres://ann:hunter2@db/tides", f"postgres://{REDACTED}@db/tides"),
         ("ghp_abcdefghijklmnop1234", REDACTED),
+        *((f"gh{kind}{dash}abcdefghijklmnop1234", REDACTED) for kind in "pousr" for dash in "_-"),
         ("AKIAABCDEFGHIJKLMNOP", REDACTED),
         ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----", REDACTED),
         ("https://example.com/tides?hour=6", "https://example.com/tides?hour=6"),
@@ -74,6 +75,20 @@ def test_numbers_and_what_is_not_there_are_no_secrets() -> None:
 def test_texts_in_the_form_of_secrets(text: str, shown: str) -> None:
     assert redacted(text) == shown
     assert redacted({"deep": [text]}) == {"deep": [shown]}
+
+
+@pytest.mark.parametrize("word", ["ghost", "laughs", "highs", "through", "ghru"])
+def test_the_pattern_of_secrets_is_not_searched_in_words(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+
+    class Pattern:
+        def sub(self, _: str, text: str) -> str:
+            searched.append(text)
+            return text
+
+    monkeypatch.setattr(redaction, "_VALUES", Pattern())
+    redacted(f"a {word} in the night")
+    assert searched == []
 
 
 def test_models_and_their_secrets() -> None:

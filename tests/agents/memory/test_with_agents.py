@@ -24,7 +24,8 @@ from batonflow.agents.memory import (
 )
 from batonflow.agents.memory.turns import is_observation, observation
 from batonflow.llms import ChatMessage, MessageRole, ScriptedLLM, tool_call
-from batonflow.workflow_core import Context, SQLiteStore
+from batonflow.tools import tool
+from batonflow.workflow_core import Context, MemoryStore, SQLiteStore
 from tests.agents.memory.conversations import shows_whole_calls
 from tests.promises.programs.running import ROOT
 
@@ -306,3 +307,17 @@ async def test_a_memory_says_what_it_keeps(message: Any) -> None:
     with pytest.raises(TypeError, match=r"put_messages takes a list of ChatMessage: put\(\) takes one"):
         memory.put_messages(ChatMessage("hello"))  # type: ignore[arg-type]
     assert memory.get_all() == []
+
+
+async def test_a_turn_records_the_memory_where_it_changes_and_nowhere_else() -> None:
+    @tool
+    def look(word: str) -> str:
+        """Look a word up."""
+        return "an answer"
+
+    store = MemoryStore()
+    agent = FunctionAgent(llm=ScriptedLLM([tool_call("look", word="tide"), "done"]), tools=[look], store=store)
+    await agent.run("What is a tide?", run_id="r")
+    records = await store.history("r")
+    writers = [record["step"] for record in records for _, path, _ in record.get("writes", ()) if path == "memory"]
+    assert writers == ["init_run", "parse_agent_output"]
