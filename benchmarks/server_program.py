@@ -1,4 +1,5 @@
-"""The server that benchmarks/server.py measures: ours, or LlamaIndex's, with the same two workflows on a SQLite file.
+"""The server that benchmarks/server.py measures: ours, or LlamaIndex's, with the same two workflows on a SQLite file; ours has an
+agent that talks, too.
 
     python benchmarks/server_program.py batonflow|peer FOLDER PORT       serves
     python benchmarks/server_program.py batonflow|peer FOLDER direct     runs the first one without HTTP, and says
@@ -18,10 +19,12 @@ import uvicorn
 ENGINE, FOLDER, PORT = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 
 if ENGINE == "batonflow":
+    from batonflow import FunctionAgent, ScriptedLLM
     from batonflow.server import WorkflowServer
     from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, step
 
     server = WorkflowServer(store=FOLDER / "runs.db")
+    server.add_workflow("talker", FunctionAgent(llm=ScriptedLLM(["tides " * 2000], delay=0.0005)))
 else:
     from llama_agents.server import SqliteWorkflowStore, WorkflowServer
     from workflows import Context, Workflow, step

@@ -1,5 +1,6 @@
 """Validation of requests: bodies, queries and paths."""
 
+import re
 from typing import Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -12,7 +13,7 @@ from batonflow.server.shapes import Status
 from batonflow.values.problems import in_words
 from batonflow.workflow_core.errors import StoreError
 
-__all__ = ["body_of", "choice", "flag", "metadata", "number", "run_id_of", "statuses", "words"]
+__all__ = ["body_of", "choice", "flag", "metadata", "number", "run_id_of", "seconds", "statuses", "words"]
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -84,6 +85,18 @@ def number(request: Request, name: str, default: int, *, least: int = 0, most: i
     if not least <= value <= most:
         raise HTTPException(400, f"{name} must be a whole number from {least} to {most}")
     return value
+
+
+def seconds(request: Request, name: str) -> float:
+    """Return a parameter with a time, such as ``50ms``, in seconds; 0 without it.
+
+    Raises:
+        HTTPException: 400 if it has another form.
+    """
+    given = request.query_params.get(name, "0ms")
+    if not re.fullmatch(r"[0-9]{1,4}ms", given):
+        raise HTTPException(400, f"{name} must be milliseconds from 0ms to 9999ms, for example {name}=50ms")
+    return int(given.removesuffix("ms")) / 1000
 
 
 def choice(request: Request, name: str, values: tuple[str, ...]) -> str:

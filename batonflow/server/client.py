@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from batonflow.bridge import run_on_background_loop
 from batonflow.lazy import how_to_install
+from batonflow.server.deltas import Rebuilding
 from batonflow.workflow_core.errors import RemoteRunError, ServerRefusedError, WorkflowCancelledByUser
 from batonflow.workflow_core.events import Event, StartEvent
 
@@ -226,7 +227,7 @@ class WorkflowClient:
         return run.result
 
     async def stream(
-        self, run_id: str, *, after: int | Literal["now"] = -1, internal: bool = False
+        self, run_id: str, *, after: int | Literal["now"] = -1, internal: bool = False, pieces: float = 0.05
     ) -> AsyncIterator[RemoteEvent]:
         """Yield the events of a run, from the first to the last; continue after a lost connection.
 
@@ -234,12 +235,16 @@ class WorkflowClient:
             run_id: The run.
             after: Begin after this position; ``"now"`` for new events only.
             internal: Include the engine's internal events.
+            pieces: Seconds for which the server puts pieces of an answer together, up to 9.999; 0 for each piece by
+                itself. Only new text is sent; ``value["response"]`` is the text so far.
 
         Raises:
             httpx2.TransportError: The server could not be reached for longer than the client's patience.
             ServerRefusedError: The run does not exist, or a proxy reported for this time that the server is away.
         """
-        query = {"sse": "true", "include_internal": "true" if internal else "false"}
+        query = {"sse": "true", "include_internal": "true" if internal else "false", "deltas": "true"}
+        if pieces:
+            query["pieces"] = f"{round(1000 * pieces)}ms"
         pause, alive = FIRST_PAUSE, time.monotonic()
         while True:
             cut: Exception | None = None
@@ -249,8 +254,9 @@ class WorkflowClient:
                     if source is None:
                         return
                     opened = time.monotonic()
+                    answers = Rebuilding()
                     async for sent in source:
-                        event = _event(cast("dict[str, Any]", sent.json()), sent.id)
+                        event = _event(answers.whole(cast("dict[str, Any]", sent.json())), sent.id)
                         yield event
                         if event.is_last:
                             return
@@ -282,7 +288,7 @@ class WorkflowClient:
         after: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> list[RemoteRun]:
-        """Return runs of the server, newest first.
+        """Return runs of the server, newest first, without their results; ``get`` returns a run with its result.
 
         Args:
             status: Only runs with these statuses.

@@ -60,7 +60,12 @@ _QUERY: dict[str, tuple[dict[str, Any], str]] = {
         {"anyOf": [{"type": "integer", "minimum": -1, "maximum": 2**53}, {"const": "now"}], "default": -1},
         "Begin after this place in the stream, or with new events only; the header Last-Event-ID has precedence",
     ),
-    "include_results": ({"type": "boolean", "default": True}, "Include the events that ended the runs"),
+    "deltas": ({"type": "boolean", "default": False}, "Send each text of an answer once, as pieces with their place"),
+    "pieces": (
+        {"type": "string", "pattern": "^[0-9]{1,4}ms$", "default": "0ms"},
+        "Put pieces of an answer together that arrive within this time; needs deltas",
+    ),
+    "include_results": ({"type": "boolean", "default": False}, "Include the events that ended the runs"),
     "purge": ({"type": "boolean", "default": False}, "Delete the run too"),
 }
 _QUERY_NAMES = {"after_run": "after", "limit_runs": "limit"}
@@ -107,7 +112,7 @@ _PATHS = (
         "Its stream",
         "text/event-stream",
         (400, 404),
-        query=("sse", "include_internal", "after_sequence", "include_qualified_name"),
+        query=("sse", "include_internal", "after_sequence", "include_qualified_name", "deltas", "pieces"),
     ),
     _Path("post", "/events/{handler_id}", "Send an event", shapes.SentAnswer, (400, 404, 409), body=shapes.SendBody),
 )

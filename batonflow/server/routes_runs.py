@@ -12,7 +12,7 @@ from starlette.routing import Route
 from batonflow.clock import current_source
 from batonflow.durable.cancels import cancel_run, cancel_without_code
 from batonflow.durable.trace import trace_of
-from batonflow.server.bodies import body_of, choice, flag, metadata, number, run_id_of, statuses, words
+from batonflow.server.bodies import body_of, choice, flag, metadata, number, run_id_of, seconds, statuses, words
 from batonflow.server.pending import UnfitAnswerError, answer, open_requests, put, request_as_json
 from batonflow.server.responses import JSON, refusal
 from batonflow.server.routes_workflows import ID_LENGTH
@@ -81,7 +81,7 @@ class RunRoutes:
         newest_first, chosen = order == "desc", metadata(request)
         places, more = await self._runs.page(statuses(request), names, after, limit, chosen, newest_first=newest_first)
         following = places[-1].info.run_id if more else None
-        result = flag(request, "include_results", default=True)
+        result = flag(request, "include_results", default=False)
         return JSON(
             {"handlers": [await self._runs.told_now(place, result=result) for place in places], "next": following}
         )
@@ -155,6 +155,9 @@ class RunRoutes:
         internal = flag(request, "include_internal", default=False)
         sse = flag(request, "sse", default=True)
         names = flag(request, "include_qualified_name", default=True)
+        deltas, pieces = flag(request, "deltas", default=False), seconds(request, "pieces")
+        if pieces and not deltas:
+            raise HTTPException(400, "pieces puts the pieces of answers together, and needs deltas=1")
         run_id = place.info.run_id
         following = Following(
             self._runs,
@@ -166,7 +169,14 @@ class RunRoutes:
         )
         if place.is_over and place.live() is None and not await following.has_more():
             return Response(status_code=204)
-        return EventStream(following.batches(), sse=sse, names=names, idles=lambda: self._runs.troubles.get(run_id, ""))
+        return EventStream(
+            following.batches(),
+            sse=sse,
+            names=names,
+            deltas=deltas,
+            pieces=pieces,
+            idles=lambda: self._runs.troubles.get(run_id, ""),
+        )
 
     async def send(self, request: Request) -> Response:
         """Send an event to a run."""

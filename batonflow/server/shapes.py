@@ -51,6 +51,7 @@ class Envelope(BaseModel):
         path: The workflow in the tree, empty for the run itself.
         cause: Number of the delivery that wrote it, null for the engine.
         commit: Number of the commit that holds it, null while it is unknown.
+        of: For a piece of an answer in its lean form: place of the first piece.
     """
 
     value: dict[str, Any]
@@ -63,6 +64,7 @@ class Envelope(BaseModel):
     path: str = ""
     cause: int | None = None
     commit: int | None = None
+    of: int | None = None
 
 
 class Tokens(BaseModel):

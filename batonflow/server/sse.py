@@ -1,13 +1,15 @@
 """The response of a run's stream: server-sent events, or a line of JSON for each event."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
+from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from batonflow.server.deltas import Deltas, Told, put_together
 from batonflow.server.streaming import EventForReader
 from batonflow.values.serializers import as_json
 
@@ -23,16 +25,27 @@ class EventStream(Response):
         batches: The events; an empty group for a heartbeat.
         sse: Server-sent events; else lines of JSON.
         names: Include the qualified names of classes.
+        deltas: Send each text of an answer once, see ``Deltas``.
+        pieces: Seconds for which pieces of an answer are put together, with ``deltas``; 0 for each piece by itself.
         idles: The reason for a pause, if known. Heartbeats contain it as a comment.
     """
 
     def __init__(
-        self, batches: AsyncGenerator[list[EventForReader]], *, sse: bool, names: bool, idles: Callable[[], str] = str
+        self,
+        batches: AsyncGenerator[list[EventForReader]],
+        *,
+        sse: bool,
+        names: bool,
+        deltas: bool = False,
+        pieces: float = 0.0,
+        idles: Callable[[], str] = str,
     ) -> None:
         super().__init__(media_type="text/event-stream" if sse else "application/x-ndjson")
         self._batches = batches
         self._sse = sse
         self._names = names
+        self._deltas = deltas
+        self._pieces = pieces
         self._idles = idles
         del self.headers["content-length"]
         self.headers["X-Accel-Buffering"] = "no"
@@ -56,9 +69,13 @@ class EventStream(Response):
             raise error
 
     async def _send(self, send: Send) -> None:
-        async with aclosing(self._batches) as batches:
+        groups: AsyncGenerator[Iterable[Told]] = self._groups()
+        if self._deltas:
+            lean = self._lean_groups(Deltas())
+            groups = put_together(lean, self._pieces) if self._pieces else lean
+        async with aclosing(groups):
             await self._begin(send)
-            async for batch in batches:
+            async for batch in groups:
                 # Other readers get a turn, and a disconnect is noticed. This happens before a batch and not after
                 # it, because the last one and the end of the answer must be sent at once.
                 await asyncio.sleep(0)
@@ -66,17 +83,29 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
         await self._end(send)
 
+    async def _groups(self) -> AsyncGenerator[Iterable[Told]]:
+        """Yield the groups in the form for readers; an event is put into it when it is sent."""
+        async with aclosing(self._batches) as batches:
+            async for batch in batches:
+                yield ((one.seq, one.envelope()) for one in batch)
+
+    async def _lean_groups(self, deltas: Deltas) -> AsyncGenerator[list[Told]]:
+        async with aclosing(self._batches) as batches:
+            async for batch in batches:
+                yield [(one.seq, deltas.lean(one.envelope())) for one in batch]
+
     async def _begin(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
 
     async def _end(self, send: Send) -> None:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _bodies(self, batch: list[EventForReader]) -> Iterator[bytes]:
+    def _bodies(self, group: Iterable[Told]) -> Iterator[bytes]:
         parts: list[bytes] = []
-        size = 0
-        for told in batch:
-            part = self._encoded(told)
+        size, is_pause = 0, True
+        for seq, event in group:
+            is_pause = False
+            part = self._encoded(seq, event)
             parts.append(part)
             size += len(part)
             if size >= AT_ONCE:
@@ -84,19 +113,20 @@ class EventStream(Response):
                 parts, size = [], 0
         if parts:
             yield b"".join(parts)
-        elif not batch and self._sse:
+        elif is_pause and self._sse:
             yield b": %b\n\n" % (" ".join(self._idles().split()) or "heartbeat").encode(errors="replace")
 
-    def _encoded(self, told: EventForReader) -> bytes:
-        data = told.envelope()
-        if not self._names:
-            data["qualified_name"] = None
+    def _encoded(self, seq: int, event: dict[str, Any]) -> bytes:
+        if not self._names and "qualified_name" in event:
+            event["qualified_name"] = None
+        if not self._sse:
+            event.setdefault("seq", seq)
         try:
-            text = as_json(data, inf_nan_mode="null")
+            text = as_json(event, inf_nan_mode="null")
         except PydanticSerializationError as error:
             # The other events must get through, and the reader must learn of this one.
-            text = to_json({**data, "value": {"$unreadable": str(error)}}, inf_nan_mode="null")
-        return b"id: %d\ndata: %b\n\n" % (told.seq, text) if self._sse else text + b"\n"
+            text = to_json({**event, "value": {"$unreadable": str(error)}}, inf_nan_mode="null")
+        return b"id: %d\ndata: %b\n\n" % (seq, text) if self._sse else text + b"\n"
 
 
 async def disconnected(receive: Receive) -> None:

@@ -364,7 +364,7 @@ async def test_runs_of_a_store_are_shown_without_their_code(serving: Serving, tm
     async with serving(WorkflowServer(store=store), greet=Greet()) as running:
         run_id = (await running.post("/workflows/greet/run", {"kwargs": {"name": "Ann"}}))["handler_id"]
     async with serving(WorkflowServer(store=store)) as running:
-        told = (await running.get("/handlers"))["handlers"][0]
+        told = (await running.get("/handlers", include_results=True))["handlers"][0]
         assert (told["handler_id"], told["status"], told["result"]["value"]) == (
             run_id,
             "completed",
@@ -435,7 +435,7 @@ async def test_a_result_that_cannot_even_be_shown_is_said_to_be_unreadable(servi
     epoch = await begin(store, "bad", "greet")
     assert await write(store, epoch, 0, [b'{"r":[],"e":0}'], "bad", status="completed", result=b"{}") == "committed"
     async with serving(WorkflowServer(store=store), greet=Greet(workflow_name="greet")) as running:
-        good, bad = (await running.get("/handlers"))["handlers"]
+        good, bad = (await running.get("/handlers", include_results=True))["handlers"]
         assert (good["result_unreadable"], good["result"]["value"]) == (False, {"result": "Hello, Ann!"})
         assert (bad["result_unreadable"], bad["result"], bad["status"]) == (True, None, "completed")
 

@@ -99,7 +99,7 @@ async def test_kill_minus_9_during_a_hundred_runs_loses_none(tmp_path: Path) -> 
             return not (await http.get("/handlers?status=running")).json()["handlers"]
 
         await asyncio.wait_for(eventually(all_over), 20)
-        told = {one["handler_id"]: one for one in (await http.get("/handlers")).json()["handlers"]}
+        told = {one["handler_id"]: one for one in (await http.get("/handlers?include_results=true")).json()["handlers"]}
     assert accepted.keys() <= told.keys()
     assert all(told[name]["status"] == "completed" for name in accepted)
     assert {name: told[name]["result"]["value"]["result"] for name in accepted} == accepted

@@ -49,7 +49,7 @@ async def test_a_run_is_started_from_its_schema_and_followed(browser: Chromium, 
         await until_status(watched, "completed")
         await watched.lit(StopEvent="done")
         assert await watched.drawn('[data-count="make"] text') == ["4"]
-        (run,) = (await served.get("/handlers"))["handlers"]
+        (run,) = (await served.get("/handlers", include_results=True))["handlers"]
         assert run["result"]["value"] == {"result": "tea, packed"}
         assert f"run={run['handler_id']}" in watched.page.url
 
@@ -158,7 +158,7 @@ async def test_a_run_is_forked_with_another_state(browser: Chromium, serving: Se
             await form.get_by_role("link", name="Open the new run").click()
             await watched.page.locator(".origin", has_text=run_id).wait_for()
             await until_status(watched, "completed")
-            forks = [run for run in (await served.get("/handlers"))["handlers"] if run["forked_from"]]
+            forks = [run for run in (await served.get("/handlers", include_results=True))["handlers"] if run["forked_from"]]
             assert [run["forked_from"] for run in forks] == [[run_id, 2]]
             assert forks[0]["result"]["value"] == {"result": "coffee, packed"}
             await watched.page.locator(".origin a").click()
@@ -275,11 +275,12 @@ class Speaking(Workflow):
     @step
     async def speak(self, ctx: Context, ev: StartEvent) -> StopEvent:
         said = ""
-        for piece in ("High ", "water ", "comes ", "twice a day."):
+        for piece in ("\U0001f30a ", "High ", "water ", "comes ", "twice a day."):
             said += piece
             ctx.write_event_to_stream(
                 AgentStream(delta=piece, response=said, current_agent_name="writer", tool_calls=[], raw=None)
             )
+            await asyncio.sleep(0.06)  # longer than the page puts pieces together
         await self.go_on.wait()
         return StopEvent(result=said)
 
@@ -292,7 +293,7 @@ async def test_what_is_streamed_is_seen_before_it_is_committed_as_one_message(
         run_id = await served.start("speaking")
         async with browser.page(f"{served.url}/#run={run_id}") as watched:
             streaming = watched.page.locator('.row[data-how="streaming"]:not([hidden])')
-            await streaming.filter(has_text="High water comes twice a day.").wait_for()
+            await streaming.filter(has_text="\U0001f30a High water comes twice a day.").wait_for()
             assert await streaming.count() == 1
             await watched.page.get_by_role("tab", name="Agents").click()
             await watched.page.locator(".message.live", has_text="High water comes twice a day.").wait_for()
@@ -407,8 +408,8 @@ async def test_the_list_says_when_the_server_does_not_answer(browser: Chromium, 
 async def test_the_rows_of_the_list_carry_no_results(browser: Chromium, serving: Serving) -> None:
     async with serving(WorkflowServer(), making=Making()) as served:
         await served.post("/workflows/making/run", {"start_event": {"item": "tea", "count": 1}, "handler_id": "tea"})
-        (brief,) = (await served.get("/handlers", include_results="false"))["handlers"]
-        (whole,) = (await served.get("/handlers"))["handlers"]
+        (brief,) = (await served.get("/handlers"))["handlers"]
+        (whole,) = (await served.get("/handlers", include_results="true"))["handlers"]
         assert whole["result"]["value"] == {"result": "tea, packed"}
         assert brief == {**whole, "result": None}
         asked: list[str] = []
@@ -416,7 +417,7 @@ async def test_the_rows_of_the_list_carry_no_results(browser: Chromium, serving:
             watched.page.on("request", lambda request: asked.append(request.url))
             await watched.page.goto(served.url)
             await watched.page.locator(f"{LIST} tbody tr").wait_for()
-        assert [url for url in asked if "/handlers?" in url and "include_results=false" not in url] == []
+        assert [url for url in asked if "/handlers?" in url and "include_results" in url] == []
 
 
 async def test_a_run_that_waits_says_what_it_has_taken_so_far(browser: Chromium, serving: Serving) -> None:

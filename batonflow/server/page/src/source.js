@@ -37,7 +37,7 @@ export class LiveSource {
 
   /** Runs, newest first. @param {{status?: string, workflow?: string, after?: string, limit?: number}} wanted */
   async runs({ status, workflow, after, limit = 50 }) {
-    const query = new URLSearchParams({ order: "desc", limit: String(limit), include_results: "false" });
+    const query = new URLSearchParams({ order: "desc", limit: String(limit) });
     if (status) query.set("status", status);
     if (workflow) query.set("workflow_name", workflow);
     if (after) query.set("after", after);
@@ -120,13 +120,14 @@ export class LiveSource {
     let last = after;
     for (let pause = 250; !signal.aborted; pause = Math.min(pause * 2, 5000)) {
       try {
-        const query = `sse=true&include_internal=true&after_sequence=${last}`;
+        const query = `sse=true&include_internal=true&deltas=true&pieces=50ms&after_sequence=${last}`;
         const answer = await this.#answer(`events/${inPath(id)}?${query}`, undefined, { signal });
         if (answer.status === 204) return;
+        /** @type {Map<number, any>} */ const answers = new Map();
         for await (const event of serverSent(answer.body)) {
           pause = 250;
           if (event.id !== undefined && /^-?\d+$/.test(event.id)) last = Number(event.id);
-          onEvent({ seq: last, ...JSON.parse(event.data) });
+          onEvent({ ...whole(JSON.parse(event.data), answers), seq: last });
         }
         return;
       } catch (error) {
@@ -243,6 +244,24 @@ async function* serverSent(body) {
       if (fields.data !== undefined) yield fields;
     }
   }
+}
+
+/**
+ * A piece of an answer with its origin and the text so far, as `Deltas` of the server describes; other events are
+ * returned unchanged.
+ * @param {any} event @param {Map<number, any>} answers the answers of this connection by the place of their first piece
+ */
+function whole(event, answers) {
+  if (event.of == null) return event;
+  const { at, text, ...piece } = event.value;
+  const first = answers.get(event.of) ?? event;
+  const response = (at ? (first.value.response ?? "") : "") + (text ?? piece.delta);
+  const value = { ...first.value, thinking_delta: null, ...piece, response };
+  delete value.at;
+  delete value.text;
+  const made = { ...first, value };
+  answers.set(event.of, made);
+  return made;
 }
 
 /** A run with its data in the page, without requests. */
