@@ -1,11 +1,10 @@
-"""The server that benchmarks/server.py measures: ours, or LlamaIndex's, with the same two workflows on a SQLite file; ours has an
-agent that talks, too.
+"""The server that benchmarks/server.py measures, on a SQLite file: ours, or LlamaIndex's with the same two workflows.
 
     python benchmarks/server_program.py batonflow|peer FOLDER PORT       serves
     python benchmarks/server_program.py batonflow|peer FOLDER direct     runs the first one without HTTP, and says
                                                                          how many seconds a run takes
 
-LlamaIndex's library keeps runs in its server only: without it they are not stored.
+Ours has an agent that talks, too. LlamaIndex's library keeps runs in its server only: without it they are not stored.
 """
 
 import asyncio
