@@ -1,5 +1,6 @@
 """The open questions of a run, read from its records; the classes of the run need not be importable."""
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -285,7 +286,7 @@ def how_to_answer(run_id: str, questions: Sequence[Question], store: str) -> lis
     """Return the command lines that answer open questions."""
     lines: list[str] = []
     for question in questions:
-        name = f" {_quoted(question.name)}" if len(questions) > 1 else ""
+        name = f" {shlex.quote(question.name)}" if len(questions) > 1 else ""
         begin = f"batonflow approve {run_id}{name}"
         if question.is_approval:
             lines += [f"{begin} {store}", f"{begin} --deny REASON {store}"]
@@ -294,10 +295,6 @@ def how_to_answer(run_id: str, questions: Sequence[Question], store: str) -> lis
             if question.needs:
                 lines.append(f"  the JSON {question.needs}")
     return [line.rstrip() for line in lines]
-
-
-def _quoted(text: str) -> str:
-    return f"'{text}'" if " " in text or "<" in text else text
 
 
 def question_data(question: Question) -> dict[str, Any]:

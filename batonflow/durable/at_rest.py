@@ -116,7 +116,7 @@ class StoredInputRequest(InputRequest):
 
 
 async def open_inputs_of(workflow: AnyWorkflow, store: "RunStore", run_id: str) -> list[InputRequest]:
-    """Return the open questions to people of a run in any process.
+    """Return the open questions to people of a run in any process, without those whose answer is in its inbox.
 
     Raises:
         ReplayIncompatible: The code of the workflow does not fit the records.
@@ -126,7 +126,13 @@ async def open_inputs_of(workflow: AnyWorkflow, store: "RunStore", run_id: str) 
     if live is not None and live.opening is None:
         return open_requests(live)
     run = await _found_at_rest(workflow, store, run_id, is_known=live is not None)
-    return [] if run is None else [StoredInputRequest(asks, question) for asks, question in run.questions.at_rest()]
+    if run is None:
+        return []
+    requests = [StoredInputRequest(asks, question) for asks, question in run.questions.at_rest()]
+    # An answer may have arrived that the run has not read yet.
+    unread = (await store.unread({run_id: 0})).get(run_id, ())
+    answered = {item.key for item in unread}
+    return [request for request in requests if request.answer_key not in answered]
 
 
 async def awaited_events_of(

@@ -91,5 +91,5 @@ async def stored_stream(run: Run, after: int) -> list[Entry]:
     if store is None or begins <= after + 1:
         return []
     commits = [commit async for commit in commits_of(store, run_id)]
-    events = replayed(run_id, "running", commits, run.workflow).events
+    events = replayed(run_id, "running", commits, run.workflow, after).events
     return [(one.seq, one.ts, one.step, one.path, one.cause, one.event) for one in events if after < one.seq < begins]

@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from batonflow.durable.codec import Codec
 from batonflow.durable.gaps import reset_in
+from batonflow.durable.streamed import after_pieces
 from batonflow.values.serializers import JsonSerializer, read_json
 from batonflow.values.types import check_whole
 from batonflow.workflow_core.errors import StoreError
@@ -35,7 +36,7 @@ class ReplayedEvent(NamedTuple):
     """A streamed event of a run.
 
     Attributes:
-        seq: The position in the stream.
+        seq: The position in the stream; for joined pieces of an answer the position of the last one.
         ts: The time, in wall-clock seconds.
         step: The step that wrote it; empty for the engine.
         path: The place of the workflow in the tree; empty for the run itself.
@@ -120,7 +121,11 @@ class ReplayedRun:
 
 
 def replayed(
-    run_id: str, status: "RunStatus", commits: Sequence["StoredCommit"], workflow: AnyWorkflow | None = None
+    run_id: str,
+    status: "RunStatus",
+    commits: Sequence["StoredCommit"],
+    workflow: AnyWorkflow | None = None,
+    after: int = -1,
 ) -> ReplayedRun:
     """Return a run from its commits, without execution of steps, models or tools.
 
@@ -129,6 +134,7 @@ def replayed(
         status: The status of the run.
         commits: All commits of the run.
         workflow: The workflow, for classes that are declared inside functions.
+        after: The last position that a reader has. An answer that it has in part continues after that part.
 
     Raises:
         StoreError: The class of a recorded value is not loaded.
@@ -142,9 +148,11 @@ def replayed(
     for record in records:
         step, path, commit = record.get("step", ""), record["path"], record["commit"]
         cause = record.get("item", 0)
-        for _, event, seq, ts, *_ in record.get("streamed", ()):
-            if event is not None:  # otherwise the workflow does not record its stream
-                events.append(ReplayedEvent(seq, ts, step, path, commit, codec.read(event), cause))
+        for _, data, first, ts, *more in record.get("streamed", ()):
+            if data is not None:  # otherwise the workflow does not record its stream
+                last, sizes = more[0] if more else first, more[1] if len(more) > 1 else None
+                event = after_pieces(codec.read(data), sizes, after - first)
+                events.append(ReplayedEvent(last, ts, step, path, commit, event, cause))
         if "published" in record:
             asked = [codec.read(event) for event in record["outcome"][1]]
             questions = [event for event in asked if isinstance(event, InputRequiredEvent)]

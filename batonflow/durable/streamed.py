@@ -11,7 +11,7 @@ from batonflow.instrumentation.redaction import redacted
 from batonflow.workflow_core.engine.state import Number
 from batonflow.workflow_core.events import Event, InputRequiredEvent
 
-__all__ = ["Streamed", "said_up_to", "streamed_as_data", "without_secrets"]
+__all__ = ["Streamed", "after_pieces", "streamed_as_data", "without_secrets"]
 
 Streamed = tuple[Number, Event, int, float]
 """Number in the attempt, event, place in the stream, time."""
@@ -77,17 +77,20 @@ def _sizes(pieces: list[Streamed]) -> list[int]:
     return numbers
 
 
-def said_up_to(sizes: list[int], distance: int, kinds: int) -> list[int]:
-    """Return the length of the text in the pieces up to one.
+def after_pieces(event: Any, sizes: list[int] | None, distance: int) -> Any:
+    """Return a joined event without the pieces that a reader already has.
 
     Args:
-        sizes: The recorded sizes of the pieces.
-        distance: The distance of the end from the first piece.
-        kinds: The number of lengths per piece.
+        event: The joined event.
+        sizes: The recorded sizes of its pieces; None for an event that is not joined, which is returned unchanged.
+        distance: The distance of the last known piece from the first one; less than 0 for a reader that has no piece.
     """
+    if sizes is None or distance < 0 or not hasattr(event, "without"):
+        return event
+    kinds = len(event.sizes())
     said = [0] * kinds
     for begin in range(0, len(sizes), kinds + 1):
         if sizes[begin] > distance:
             break
         said = [total + more for total, more in zip(said, sizes[begin + 1 : begin + 1 + kinds], strict=True)]
-    return said
+    return event.without(*said)

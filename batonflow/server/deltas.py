@@ -97,14 +97,18 @@ async def put_together(groups: AsyncGenerator[list[Told]], seconds: float) -> As
     async with aclosing(groups):
         try:
             while True:
-                coming = coming or asyncio.ensure_future(anext(groups, None))
-                await asyncio.wait({coming}, timeout=None if held is None else max(0.0, until - loop.time()))
-                if not coming.done():
-                    assert held is not None
-                    yield [held]
-                    held = None
-                    continue
-                group, coming = coming.result(), None
+                if held is None and coming is None:
+                    # Without a task of its own, so that the last event and the end of the stream come at once.
+                    group = await anext(groups, None)
+                else:
+                    coming = coming or asyncio.ensure_future(anext(groups, None))
+                    await asyncio.wait({coming}, timeout=None if held is None else max(0.0, until - loop.time()))
+                    if not coming.done():
+                        assert held is not None
+                        yield [held]
+                        held = None
+                        continue
+                    group, coming = coming.result(), None
                 if group is None:
                     break
                 if not group and held is None:

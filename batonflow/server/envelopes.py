@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 from pydantic_core import to_jsonable_python
 
 from batonflow.durable.codec import Codec
-from batonflow.durable.streamed import said_up_to
+from batonflow.durable.streamed import after_pieces
 from batonflow.durable.trace import plain_event
 from batonflow.values.names import qualified_name
 from batonflow.workflow_core.errors import StoreError
@@ -137,10 +137,7 @@ class Streamed(NamedTuple):
 
     def event(self, codec: Codec, after: int) -> Event | None:
         """Return the event without the pieces up to a place, or None if its class is not loaded."""
-        event: Any = recorded_event(self.data, codec)
-        if event is None or self.sizes is None or not self.first <= after < self.seq or not hasattr(event, "without"):
-            return event
-        return event.without(*said_up_to(self.sizes, after - self.first, len(event.sizes())))
+        return after_pieces(recorded_event(self.data, codec), self.sizes, after - self.first)
 
 
 def streamed_in(record: dict[str, Any], codec: Codec) -> Iterator[Streamed]:

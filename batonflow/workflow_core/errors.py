@@ -216,8 +216,8 @@ class RunInUseError(StoreError, RuntimeError):
     def __init__(self, run_id: str, owner: str, since: float) -> None:
         super().__init__(
             f"Run {run_id!r} is driven by another process (owner {owner}) since "
-            f"{datetime.fromtimestamp(since, UTC).isoformat(timespec='seconds')}: wait for it there, or read it from "
-            "the store"
+            f"{datetime.fromtimestamp(since, UTC).isoformat(timespec='seconds')}: wait for it there, or read "
+            f"what it did with await store.replay({run_id!r})"
         )
         self.owner = owner
         self.since = since

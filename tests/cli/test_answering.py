@@ -162,21 +162,21 @@ def test_of_several_requests_one_is_named(here: Cli) -> None:
         "class Pair(Workflow):\n"
         "    @step\n    async def split(self, ev: StartEvent) -> list[Part]:\n        return [Part(n=1), Part(n=2)]\n"
         "    @step\n    async def ask(self, ctx: Context, ev: Part) -> Said:\n"
-        "        return await ctx.wait_for_event(Said, waiter_event=Ask(n=ev.n), waiter_id=f'q{ev.n}',"
+        "        return await ctx.wait_for_event(Said, waiter_event=Ask(n=ev.n), waiter_id=f'q{ev.n}?',"
         " requirements={'n': ev.n})\n"
         "    @step\n    async def end(self, parts: list[Said]) -> StopEvent:\n"
         "        return StopEvent(result=sorted((part.response for part in parts), reverse=True))\n"
         "pair = Pair(timeout=None)\n"
     )
     output = here("run", "pair.py", "--run-id", "p", *STORE)[1]
-    assert "  batonflow approve p q2 --answer JSON --store runs.db\n" in output
+    assert "  batonflow approve p 'q2?' --answer JSON --store runs.db\n" in output, "shells would look for files"
     code, _, errors = here("approve", "p", "--answer", "x", *STORE)
     assert code == 2
-    assert "has several open questions, name one: q1 (" in errors
-    assert here("approve", "p", "q2", "--answer", '"two"', *STORE)[0] == 0
+    assert "has several open questions, name one: q1? (" in errors
+    assert here("approve", "p", "q2?", "--answer", '"two"', *STORE)[0] == 0
     code, output, _ = here("resume", "pair.py", "p", *STORE)
     assert code == 3
-    assert "q1: Ask(n=1)" in output
+    assert "q1?: Ask(n=1)" in output
     assert "q2" not in output
     here("approve", "p", "--answer", "one", *STORE)
     assert json.loads(here("resume", "pair.py", "p", *STORE)[1]) == ["two", "one"]

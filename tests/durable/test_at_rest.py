@@ -150,6 +150,17 @@ async def test_questions_of_a_run_in_this_process_are_those_of_its_handler() -> 
     assert await flow.open_inputs("r") == []
 
 
+async def test_a_question_whose_answer_is_in_the_inbox_is_not_open_any_more() -> None:
+    flow = Ask(store="memory:", timeout=None)
+    handler = flow.run(run_id="r")
+    await anext(handler.inputs())
+    await handler.interrupt()
+    [request] = await flow.open_inputs("r")
+    assert await flow.send_to_run("r", request.answer(text="Ann"), key=request.answer_key)
+    assert await flow.open_inputs("r") == []
+    assert await flow.resume("r") == "Ann"
+
+
 async def test_what_is_not_there_asks_nobody_and_waits_for_nothing() -> None:
     flow = Ask(store="memory:", timeout=None)
     with pytest.raises(StoreError, match=r"The store has no run 'nobody': its list_runs\(\) gives those that there"):

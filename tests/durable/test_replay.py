@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from batonflow.agents import AgentStream
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.workflow_core import Context, Event, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.errors import StoreError
@@ -69,6 +70,43 @@ async def test_events_tell_where_they_come_from() -> None:
     assert [(entry.step, entry.path) for entry in run.events] == [("draft", ""), ("publish", ""), ("", "")]
     assert [entry.seq for entry in run.events] == sorted(entry.seq for entry in run.events)
     assert all(entry.commit for entry in run.events)
+
+
+class Talks(Workflow):
+    """Streams an answer in pieces, with a thought and another event between them."""
+
+    @step
+    async def talk(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        text = ""
+        for word in ("one ", "two ", "", "three ", "four "):
+            text += word
+            thought = None if word else "hm"
+            ctx.write_event_to_stream(
+                AgentStream(delta=word, response=text, current_agent_name="a", thinking_delta=thought)
+            )
+            if word == "two ":
+                ctx.write_event_to_stream(Said(text="so far"))
+        return StopEvent(result=text)
+
+
+@pytest.mark.parametrize("after", range(-1, 7))
+async def test_a_reader_that_returns_after_the_end_gets_the_rest_of_each_answer(after: int) -> None:
+    flow = Talks(store=MemoryStore(), workflow_name="talks")
+    handler = flow.run(run_id="r")
+    live = [item async for item in handler.subscribe()]
+    await handler
+    again = Talks(store=flow.run_store, workflow_name="talks").resume("r")
+    stored = [item async for item in again.subscribe(after=after)]
+    missed = [item for item in live if item.seq > after]
+
+    def told(items: list[Any]) -> tuple[str, str, list[str]]:
+        pieces = [item.event for item in items if isinstance(item.event, AgentStream)]
+        said = [item.event.text for item in items if isinstance(item.event, Said)]
+        return "".join(one.delta for one in pieces), "".join(one.thinking_delta or "" for one in pieces), said
+
+    assert told(stored) == told(missed)
+    assert [item.seq for item in stored] == sorted(item.seq for item in stored)
+    assert type(stored[-1].event) is StopEvent
 
 
 async def test_a_question_that_a_step_returned_stands_in_its_place() -> None:
