@@ -114,6 +114,7 @@ class PendingRequest:
         value: Its fields.
         schema: JSON Schema of the answer.
         data: The complete answer of the server.
+        run_id: The run that asks.
     """
 
     id: str
@@ -122,6 +123,7 @@ class PendingRequest:
     value: dict[str, Any]
     schema: dict[str, Any]
     data: dict[str, Any] = field(repr=False)
+    run_id: str = ""
 
 
 class WorkflowClient:
@@ -371,17 +373,17 @@ class WorkflowClient:
     async def pending(self, run_id: str) -> list[PendingRequest]:
         """Return the open questions of a run."""
         told = await self._json("GET", f"/handlers/{_name(run_id)}/pending")
-        return [
-            PendingRequest(
-                id=one["id"],
-                kind=one["kind"],
-                event=one["event"]["type"],
-                value=_fields_of(one["event"]),
-                schema=one["schema"],
-                data=one,
-            )
-            for one in told["pending"]
-        ]
+        return [_pending(one, run_id) for one in told["pending"]]
+
+    async def inbox(self, *, workflow: str | None = None) -> list[PendingRequest]:
+        """Return the open questions of all runs, newest run first.
+
+        Args:
+            workflow: Only questions of runs of this workflow.
+        """
+        query = {} if workflow is None else {"workflow_name": workflow}
+        told = await self._json("GET", "/pending", params=query)
+        return [_pending(one, one["handler_id"]) for one in told["pending"]]
 
     async def answer(self, run_id: str, request_id: str, /, **fields: Any) -> None:
         """Answer a question; ``fields`` are the fields of the awaited event that are not filled in already."""
@@ -534,6 +536,7 @@ class SyncWorkflowClient:
     state = _waited(WorkflowClient.state)
     send = _waited(WorkflowClient.send)
     pending = _waited(WorkflowClient.pending)
+    inbox = _waited(WorkflowClient.inbox)
     answer = _waited(WorkflowClient.answer)
     approve = _waited(WorkflowClient.approve)
     deny = _waited(WorkflowClient.deny)
@@ -576,6 +579,18 @@ def _run(data: dict[str, Any]) -> RemoteRun:
         error=data.get("error"),
         error_type=data.get("error_type"),
         data=data,
+    )
+
+
+def _pending(data: dict[str, Any], run_id: str) -> PendingRequest:
+    return PendingRequest(
+        id=data["id"],
+        kind=data["kind"],
+        event=data["event"]["type"],
+        value=_fields_of(data["event"]),
+        schema=data["schema"],
+        data=data,
+        run_id=run_id,
     )
 
 

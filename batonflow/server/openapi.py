@@ -91,6 +91,7 @@ _PATHS = (
         (400,),
         query=("status", "workflow_name", "metadata", "after_run", "limit_runs", "order", "include_results"),
     ),
+    _Path("get", "/pending", "The open questions of all runs", shapes.InboxAnswer, (), query=("workflow_name",)),
     _Path("get", _RUN, "A run", shapes.HandlerData, (404,)),
     _Path("get", f"{_RUN}/trace", "Its records", shapes.TraceAnswer, (400, 404), query=("after", "limit", "full")),
     _Path("get", f"{_RUN}/state", "Its key-value state", shapes.StateAnswer, (400, 404), query=("commit",)),

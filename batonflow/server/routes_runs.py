@@ -13,6 +13,7 @@ from batonflow.clock import current_source
 from batonflow.durable.cancels import cancel_run, cancel_without_code
 from batonflow.durable.trace import trace_of
 from batonflow.server.bodies import body_of, choice, flag, metadata, number, run_id_of, seconds, statuses, words
+from batonflow.server.inbox import Inbox
 from batonflow.server.pending import UnfitAnswerError, answer, open_requests, put, request_as_json
 from batonflow.server.responses import JSON, refusal
 from batonflow.server.routes_workflows import ID_LENGTH
@@ -49,12 +50,14 @@ class RunRoutes:
         self._compat_status_codes = compat_status_codes
         self._heartbeat_interval = heartbeat_interval
         self._is_closing = is_closing
+        self._inbox = Inbox(runs)
 
     def routes(self) -> list[Route]:
         """Return the routes; a run id may contain slashes, so longer paths come first."""
         run = "/handlers/{run_id:path}"
         return [
             Route("/handlers", self.runs, methods=["GET"]),
+            Route("/pending", self.inbox, methods=["GET"]),
             Route(f"{run}/trace", self.trace, methods=["GET"]),
             Route(f"{run}/state", self.state, methods=["GET"]),
             Route(f"{run}/pending", self.pending, methods=["GET"]),
@@ -140,6 +143,10 @@ class RunRoutes:
         """Return the open questions of a run."""
         place = await self._place(request)
         return JSON({"pending": [request_as_json(one) for one in await self._open(place)]})
+
+    async def inbox(self, request: Request) -> Response:
+        """Return the open questions of all runs."""
+        return JSON(await self._inbox.read(words(request, "workflow_name")))
 
     async def _open(self, place: Place) -> list[Any]:
         try:

@@ -13,6 +13,8 @@ __all__ = [
     "HandlerData",
     "HandlersAnswer",
     "HealthAnswer",
+    "InboxAnswer",
+    "InboxRequest",
     "PendingAnswer",
     "PendingRequest",
     "Problem",
@@ -25,6 +27,7 @@ __all__ = [
     "Status",
     "Tokens",
     "TraceAnswer",
+    "UnreadableRun",
     "WorkflowsAnswer",
 ]
 
@@ -253,6 +256,31 @@ class PendingAnswer(BaseModel):
     """The open questions of a run."""
 
     pending: list[PendingRequest]
+
+
+class InboxRequest(PendingRequest):
+    """An open question with its run; ``started_at`` is ISO 8601."""
+
+    handler_id: str
+    workflow_name: str
+    started_at: str
+    session: str | None
+    metadata: dict[str, str]
+
+
+class UnreadableRun(BaseModel):
+    """A run whose questions cannot be read, with the reason."""
+
+    handler_id: str
+    detail: str
+
+
+class InboxAnswer(BaseModel):
+    """The open questions of all runs, newest run first; ``more`` if there are runs that were not looked at."""
+
+    pending: list[InboxRequest]
+    unreadable: list[UnreadableRun]
+    more: bool
 
 
 class AnswerBody(_Body):

@@ -126,6 +126,9 @@ async def test_questions_are_listed_and_answered_once(client: WorkflowClient):
     assert (request.kind, request.event) == ("input", "InputRequiredEvent")
     assert set(request.schema["properties"]) == {"colour", "gloss"}
     assert (await client.get(run.run_id)).waiting
+    [same] = [one for one in await client.inbox() if one.run_id == run.run_id]
+    assert (same.id, same.value, request.run_id) == (request.id, request.value, run.run_id)
+    assert [one.run_id for one in await client.inbox(workflow="ticking")] == []
     with pytest.raises(ServerRefusedError) as caught:
         await client.answer(run.run_id, request.id, gloss=True)
     assert caught.value.status_code == 422

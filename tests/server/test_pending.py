@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -432,3 +433,65 @@ async def test_the_timeout_of_a_run_stands_still_while_it_waits_for_a_person(
         await running.post(f"/events/{run_id}", {"event": {"type": "Answered", "value": {"text": "Ann"}}})
         assert (await running.over(run_id))["result"]["value"] == {"result": "Ann"}
     assert workflow.__batonflow__.timeout_excludes_waiting is own  # the workflow stays as it is outside the server
+
+
+async def test_the_inbox_has_the_questions_of_all_runs_until_they_are_answered(serving: Serving) -> None:
+    server = WorkflowServer()
+    async with serving(server, ask=Ask(timeout=None), other=Ask(timeout=None, workflow_name="other")) as running:
+        assert await running.get("/pending") == {"pending": [], "unreadable": [], "more": False}
+        first, second = await waiting(running), await waiting(running, "other")
+        told = (await running.get("/pending"))["pending"]
+        assert [(one["handler_id"], one["workflow_name"]) for one in told] == [(second, "other"), (first, "ask")]
+        [alone] = await pending(running, first)
+        assert {name: told[1][name] for name in alone} == alone
+        [only] = (await running.get("/pending", workflow_name="ask"))["pending"]
+        assert only["handler_id"] == first
+        await running.post(path_of(first, alone), {"response": {"text": "Ann"}})
+        assert [one["handler_id"] for one in (await running.get("/pending"))["pending"]] == [second]
+
+
+async def test_the_inbox_reads_a_run_that_nobody_drives_once_for_each_change(
+    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SQLiteStore(tmp_path / "runs.db")
+    elsewhere = SQLiteStore(tmp_path / "runs.db")
+    flow = Ask(store=elsewhere, timeout=None, workflow_name="ask")
+    handler = flow.run(run_id="r")
+    await anext(handler.inputs())  # another process drives the run
+    read: list[str] = []
+    load = SQLiteStore.load
+
+    async def counted(self: SQLiteStore, run_id: str, at: int | None = None) -> Any:
+        read.append(run_id)
+        return await load(self, run_id, at)
+
+    async with serving(WorkflowServer(store=store), ask=Ask(timeout=None, workflow_name="ask")) as running:
+        monkeypatch.setattr(SQLiteStore, "load", counted)
+        for _ in range(3):
+            [asked] = (await running.get("/pending"))["pending"]
+        assert read == ["r"]
+        await running.post(path_of("r", asked), {"response": {"text": "Ann"}})
+        assert (await running.get("/pending"))["pending"] == []
+        assert await handler == "Ann"
+    await elsewhere.aclose()
+
+
+async def test_a_run_that_the_code_does_not_fit_any_more_is_named_in_the_inbox(serving: Serving) -> None:
+    class Renamed(Workflow):
+        @step
+        async def other(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=await ctx.wait_for_event(Answered))
+
+    store = MemoryStore()
+    flow = Ask(store=store, timeout=None, workflow_name="ask")
+    handler = flow.run(run_id="r")
+    await anext(handler.inputs())
+    async with serving(
+        WorkflowServer(store=MemoryStore(beside=store)), ask=Renamed(timeout=None, workflow_name="ask")
+    ) as running:
+        told = await running.get("/pending")
+    assert told["pending"] == []
+    [problem] = told["unreadable"]
+    assert problem["handler_id"] == "r"
+    assert "Step ask of Renamed is in the records of the run and not in the code" in problem["detail"]
+    await handler.cancel_run()

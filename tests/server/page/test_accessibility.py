@@ -74,6 +74,10 @@ async def test_the_list_and_the_forms(browser: Chromium, serving: Serving, schem
         writer = await served.start("writer", user_msg="Write about tides.")
         async with browser.page(served.url, scheme=scheme, wait=".runs-table .run-error") as watched:
             found = await findings(watched)
+            await watched.page.get_by_role("link", name="Inbox").click()
+            await watched.page.locator(".inbox-cards .card").first.wait_for()
+            found += await findings(watched)
+            await watched.page.get_by_role("link", name="Runs").click()
             await watched.page.get_by_role("button", name="Start a run").click()
             await watched.page.get_by_label("Workflow").last.select_option("making")
             await watched.page.locator("dialog .field").first.wait_for()

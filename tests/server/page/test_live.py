@@ -119,6 +119,33 @@ async def test_a_tool_call_is_denied_with_a_reason(browser: Chromium, serving: S
             await watched.page.locator(".row", has_text="not before Monday").first.wait_for()
 
 
+async def test_the_inbox_has_the_questions_of_all_runs(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), asking=Asking(), writer=make_writer()) as served:
+        async with browser.page(served.url, wait=".view-link") as watched:
+            await watched.page.get_by_role("link", name="Inbox").click()
+            await watched.page.get_by_text("No run asks anything.").wait_for()
+            asking = await served.start("asking")
+            await watched.page.locator(".view-link .badge", has_text="1").wait_for()
+            await served.start("writer", user_msg="Write about tides.")
+            approval = watched.page.locator(".card", has_text="writer asks for publish")
+            assert "body: High water comes twice a day." in await approval.inner_text()
+            await approval.get_by_role("button", name="Review").click()
+            await watched.page.get_by_role("dialog").get_by_role("button", name="Approve").click()
+            await approval.wait_for(state="detached")
+            question = watched.page.locator(".card", has_text="May I spend it?")
+            await question.get_by_role("link", name=asking).click()
+            await watched.page.locator(".run-id", has_text=asking).wait_for()
+            await watched.page.go_back()
+            await question.get_by_role("button", name="Answer").click()
+            form = watched.page.get_by_role("dialog")
+            await form.get_by_label("amount").fill("12.5")
+            await form.get_by_role("button", name="Send answer").click()
+            await watched.page.get_by_text("No run asks anything.").wait_for()
+            await watched.page.get_by_role("link", name="Runs").click()
+            await watched.page.locator(f"{LIST} tbody tr").nth(1).wait_for()
+        assert (await served.over(asking))["result"]["value"]["result"]["amount"] == 12.5
+
+
 async def test_a_run_is_cancelled(browser: Chromium, serving: Serving) -> None:
     async with serving(WorkflowServer(), asking=Asking()) as served:
         run_id = await served.start("asking")
@@ -158,7 +185,9 @@ async def test_a_run_is_forked_with_another_state(browser: Chromium, serving: Se
             await form.get_by_role("link", name="Open the new run").click()
             await watched.page.locator(".origin", has_text=run_id).wait_for()
             await until_status(watched, "completed")
-            forks = [run for run in (await served.get("/handlers", include_results=True))["handlers"] if run["forked_from"]]
+            forks = [
+                run for run in (await served.get("/handlers", include_results=True))["handlers"] if run["forked_from"]
+            ]
             assert [run["forked_from"] for run in forks] == [[run_id, 2]]
             assert forks[0]["result"]["value"] == {"result": "coffee, packed"}
             await watched.page.locator(".origin a").click()

@@ -1,6 +1,7 @@
 // The page starts here.
 
 import { attempt, button, fill, h } from "./dom.js";
+import { Inbox, inboxLink, inboxView } from "./inbox.js";
 import { helpDialog, onKeys } from "./keys.js";
 import { place } from "./router.js";
 import { EmbeddedSource, LiveSource, embeddedData } from "./source.js";
@@ -10,6 +11,7 @@ import { nextTheme, startTheme, themeButton } from "./theme.js";
 
 const data = embeddedData();
 const source = data ? new EmbeddedSource(data) : new LiveSource();
+const inbox = data ? null : new Inbox(source);
 const root = document.getElementById("main");
 
 /** @type {() => void} */ let stop = () => {};
@@ -18,15 +20,19 @@ const root = document.getElementById("main");
 /** Opens the view of the address, unless it is open already. */
 async function show() {
   const run = data ? data.handler.handler_id : (place().run ?? null);
-  if (run === shown) return;
-  shown = run;
+  const asks = run === null && place().view === "inbox";
+  const wanted = asks ? "the inbox" : `run ${run}`;
+  if (wanted === shown) return;
+  shown = wanted;
   stop();
   stop = () => {};
   document.body.classList.toggle("one", run !== null);
-  document.title = run === null ? "Runs – batonflow" : `${run} – batonflow`;
+  for (const link of document.querySelectorAll(".view-link"))
+    link.toggleAttribute("aria-current", (link.getAttribute("href") === "#") !== asks);
+  document.title = `${asks ? "Inbox" : (run ?? "Runs")} – batonflow`;
   if (run === null) {
     const deaf = onKeys({ "?": helpDialog, t: nextTheme });
-    const leave = runsView(source, root);
+    const leave = asks && inbox ? inboxView(inbox, root) : runsView(source, root);
     stop = () => {
       deaf();
       leave();
@@ -47,6 +53,7 @@ fill(
   document.getElementById("top"),
   home,
   data && h("span", { class: "muted", text: "an exported run" }),
+  inbox && h("nav", { "aria-label": "Views" }, h("a", { class: "view-link", href: "#", text: "Runs" }), inboxLink(inbox)),
   h("span", { class: "spring" }),
   themeButton(),
   button("Keys", helpDialog, { icon: "help", bare: true }),

@@ -7,13 +7,15 @@ import { valueTree } from "./value_tree.js";
 
 /** @typedef {{id: string, event: any, schema: any, response_type: string, filled: any, path: string, kind: string}} Request */
 
+/** @typedef {{source: any, id: string, refresh: () => void}} Asker the run that asks, as `Session` */
+
 /** @param {Request} request */
-const isApproval = (request) =>
+export const isApproval = (request) =>
   request.kind === "approval" ||
   ("approved" in (request.schema?.properties ?? {}) && request.event?.value?.tool_name !== undefined);
 
 /** @param {Request} request */
-function question(request) {
+export function question(request) {
   const value = fieldsOf(request.event?.value);
   if (isApproval(request)) return `${value.agent ? `${value.agent} asks` : "Approval is asked"} for ${value.tool_name}`;
   return value.prefix || value.question || value.message || brief(value, 160) || shortName(request.event?.type);
@@ -66,13 +68,13 @@ function banner(session, request) {
   );
 }
 
-/** @param {import("./session.js").Session} session @param {Request} request */
+/** @param {Asker} session @param {Request} request */
 export function openRequest(session, request) {
   if (isApproval(request)) approvalDialog(session, request);
   else questionDialog(session, request);
 }
 
-/** @param {import("./session.js").Session} session @param {Request} request @param {any} fields @param {HTMLDialogElement} box */
+/** @param {Asker} session @param {Request} request @param {any} fields @param {HTMLDialogElement} box */
 async function send(session, request, fields, box) {
   await session.source.answer(session.id, request.id, fields);
   box.close();
@@ -80,7 +82,7 @@ async function send(session, request, fields, box) {
   session.refresh();
 }
 
-/** @param {import("./session.js").Session} session @param {Request} request */
+/** @param {Asker} session @param {Request} request */
 function questionDialog(session, request) {
   const form = eitherForm(request.schema ?? {}, { skip: Object.keys(request.filled ?? {}) });
   const body = h(
@@ -99,7 +101,7 @@ function questionDialog(session, request) {
   });
 }
 
-/** @param {import("./session.js").Session} session @param {Request} request */
+/** @param {Asker} session @param {Request} request */
 function approvalDialog(session, request) {
   const value = request.event?.value ?? {};
   const given = value.arguments ?? {};

@@ -83,6 +83,11 @@ export class LiveSource {
     return (await this.#json(`handlers/${inPath(id)}/trace?after=${commit - 1}&limit=1&full=true`)).entries;
   }
 
+  /** The open questions of all runs. @returns {Promise<{pending: any[], unreadable: any[], more: boolean}>} */
+  inbox() {
+    return this.#json("pending");
+  }
+
   /** @param {string} id */
   async pending(id) {
     return (await this.#json(`handlers/${inPath(id)}/pending`)).pending;
