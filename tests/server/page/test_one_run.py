@@ -140,7 +140,12 @@ async def test_a_failed_run_shows_error_traceback_and_what_had_happened(browser:
         assert await watched.texts("#panel-errors .failure-text") == [
             "ValueError: there is no such book: 'Tides & Times'"
         ]
-        assert "raise ValueError" in (await watched.texts("#panel-errors .traceback"))[0]
+        [traceback] = await watched.texts("#panel-errors .traceback")
+        assert "raise ValueError" in traceback
+        assert "in fail" in traceback
+        assert "/batonflow/workflow_core/" not in traceback, "frames of the engine are folded"
+        await watched.page.locator("#panel-errors .traceback summary", has_text="of batonflow").first.click()
+        assert "/batonflow/workflow_core/" in (await watched.texts("#panel-errors .traceback"))[0]
         await watched.page.get_by_role("tab", name="State").click()
         assert await watched.texts("#panel-state .entry h3") == ["progress"]
 

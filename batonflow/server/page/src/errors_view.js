@@ -16,8 +16,31 @@ export function traceback(outcome) {
       h("b", { text: shortName(outcome.error) }),
       outcome.message ? `: ${outcome.message}` : "",
     ),
-    outcome.traceback && h("pre", { class: "traceback", tabindex: 0, text: outcome.traceback }),
+    outcome.traceback && h("div", { class: "traceback", tabindex: 0 }, folded(outcome.traceback)),
   );
+}
+
+const FRAME = /^\s*File "([^"]+)", line \d+/;
+const OF_ENGINE =
+  /[\\/]batonflow[\\/](?:agents|cli|draw|durable|instrumentation|llms|server|testing|tools|tracing|values|workflow_core|(?:bridge|resources|retrying|threads)\.py)/;
+
+/** A traceback in which frames of the engine in a row are folded, unless it has no other. @param {string} text */
+function folded(text) {
+  /** @type {{engine: boolean, frames: number, lines: string[]}[]} */ const parts = [];
+  for (const line of text.split("\n")) {
+    const file = FRAME.exec(line)?.[1];
+    const last = parts.at(-1);
+    const engine = file === undefined ? Boolean(last?.engine) && line.startsWith("    ") : OF_ENGINE.test(file);
+    if (last?.engine === engine) last.lines.push(line);
+    else parts.push({ engine, frames: 0, lines: [line] });
+    if (file !== undefined) parts.at(-1).frames += 1;
+  }
+  const open = !parts.some((part) => part.frames && !part.engine);
+  return parts.map(({ engine, frames, lines }) => {
+    const code = h("pre", { text: lines.join("\n") });
+    if (!engine) return code;
+    return h("details", { open }, h("summary", { text: `${frames} ${frames === 1 ? "frame" : "frames"} of batonflow` }), code);
+  });
 }
 
 /** Deliveries with an attempt that failed, each with all its attempts. @param {import("./model.js").RunModel} model */
