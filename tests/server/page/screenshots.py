@@ -1,7 +1,7 @@
 """Pictures of the page, to be looked at: ``python -m tests.server.page.screenshots FOLDER``.
 
 Needs Chromium. Each is of a real run: a busy one in light and dark, an agent's, a failed one, one that waits with the
-form for its answer, the list of runs, and all that matters at the width of a phone.
+form for its answer, the list of runs, the inbox, and all that matters at the width of a phone.
 """
 
 import asyncio
@@ -140,6 +140,11 @@ async def _question(page: Page) -> None:
     await page.locator("dialog .field").first.wait_for()
 
 
+async def _inbox(page: Page) -> None:
+    await page.get_by_role("link", name="Inbox").click()
+    await page.locator(".inbox-cards .card").first.wait_for()
+
+
 def _tab(name: str) -> Callable[[Page], Awaitable[None]]:
     async def choose(page: Page) -> None:
         await page.get_by_role("tab", name=name).click()
@@ -157,6 +162,7 @@ PICTURES: tuple[tuple[str, str | None, Any, Any, Callable[[Page], Awaitable[None
     ("approval-light", "writer", DESK, "light", _approval),
     ("agent-dark", "writer", DESK, "dark", _tab("Agents")),
     ("list-light", None, DESK, "light", None),
+    ("inbox-light", None, DESK, "light", _inbox),
     ("phone-list", None, PHONE, "dark", None),
     ("phone-events", "tides", PHONE, "light", None),
     ("phone-graph", "tides", PHONE, "light", _tab("Graph")),
