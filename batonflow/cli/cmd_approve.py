@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from batonflow.cli.errors import DONE, FAILED, USAGE, CommandError
-from batonflow.cli.inbox import is_driven, say_how_to_resume, unfinished_run
+from batonflow.cli.inbox import say_how_to_resume, unfinished_run
 from batonflow.cli.output import say, say_json
 from batonflow.cli.questions import Question, open_questions
 from batonflow.cli.stores import opened
@@ -40,7 +40,7 @@ async def _approve(given: Namespace) -> int:
             raise CommandError(_answered_before(question), FAILED)
         said = "denied" if given.deny is not None else "approved" if question.is_approval else "answered"
         if given.json:
-            say_json({"run_id": given.run, "request": question.id, "answer": said, "driven": is_driven(info)})
+            say_json({"run_id": given.run, "request": question.id, "answer": said, "driven": info.is_driven})
         else:
             say(f"{said}: {question.in_words}")
             say_how_to_resume(info, store)

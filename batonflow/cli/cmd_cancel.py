@@ -4,7 +4,7 @@ import asyncio
 from argparse import Namespace
 
 from batonflow.cli.errors import DONE
-from batonflow.cli.inbox import is_driven, say_how_to_resume, unfinished_run
+from batonflow.cli.inbox import say_how_to_resume, unfinished_run
 from batonflow.cli.output import say, say_json
 from batonflow.cli.stores import opened
 from batonflow.durable.cancels import cancel_run
@@ -22,7 +22,7 @@ async def _cancel(given: Namespace) -> int:
         info = await unfinished_run(store, given.run)
         await cancel_run(store, given.run, given.reason)
         if given.json:
-            say_json({"run_id": given.run, "status": "sent", "driven": is_driven(info)})
+            say_json({"run_id": given.run, "status": "sent", "driven": info.is_driven})
         else:
             say(f"{given.run} is told to end")
             say_how_to_resume(info, store)

@@ -6,7 +6,7 @@ from batonflow.cli.stores import store_option, the_run
 from batonflow.durable.store_protocol import RunInfo
 from batonflow.durable.stores.sqlite import SQLiteStore
 
-__all__ = ["is_driven", "say_how_to_resume", "unfinished_run"]
+__all__ = ["say_how_to_resume", "unfinished_run"]
 
 
 async def unfinished_run(store: SQLiteStore, run_id: str) -> RunInfo:
@@ -21,12 +21,7 @@ async def unfinished_run(store: SQLiteStore, run_id: str) -> RunInfo:
     return info
 
 
-def is_driven(info: RunInfo) -> bool:
-    """Return True if a living process drives the run."""
-    return info.owner is not None and info.owner_alive
-
-
 def say_how_to_resume(info: RunInfo, store: SQLiteStore) -> None:
     """Print the command that resumes a run, unless a process drives it."""
-    if not is_driven(info):
+    if not info.is_driven:
         say(f"no process drives it: batonflow resume OBJ {info.run_id} {store_option(store)}")

@@ -183,7 +183,7 @@ class StoreConnection:
             self._watch_on()
 
     async def _look_for_ended(self) -> None:
-        """Restore released runs that another process has ended, because their handlers wait for the result.
+        """Restore released runs that another process has ended or left, because their handlers wait for the result.
 
         Each call checks only some of them, in turn, so that thousands of runs cost little.
         """
@@ -200,7 +200,7 @@ class StoreConnection:
                     break
                 if self._sleepers.get(run_id) is not sleeper:
                     continue
-                if info is None or info.is_over:
+                if info is None or not (info.status == "waiting" or info.is_driven):
                     self.wake(sleeper.run)
                 else:
                     self._sleepers[run_id] = self._sleepers.pop(run_id)

@@ -11,7 +11,7 @@ from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.stream import Entry
 
-__all__ = ["StoredHistory", "commits_of", "no_such_run", "stored_stream"]
+__all__ = ["StoredHistory", "commits_of", "no_such_run", "stored_stream", "stream_in_store"]
 
 PAGE = 1000
 
@@ -87,9 +87,20 @@ async def stored_stream(run: Run, after: int) -> list[Entry]:
     if run.opening is not None and asyncio.get_running_loop() is run.loop:
         await asyncio.wait({run.opening})
     store: RunStore | None = run.workflow.__batonflow__.store
-    run_id, begins = run.state.run_id, run.stream.begins
+    begins = run.stream.begins
     if store is None or begins <= after + 1:
         return []
+    return [entry for entry in await stream_in_store(store, run, after) if entry[0] < begins]
+
+
+async def stream_in_store(store: RunStore, run: Run, after: int) -> list[Entry]:
+    """Return the events of a run in its store after a position, without the event that ended it.
+
+    Raises:
+        StoreError: The store fails, or something was streamed of a class that is not loaded.
+    """
+    run_id = run.state.run_id
     commits = [commit async for commit in commits_of(store, run_id)]
-    events = replayed(run_id, "running", commits, run.workflow, after).events
-    return [(one.seq, one.ts, one.step, one.path, one.cause, one.event) for one in events if after < one.seq < begins]
+    found = replayed(run_id, "running", commits, run.workflow, after)
+    events = [one for one in found.events if one.seq > after and one.event is not found.stop_event]
+    return [(one.seq, one.ts, one.step, one.path, one.cause, one.event) for one in events]

@@ -13,6 +13,7 @@ from batonflow.durable.codec import Codec
 from batonflow.durable.connection import StoreConnection, connection_of
 from batonflow.durable.digests import digest_of, digest_of_start
 from batonflow.durable.gaps import last_reset, note_reset
+from batonflow.durable.history import stream_in_store
 from batonflow.durable.lease import STREAM_BLOCK, RunLease
 from batonflow.durable.live_runs import DIGESTS, LIVE, METADATA, belongs_to, forget, other_input
 from batonflow.durable.recorder import Recorder
@@ -29,6 +30,7 @@ from batonflow.workflow_core.errors import ReplayIncompatible, RunInUseError, St
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
+from batonflow.workflow_core.stream import Entry
 
 __all__ = ["Opening"]
 
@@ -182,6 +184,16 @@ class Opening:
         else:
             raise StoreError(f"The store has no run {run_id!r}: start it with run(run_id=...)")
 
+    async def come_back(self) -> None:
+        """Continue a released run; while another process drives it, it stays released."""
+        run = self._run
+        try:
+            await self.carry_on()
+        except RunInUseError:
+            if run.ending.done or run.arrived_while_released:  # these would be lost
+                raise
+            self._connection.asleep(run, None)
+
     async def _check_workflow(self, run_id: str) -> None:
         """Refuse the run of another workflow, and one without the dependencies that nothing makes."""
         info = await self._store.info(run_id)
@@ -267,16 +279,19 @@ class Opening:
 
     async def _give_result(self, info: RunInfo) -> None:
         """Set the recorded result and state of a finished run."""
+        run, missed = self._run, list[Entry]()
         try:
             loaded = await self._store.load(info.run_id)
             if loaded is not None:
-                restore(self._run, recorded_run(self._workflow, loaded))
+                restore(run, recorded_run(self._workflow, loaded))
+            if run.stream.events:  # it was released here, and another process has ended it
+                missed = await stream_in_store(self._store, run, run.stream.seq - 1)
         except (ReplayIncompatible, StoreError) as error:
-            self._run.ending.warn(f"its result is known, and its state cannot be had: {error}")
+            run.ending.warn(f"its result is known, and its state cannot be had: {error}")
         record = read_json(info.result or b"null")
         self._forget()
         self._lease = None  # the prepared records of a new run are dropped
-        self._run.take_result(self._codec.read(record["event"]), record.get("seq", 0))
+        run.take_result(self._codec.read(record["event"]), record.get("seq", 0), missed)
 
 
 def _name_parts(state: RunState) -> None:

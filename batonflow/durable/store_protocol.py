@@ -129,6 +129,11 @@ class RunInfo:
         """Tell whether the run is over."""
         return self.status in ENDS
 
+    @property
+    def is_driven(self) -> bool:
+        """Tell whether a live process drives the run."""
+        return self.status == "running" and self.owner_alive and self.lease_left > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Created:

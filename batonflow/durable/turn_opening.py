@@ -8,21 +8,16 @@ from typing import Any
 from batonflow.durable.live_runs import LIVE, METADATA
 from batonflow.durable.opening import Opening
 from batonflow.durable.session_protocol import NewTurn, TurnRefused, session_part
-from batonflow.durable.store_protocol import Created, RunInfo
+from batonflow.durable.store_protocol import Created
 from batonflow.workflow_core.context.state_store import StateCell
 from batonflow.workflow_core.dependencies import provide_deps
 from batonflow.workflow_core.errors import RunInUseError, StoreError
 from batonflow.workflow_core.events import StopEvent
 from batonflow.workflow_core.run import Run
 
-__all__ = ["TurnOpening", "is_driven", "keep_metadata"]
+__all__ = ["TurnOpening", "keep_metadata"]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
-
-
-def is_driven(info: RunInfo) -> bool:
-    """Tell whether a live process drives a run."""
-    return info.status == "running" and info.owner_alive and info.lease_left > 0
 
 
 class TurnOpening(Opening):
@@ -106,7 +101,7 @@ class TurnOpening(Opening):
             self._run.state.run_id = run_id
             self._run.take_result(rebuilt, 0)
             return True
-        if info is not None and not info.is_over and (self._has_live(run_id) or is_driven(info)):
+        if info is not None and not info.is_over and (self._has_live(run_id) or info.is_driven):
             return False
         self.name(run_id)
         if taken_up is not None:

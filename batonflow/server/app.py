@@ -354,27 +354,23 @@ class WorkflowServer:
 
     @asynccontextmanager
     async def contextmanager(self) -> AsyncGenerator["WorkflowServer"]:
-        """Run the server inside of ``async with``."""
+        """Run the server inside of ``async with``; it stops before the uvicorn here waits for its open streams."""
         await self.start()
+        server = uvicorn_here()
+        stopping = None if server is None else asyncio.create_task(self._stop_with(server))
         try:
             yield self
         finally:
+            if stopping is not None and not self.is_closing:
+                stopping.cancel()
             await self.stop()
+            if stopping is not None:
+                await asyncio.wait([stopping])
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:
         async with self.contextmanager():
-            server = uvicorn_here()
-            if server is None:
-                yield
-                return
-            stopping = asyncio.create_task(self._stop_with(server))
-            try:
-                yield
-            finally:
-                if not self.is_closing:
-                    stopping.cancel()
-                await asyncio.wait([stopping])
+            yield
 
     async def _stop_with(self, server: uvicorn.Server) -> None:
         while not (server.should_exit or self.is_closing):  # noqa: ASYNC110 - no event reports this

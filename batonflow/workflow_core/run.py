@@ -4,10 +4,10 @@ import asyncio
 import concurrent.futures
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from threading import get_ident
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from batonflow.instrumentation.logs import describe_with
 from batonflow.served_input import mark_input
@@ -17,7 +17,7 @@ from batonflow.workflow_core.engine.runner import Runner
 from batonflow.workflow_core.engine.state import Causes, RunState, Waiter, WorkItem, current_item, is_address
 from batonflow.workflow_core.errors import RunInterruptedError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
-from batonflow.workflow_core.stream import Origin, StreamReader
+from batonflow.workflow_core.stream import Entry, Origin, StreamReader
 
 __all__ = ["Run", "fields_of"]
 
@@ -366,11 +366,16 @@ class Run(Runner):
         if self.recorder is not None and event is not None and not isinstance(self.ending.error, RunInterruptedError):
             self.recorder.ended(event, self.stream.seq)
 
-    def take_result(self, event: StopEvent, seq: int) -> None:
-        """Take the result of a run that has already finished."""
+    def take_result(self, event: StopEvent, seq: int, missed: Sequence[Entry] = ()) -> None:
+        """Take the result of a run that has already finished; ``missed`` was streamed while it was released here."""
         self.silence()
         self.arrived_while_released = None
-        self.stream.begins = self.stream.seq = seq
+        stream = self.stream
+        if not stream.events:  # all of it is in the store only
+            stream.begins = seq
+        for stream.seq, ts, *origin, one in missed:
+            stream.publish(one, ts, cast("Origin", tuple(origin)))
+        stream.seq = max(stream.seq, seq)
         self.publish(event, "", 0)
         self.ending.restore(event)
 

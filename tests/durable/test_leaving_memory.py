@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from batonflow.durable import connection
 from batonflow.durable.store_protocol import RunStore
 from batonflow.workflow_core import (
     Context,
+    Event,
     HumanResponseEvent,
     InputRequiredEvent,
     RunInterruptedError,
@@ -118,6 +120,66 @@ async def test_recover_leaves_it_to_its_handler_and_its_stream_has_no_gap(store:
     await asyncio.gather(flow.send_to_run("r", HumanResponseEvent(response="yes")), *(flow.recover() for _ in range(3)))
     assert await asyncio.wait_for(handler, 10) == "yes"
     assert await events == ["Ask", "StopEvent"]
+
+
+class Note(Event):
+    text: str
+
+
+class Talks(Workflow):
+    """Asks, and streams what it does with the answer."""
+
+    @step
+    async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        reply = await ctx.wait_for_event(HumanResponseEvent, waiter_event=Ask(text="go on?"), timeout=None)
+        ctx.write_event_to_stream(Note(text="one"))
+        await until(lambda: goes_on)
+        ctx.write_event_to_stream(Note(text="two"))
+        return StopEvent(result=reply.response)
+
+
+goes_on: list[bool] = []
+
+
+def talks(store: RunStore) -> Talks:
+    return Talks(store=store, timeout=None, idle_release=0)
+
+
+async def test_one_that_another_process_takes_stays_released_and_gets_its_stream_and_its_end(
+    store: RunStore, other: RunStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(connection, "SECONDS_BETWEEN_LOOKS", 0.01)
+    goes_on.clear()
+    handler = await asleep(talks(store), store)
+    live = asyncio.create_task(_types(handler))
+    elsewhere = talks(other).resume("r")
+    await elsewhere.started()
+    await handler.workflow.send_to_run("r", HumanResponseEvent(response="yes"))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(live), 0.1)
+    assert handler.is_released
+    goes_on.append(True)
+    assert await asyncio.wait_for(handler, 10) == await elsewhere == "yes"
+    seen = [type(item.event).__name__ async for item in handler.subscribe()]
+    assert await live == seen
+    assert [name for name in seen if name != "StreamResetEvent"] == ["Ask", "Note", "Note", "StopEvent"]
+    numbers = [item.seq async for item in handler.subscribe()]
+    assert numbers == sorted(set(numbers))
+
+
+async def test_one_that_another_process_took_and_left_comes_back(
+    store: RunStore, other: RunStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(connection, "SECONDS_BETWEEN_LOOKS", 0.01)
+    goes_on[:] = [True]
+    handler = await asleep(talks(store), store)
+    elsewhere = Talks(store=other, timeout=None).resume("r")
+    await elsewhere.started()
+    await store.append("r", "a message for the other process", b"null")
+    await asyncio.sleep(0.05)
+    await elsewhere.interrupt()
+    await handler.workflow.send_to_run("r", HumanResponseEvent(response="yes"))
+    assert await asyncio.wait_for(handler, 10) == "yes"
 
 
 async def _types(handler: WorkflowHandler) -> list[str]:

@@ -19,6 +19,7 @@ from batonflow.workflow_core import (
     StartEvent,
     StopEvent,
     Workflow,
+    WorkflowHandler,
     step,
 )
 
@@ -45,13 +46,14 @@ class Says(Workflow):
         return StopEvent(result=input_is_served())
 
 
-async def begun(store: SQLiteStore, *, served: bool) -> None:
+async def begun(store: SQLiteStore, *, served: bool) -> WorkflowHandler:
     """Begin a run, and leave it when it has asked."""
     with around(served):
         handler = Says(store=store).run(run_id="r")
     async for event in handler.stream_events():
         if isinstance(event, InputRequiredEvent):
-            return
+            break
+    return handler
 
 
 async def answered(handler: Any) -> Any:
@@ -107,7 +109,7 @@ async def test_a_run_that_slept_keeps_its_mark(tmp_path: Path, served: bool) -> 
 
 async def test_a_branch_that_a_client_asks_for_came_over_a_server(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "runs.db")
-    await begun(store, served=False)
+    first = await begun(store, served=False)
     flow = Says(store=store)
     info = await store.info("r")
     assert info is not None
@@ -117,7 +119,7 @@ async def test_a_branch_that_a_client_asks_for_came_over_a_server(tmp_path: Path
     again = flow.fork("branch", (await store.info("branch")).seq)  # pyright: ignore[reportOptionalMemberAccess]
     assert await answered(again) is True
     assert await answered(branch) is True
-    await flow.cancel_run("r")
+    await first.cancel_run()
     await store.aclose()
 
 

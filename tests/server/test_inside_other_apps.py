@@ -200,18 +200,16 @@ async def test_an_application_whose_server_runs_on_another_loop_does_not_start_u
         await server.stop()
 
 
-async def test_a_mounted_server_in_a_process_of_its_own_lets_open_streams_go_at_sigterm(tmp_path: Path) -> None:
-    """The signal ends streams and interrupts runs, although nothing runs the lifespan of the mounted application."""
+@INSIDE
+async def test_a_mounted_server_in_a_process_of_its_own_lets_open_streams_go_at_sigterm(tmp_path: Path, inside) -> None:
+    """The signal ends streams and interrupts runs, also if nothing runs the lifespan of the mounted application."""
     program = tmp_path / "program.py"
     program.write_text(
-        """
+        f"""
 import uvicorn
-from starlette.applications import Starlette
-from starlette.routing import Mount
-from tests.server.test_inside_other_apps import greeter
+from tests.server.test_inside_other_apps import greeter, {inside.__name__}
 
-outer = Starlette(routes=[Mount("/flows", app=greeter(store="runs.db").app)])
-config = uvicorn.Config(outer, port=0, log_level="error")
+config = uvicorn.Config({inside.__name__}(greeter(store="runs.db")), port=0, log_level="error")
 server = uvicorn.Server(config)
 started = server.startup
 

@@ -458,6 +458,11 @@ async def test_the_inbox_reads_a_run_that_nobody_drives_once_for_each_change(
     flow = Ask(store=elsewhere, timeout=None, workflow_name="ask")
     handler = flow.run(run_id="r")
     await anext(handler.inputs())  # another process drives the run
+
+    async def is_written() -> bool:
+        return (await elsewhere.info("r")).seq == 2  # pyright: ignore[reportOptionalMemberAccess]
+
+    await eventually(is_written)
     read: list[str] = []
     load = SQLiteStore.load
 
@@ -467,9 +472,11 @@ async def test_the_inbox_reads_a_run_that_nobody_drives_once_for_each_change(
 
     async with serving(WorkflowServer(store=store), ask=Ask(timeout=None, workflow_name="ask")) as running:
         monkeypatch.setattr(SQLiteStore, "load", counted)
-        for _ in range(3):
-            [asked] = (await running.get("/pending"))["pending"]
+        [asked] = (await running.get("/pending"))["pending"]
         assert read == ["r"]
+        read.clear()
+        assert [(await running.get("/pending"))["pending"] for _ in range(3)] == [[asked]] * 3
+        assert read == []
         await running.post(path_of("r", asked), {"response": {"text": "Ann"}})
         assert (await running.get("/pending"))["pending"] == []
         assert await handler == "Ann"

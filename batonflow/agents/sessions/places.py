@@ -11,7 +11,6 @@ from batonflow.agents.sessions.turn_data import PlainObjects, TurnCodec
 from batonflow.durable.codec import Codec
 from batonflow.durable.live_runs import LIVE
 from batonflow.durable.session_protocol import SessionStore, session_part
-from batonflow.durable.turn_opening import is_driven
 from batonflow.workflow_core.errors import BatonflowError, RunInUseError, StoreError
 from batonflow.workflow_core.inputs import InputRequest, open_requests
 from batonflow.workflow_core.run import Run
@@ -73,7 +72,7 @@ class StoredPlace:
         info = await self._store.info(run_id)
         if info is None or info.is_over:
             return None
-        if self.live(run_id) is not None or is_driven(info):
+        if self.live(run_id) is not None or info.is_driven:
             return "running", WAIT
         if info.status == "waiting":
             return "waiting", "It waits for an event; send it with send_to_run(), or cancel the run"
@@ -91,7 +90,7 @@ class StoredPlace:
             BatonflowError: This process cannot take it up: it lacks the dependencies, or its code does not fit.
         """
         info = await self._store.info(run_id)
-        if info is None or info.is_over or self.live(run_id) is not None or is_driven(info):
+        if info is None or info.is_over or self.live(run_id) is not None or info.is_driven:
             return
         if info.status == "waiting" and not info.unread:
             return

@@ -22,7 +22,7 @@ export function traceback(outcome) {
 
 const FRAME = /^\s*File "([^"]+)", line \d+/;
 const OF_ENGINE =
-  /[\\/]batonflow[\\/](?:agents|cli|draw|durable|instrumentation|llms|server|testing|tools|tracing|values|workflow_core|(?:bridge|resources|retrying|threads)\.py)/;
+  /[\\/]batonflow[\\/](?:agents|cli|draw|durable|instrumentation|llms|server|testing|tools|tracing|values|workflow_core|bridge|threads)\b/;
 
 /** A traceback in which frames of the engine in a row are folded, unless it has no other. @param {string} text */
 function folded(text) {
