@@ -168,7 +168,7 @@ class StoreKeeper:
         arrived = run.arrived_while_released
         opening = Opening(run.workflow, self.store, run)
         run.arrived_while_released = arrived
-        opening.start(opening.come_back())
+        opening.start(opening.come_back(holds_events=bool(arrived)))
 
     async def stored_stream(self, run: Run, after: int) -> list[Entry]:
         """Return the stream of a run from before this process claimed it."""

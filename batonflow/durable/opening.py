@@ -184,15 +184,18 @@ class Opening:
         else:
             raise StoreError(f"The store has no run {run_id!r}: start it with run(run_id=...)")
 
-    async def come_back(self) -> None:
-        """Continue a released run; while another process drives it, it stays released."""
-        run = self._run
+    async def come_back(self, *, holds_events: bool) -> None:
+        """Continue a released run; while another process drives it, it stays released.
+
+        Args:
+            holds_events: Whether events were sent to the run here, which the other process cannot deliver.
+        """
         try:
             await self.carry_on()
         except RunInUseError:
-            if run.ending.done or run.arrived_while_released:  # these would be lost
+            if holds_events or self._run.ending.done:
                 raise
-            self._connection.asleep(run, None)
+            self._connection.asleep(self._run, None)
 
     async def _check_workflow(self, run_id: str) -> None:
         """Refuse the run of another workflow, and one without the dependencies that nothing makes."""
