@@ -43,6 +43,8 @@ async def _approve(given: Namespace) -> int:
             say_json({"run_id": given.run, "request": question.id, "answer": said, "driven": info.is_driven})
         else:
             say(f"{said}: {question.in_words}")
+            if given.arguments is not None:
+                say("the tool checks the other arguments when the run continues")
             say_how_to_resume(info, store)
     return DONE
 

@@ -88,7 +88,8 @@ def test_approved_with_other_arguments(waiting: Cli) -> None:
 
 
 def test_arguments_that_do_not_fit_are_asked_about_again(waiting: Cli) -> None:
-    waiting("approve", "team", "--arguments", '{"name": "Ebb"}', *STORE)
+    _, output, _ = waiting("approve", "team", "--arguments", '{"name": "Ebb"}', *STORE)
+    assert "the tool checks the other arguments when the run continues\n" in output
     code, output, _ = waiting("resume", "team.py:team", "team", *STORE)
     assert code == 3
     assert "your last answer could not be used" in output
