@@ -13,6 +13,7 @@ from batonflow.cli.records import run_as_json, status_text
 from batonflow.cli.stores import opened, store_option, the_run
 from batonflow.cli.summary import event_line
 from batonflow.cli.text import age, one_line, shown
+from batonflow.clock import current_source
 from batonflow.durable.history import commits_of
 from batonflow.durable.store_protocol import RunInfo
 from batonflow.durable.stores.sqlite import SQLiteStore
@@ -67,7 +68,8 @@ def _head(info: RunInfo, standing: str) -> None:
     driven = ", driven by a living process" if info.owner is not None and info.owner_alive else ""
     say(f"status    {standing}{driven}")
     say(f"began     {datetime.fromtimestamp(info.created_at, UTC).isoformat(sep=' ', timespec='seconds')}")
-    say(f"lasted    {age(info.updated_at - info.created_at)}")
+    end = info.updated_at if info.is_over else current_source().now()
+    say(f"lasted    {age(max(0.0, end - info.created_at))}")
     if info.forked_from is not None:
         say(f"forked    from {info.forked_from[0]} at commit {info.forked_from[1]}")
     say()

@@ -85,6 +85,13 @@ def test_show_tells_a_run_record_by_record(here: Cli, store: list[str]) -> None:
     assert told[-1] == ["-", "ended with StopEvent 'hello Ann'"]
 
 
+def test_show_says_how_long_a_run_has_waited(here: Cli, store: list[str]) -> None:
+    with closing(sqlite3.connect("runs.db")) as connection, connection:
+        connection.execute("UPDATE runs SET created_at = created_at - 7200, updated_at = updated_at - 7200")
+    assert "\nlasted    2h0" in here("show", "asking", *store)[1]
+    assert "\nlasted    2h0" not in here("show", "done", *store)[1]
+
+
 def test_show_says_why_a_run_failed_and_what_one_waits_for(here: Cli, store: list[str]) -> None:
     assert "failed: ValueError: no such harbour: \\x1b[31mEmden" in here("show", "failed", *store)[1]
     output = here("show", "asking", *store)[1]
