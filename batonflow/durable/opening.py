@@ -27,7 +27,7 @@ from batonflow.workflow_core.context.state_store import named_values
 from batonflow.workflow_core.dependencies import provide_deps
 from batonflow.workflow_core.engine.state import Cause, PastRecord, RunState
 from batonflow.workflow_core.errors import ReplayIncompatible, RunInUseError, StoreError
-from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.events import Event, StreamResetEvent
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.stream import Entry
@@ -288,7 +288,8 @@ class Opening:
             if loaded is not None:
                 restore(run, recorded_run(self._workflow, loaded))
             if run.stream.events:  # it was released here, and another process has ended it
-                missed = await stream_in_store(self._store, run, run.stream.seq - 1)
+                found = await stream_in_store(self._store, run, run.stream.seq - 1)
+                missed = [entry for entry in found if not isinstance(entry[-1], StreamResetEvent)]  # no reader lost any
         except (ReplayIncompatible, StoreError) as error:
             run.ending.warn(f"its result is known, and its state cannot be had: {error}")
         record = read_json(info.result or b"null")
