@@ -124,13 +124,13 @@ class Following:
             batch = self._take(reader)
             if batch:
                 yield batch
-            elif log.ended:
+            elif log.ended or self._is_closing():  # the run may be one that the server does not drive, and go on
                 return
             else:
-                try:
-                    async with asyncio.timeout(self._pause):
-                        await log.more()
-                except TimeoutError:
+                with self._runs.arrival(self._run_id) as closing:
+                    more = log.more()
+                    await asyncio.wait({more, closing}, timeout=self._pause, return_when=asyncio.FIRST_COMPLETED)
+                if not (more.done() or closing.done()):
                     yield []
 
     def _take(self, reader: StreamReader) -> list[EventForReader]:

@@ -200,6 +200,25 @@ async def test_an_application_whose_server_runs_on_another_loop_does_not_start_u
         await server.stop()
 
 
+async def test_streams_of_runs_that_the_program_itself_started_end_with_the_server() -> None:
+    flow = Slow(timeout=None, store="memory:", workflow_name="slow")
+    server = WorkflowServer(store=flow.run_store)
+    server.add_workflow("slow", flow)
+    handler = flow.run(run_id="own")
+    await handler.started()
+    transport = httpx2.ASGITransport(app=server.app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client, server.contextmanager():
+        reading = asyncio.create_task(client.get("/events/own"))
+        await asyncio.sleep(0.1)
+        assert not reading.done()
+        stopping = asyncio.create_task(server.stop())
+        answer = await asyncio.wait_for(reading, 10)  # the heartbeat comes every 15 seconds
+        await stopping
+    assert answer.status_code == 200
+    assert "StopEvent" not in answer.text
+    await handler.cancel_run()
+
+
 @INSIDE
 async def test_a_mounted_server_in_a_process_of_its_own_lets_open_streams_go_at_sigterm(tmp_path: Path, inside) -> None:
     """The signal ends streams and interrupts runs, also if nothing runs the lifespan of the mounted application."""
