@@ -81,21 +81,20 @@ async def test_pieces_put_together_have_the_same_text_and_the_same_last_fields(
         yield left
 
     joined = [told async for group in put_together(groups(), 5.0) for told in group]
-    answers, texts, deltas_of = Rebuilding(), dict[Any, str](), dict[Any, str]()
-    for _, event in joined:
+    assert sums(joined) == sums(lean)
+    places = [seq for seq, _ in joined]
+    assert places == sorted(places)
+    assert places[-1:] == [event["seq"] for event in events][-1:]
+
+
+def sums(told: list[Told]) -> dict[Any, tuple[str, str]]:
+    """The last text and the deltas in a row of each answer."""
+    answers, found = Rebuilding(), dict[Any, tuple[str, str]]()
+    for _, event in told:
         whole = answers.whole(event)
         key = whole["value"]["current_agent_name"], whole["cause"], event["of"]
-        texts[key] = whole["value"]["response"]
-        deltas_of[key] = deltas_of.get(key, "") + whole["value"]["delta"]
-    one_by_one, expected, sent = Rebuilding(), dict[Any, str](), dict[Any, str]()
-    for _, event in lean:
-        whole = one_by_one.whole(event)
-        key = whole["value"]["current_agent_name"], whole["cause"], event["of"]
-        expected[key] = whole["value"]["response"]
-        sent[key] = sent.get(key, "") + whole["value"]["delta"]
-    assert (texts, deltas_of) == (expected, sent)
-    assert [seq for seq, _ in joined] == sorted(seq for seq, _ in joined)
-    assert [seq for seq, _ in joined][-1:] == [event["seq"] for event in events][-1:]
+        found[key] = whole["value"]["response"], found.get(key, ("", ""))[1] + whole["value"]["delta"]
+    return found
 
 
 async def test_pieces_wait_no_longer_than_asked_and_other_events_not_at_all() -> None:
