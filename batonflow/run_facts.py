@@ -1,17 +1,21 @@
 """Facts about a run beside its input: its session and its metadata."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import Context, ContextVar
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from batonflow.instrumentation.logs import session_here
 
-__all__ = ["NO_METADATA", "RunInfo", "describe_run", "info_of_run", "metadata_of"]
+__all__ = ["NO_METADATA", "RunInfo", "describe_run", "info_of_run", "metadata_of", "model_calls", "note_model_calls"]
 
 NO_METADATA: Mapping[str, str] = MappingProxyType({})
 
 _metadata: ContextVar[Mapping[str, str]] = ContextVar("batonflow_metadata", default=NO_METADATA)
+
+
+model_calls: ContextVar[Callable[[Any], None] | None] = ContextVar("batonflow_model_calls", default=None)
+"""A function that records a call of a model for the running step; None where calls are not recorded."""
 
 
 class RunInfo(NamedTuple):
@@ -34,6 +38,11 @@ def describe_run(run: Any, session: str, metadata: Mapping[str, str] | None) -> 
     """Set the session and the metadata of a run in its context variables."""
     run.variables.run(session_here.set, session)
     run.variables.run(_metadata.set, MappingProxyType(dict(metadata or {})))
+
+
+def note_model_calls(run: Any, note: Callable[[Any], None]) -> None:
+    """Record the calls of models in a run with ``note``, from its next step on."""
+    run.variables.run(model_calls.set, note)
 
 
 def metadata_of(variables: Context) -> Mapping[str, str]:

@@ -118,9 +118,10 @@ def _segment(entry: Entry, events: list[Entry]) -> str:
     took = age(max(0.0, entry["at"] - entry["began"])) if "began" in entry else ""
     attempt = f" (attempt {entry['attempt'] + 1})" if entry.get("attempt") else ""
     made = [_event(event) for event in events if event["how"] in {"returned", "sent"}]
+    asked_models = "".join(f", asked {_call(call)}" for call in entry.get("calls", ()))
     match outcome["kind"]:
         case "returned":
-            return f"{took}{attempt} -> {', '.join(made) or 'nothing'}"
+            return f"{took}{attempt}{asked_models} -> {', '.join(made) or 'nothing'}"
         case "failed":
             then: Entry = outcome.get("then") or {}
             next_step = {"retry": ", is retried", "recovered": ", is handled"}.get(then.get("then", ""), "")
@@ -136,6 +137,15 @@ def _segment(entry: Entry, events: list[Entry]) -> str:
             return f"{took}{attempt} is about to: {one_line(str(outcome['key']))}"
         case other:
             return f"{took}{attempt} {one_line(str(other))}"
+
+
+def _call(call: Entry) -> str:
+    """Return a call of a model in words."""
+    usage: Entry = call.get("usage", {})
+    facts = [f"{usage.get('input_tokens', 0)} -> {usage.get('output_tokens', 0)} tokens"] if usage else []
+    facts += [f"${usage['cost']:.3g}"] if usage.get("cost") else []
+    facts += [one_line(str(call["error"]))] if "error" in call else []
+    return f"{one_line(str(call['model']))} ({', '.join([*facts, age(call['took'])])})"
 
 
 def _event(event: Entry) -> str:

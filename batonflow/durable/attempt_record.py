@@ -40,13 +40,14 @@ class AttemptRecord:
         streamed: (number, event, place in the stream, time) of each event written to the stream.
         collects: (number, buffer, event or None, found events) of each ``collect_events``.
         gave_up: The keys of waits that the step gave up.
+        calls: The calls of models that have ended.
         handed: The names of values of the state that the step got and may have changed in place.
         outcome: The end of the stretch, and its value.
         data: The complete record as data; None before.
     """
 
     __slots__ = (
-        "_body", "after", "attempt", "began", "causes", "closed", "collects", "committed", "consumed", "data",
+        "_body", "after", "attempt", "began", "calls", "causes", "closed", "collects", "committed", "consumed", "data",
         "gave_up", "handed", "held_up", "id", "item", "kind", "number", "outcome", "path", "sends", "step", "streamed",
         "waits_for", "writes", "written_at",
     )  # fmt: skip
@@ -82,6 +83,7 @@ class AttemptRecord:
         self.collects: list[tuple[Number, str, Event | None, list[Any] | None]] | None = None
         self.handed: set[str] | None = None
         self.gave_up: list[str] | None = None
+        self.calls: list[Any] | None = None
         self.outcome: tuple[str, Any] = ("open", None)
         self.data: dict[str, Any] | None = None
         self._body: bytes | None = None

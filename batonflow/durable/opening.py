@@ -16,11 +16,11 @@ from batonflow.durable.gaps import last_reset, note_reset
 from batonflow.durable.history import stream_in_store
 from batonflow.durable.lease import STREAM_BLOCK, RunLease
 from batonflow.durable.live_runs import DIGESTS, LIVE, METADATA, belongs_to, forget, other_input
-from batonflow.durable.recorder import Recorder
+from batonflow.durable.recorder import Recorder, note_model_call
 from batonflow.durable.state_edits import edited_state
 from batonflow.durable.store_protocol import Busy, Claimed, Created, Ended, NewRun, RunInfo, RunStore
 from batonflow.durable.traces import ABANDONED, trace_in
-from batonflow.run_facts import describe_run
+from batonflow.run_facts import describe_run, note_model_calls
 from batonflow.served_input import input_is_served
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.context.state_store import named_values
@@ -111,6 +111,7 @@ class Opening:
         lease = self._lease = RunLease(self._connection, self._run, self._options, self._forget)
         recorder = lease.recorder = self._recorder(lease, number)
         self._run.record_with(lease, recorder)
+        note_model_calls(self._run, note_model_call)
         recorder.watch_attributes(self._workflow)
         return lease, recorder
 

@@ -22,12 +22,12 @@ from batonflow.values.names import qualified_name
 from batonflow.values.serializers import BaseSerializer
 from batonflow.values.state_data import DELETED, KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
 from batonflow.workflow_core.context.state_store import IMMUTABLE, StateCell
-from batonflow.workflow_core.engine.state import CAME_IN, Causes, Waiter, WorkItem, origins_of
+from batonflow.workflow_core.engine.state import CAME_IN, Causes, Waiter, WorkItem, current_item, origins_of
 from batonflow.workflow_core.errors import StateOutsideContextWarning, StoreError
 from batonflow.workflow_core.events import Event, WorkflowFailedEvent
 from batonflow.workflow_core.routing import StepSpec
 
-__all__ = ["RecordSink", "Recorder"]
+__all__ = ["RecordSink", "Recorder", "note_model_call"]
 
 
 class RecordSink(Protocol):
@@ -52,6 +52,14 @@ class _Shared:
 
 def _open_record(item: WorkItem) -> AttemptRecord | None:
     return cast("AttemptRecord | None", item.segment)
+
+
+def note_model_call(call: Any) -> None:
+    """Note a call of a model in the open record of the running step; outside of steps it is not recorded."""
+    item = current_item.get()
+    segment = None if item is None else _open_record(item)
+    if isinstance(segment, AttemptRecord) and not segment.closed and segment.data is None:
+        segment.calls = [*(segment.calls or ()), call]
 
 
 class Recorder:
@@ -456,6 +464,8 @@ class Recorder:
             ]
         if segment.gave_up:
             data["gave_up"] = segment.gave_up
+        if segment.calls:
+            data["calls"] = [call.as_data() for call in segment.calls]
         data["outcome"] = outcome
         # Receivers may change sent events until the outcome is decided.
         segment.data = read_again(data) if item.undelivered else data

@@ -19,6 +19,7 @@ from batonflow.workflow_core.options import AnyWorkflow, is_workflow
 
 if TYPE_CHECKING:
     from batonflow.durable.store_protocol import RunStatus, StoredCommit
+    from batonflow.llms.stream import ModelCall
 
 __all__ = ["Difference", "ReplayedEvent", "ReplayedRun", "RunDiff", "compare", "records_of", "replayed"]
 
@@ -70,6 +71,11 @@ class ReplayedRun:
     records: list[dict[str, Any]]
     events: list[ReplayedEvent]
     _codec: Codec
+
+    @property
+    def model_calls(self) -> "list[ModelCall]":
+        """The calls of models, in the order of their records."""
+        return [_call_of(data) for record in self.records for data in record.get("calls", ())]
 
     @property
     def stop_event(self) -> StopEvent | None:
@@ -170,6 +176,12 @@ def replayed(
     return ReplayedRun(run_id, status, records, events, codec)
 
 
+def _call_of(data: dict[str, Any]) -> "ModelCall":
+    from batonflow.llms.stream import ModelCall  # noqa: PLC0415 - only readers of agents' runs need models
+
+    return ModelCall.from_data(data)
+
+
 # --- differences ------------------------------------------------------------------------------------------------------
 
 
@@ -211,7 +223,7 @@ class RunDiff:
         return "\n".join([head, *map(str, self.differences)]) if self.differences else "the runs are the same"
 
 
-_PASSING = frozenset({"id", "seq", "item", "origins", "commit", "at", "began", "releases", "published"})
+_PASSING = frozenset({"calls", "id", "seq", "item", "origins", "commit", "at", "began", "releases", "published"})
 
 
 def _essence(record: dict[str, Any]) -> str:

@@ -34,7 +34,8 @@ def trace_of(commits: Sequence["StoredCommit"], *, largest: int | None = None) -
     Each entry has ``id``, ``kind``, ``path`` (of the workflow in the tree), ``commit`` and ``at`` (its time in
     wall-clock seconds). Entries of steps have ``step``, ``item`` (the number of the delivery), ``attempt`` and
     ``began``. All may have ``causes`` (pairs of an entry and the number of the event in it), ``events``, ``writes``
-    (path, value, and whether it was deleted) and ``outcome``. Likely secrets are replaced.
+    (path, value, and whether it was deleted), ``calls`` (of models, see ``llms.ModelCall``) and ``outcome``. Likely
+    secrets are replaced.
 
     An event has ``number``, ``how`` (its kind: ``"came"``, ``"returned"``, ``"sent"``, ``"streamed"`` or
     ``"asked"``), ``type``, ``qualified_name`` and ``value``; streamed events also ``seq``, ``last_seq`` and ``ts``.
@@ -111,6 +112,8 @@ class _Teller:
         entry: dict[str, Any] = {name: record[name] for name in _ENTRY if name in record}
         if record.get("origins"):
             entry["causes"] = record["origins"]
+        if record.get("calls"):
+            entry["calls"] = record["calls"]
         if record.get("child"):
             entry["child"] = record["child"]["name"]
         if events := list(self._events(record)):

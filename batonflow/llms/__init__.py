@@ -61,6 +61,7 @@ from batonflow.llms.messages import (
     LogProb,
     MessageRole,
 )
+from batonflow.llms.stream import ModelCall
 from batonflow.llms.tool_protocol import ToolSelection, ToolSpec
 from batonflow.llms.usage import Price, Usage, UsageTotals, price, track_usage
 
@@ -131,6 +132,7 @@ __all__ = [
     "MissingKeyError",
     "MockFunctionCallingLLM",
     "MockLLM",
+    "ModelCall",
     "ModelNotFoundError",
     "NativeBlock",
     "NoToolCallError",

@@ -46,6 +46,7 @@ from batonflow.llms.stream import (
     Watch,
     checked_stream,
     current_gates,
+    recorded_call,
 )
 from batonflow.llms.tool_protocol import tool_selections, tool_specs
 from batonflow.llms.usage import Priced
@@ -280,7 +281,7 @@ class LLM(Priced, Predicting):
         """Return the responses of the adapter's stream, traced if there are handlers."""
         name = self.metadata.model_name
         request = self._request(messages, kwargs)
-        events = checked_stream(self._stream(request), type(self).__name__)
+        events = recorded_call(checked_stream(self._stream(request), type(self).__name__), self, request)
         if watch is not None:
             events = _watched(events, watch)
         responses = fold(events, vendor=self.class_name(), model=name, cost_of=self.cost_of)

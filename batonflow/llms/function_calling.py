@@ -12,7 +12,7 @@ from batonflow.llms.base import LLM, is_same_method
 from batonflow.llms.call_tracing import dispatcher as _dispatcher
 from batonflow.llms.errors import NoToolCallError
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, ChatResponseGen, LLMMetadata
-from batonflow.llms.stream import StreamEvent, Watch, checked_stream, current_gates
+from batonflow.llms.stream import StreamEvent, Watch, checked_stream, current_gates, recorded_call
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.llms.usage import Usage
 from batonflow.user_warnings import warn_user
@@ -170,7 +170,8 @@ class FunctionCallingLLM(LLM):
         prepared = dict(
             self._prepare(tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs)
         )
-        return checked_stream(self._stream(self._request(prepared.pop("messages"), prepared)), type(self).__name__)
+        request = self._request(prepared.pop("messages"), prepared)
+        return recorded_call(checked_stream(self._stream(request), type(self).__name__), self, request)
 
     @property
     def takes_stream_option_with_tools(self) -> bool:

@@ -1,22 +1,28 @@
 """Requests to models, and the gates in front of them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from batonflow.clock import current_source
+from batonflow.instrumentation.redaction import redacted
 from batonflow.llms.answer import BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.messages import ChatMessage, ChatResponse
 from batonflow.llms.tool_protocol import ToolSpec
+from batonflow.llms.usage import Usage, with_cost
+from batonflow.run_facts import model_calls
 
 __all__ = [
     "BlockDone",
     "ChatRequest",
     "Finish",
     "Gate",
+    "ModelCall",
     "OutputSchema",
     "Settle",
     "StreamEvent",
@@ -27,6 +33,7 @@ __all__ = [
     "checked_stream",
     "current_gates",
     "estimated_tokens",
+    "recorded_call",
     "request_gates",
 ]
 
@@ -140,3 +147,124 @@ def checked_stream(events: AsyncGenerator[StreamEvent, None], model: str) -> Asy
             events.close()
         raise TypeError(f"{model}._stream is not an asynchronous generator: write it with `yield`")
     return events
+
+
+# --- calls in the records of runs -------------------------------------------------------------------------------------
+
+# Options that may contain keys.
+_HEADERS = frozenset({"extra_headers", "extra_query"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCall:
+    """A call of a model in the records of a run. The messages stand in the events of the step that asked.
+
+    Attributes:
+        model: The model that answered, or that was asked if there is no answer.
+        vendor: Its vendor.
+        options: The options of the request and the model, such as ``temperature`` and ``tool_choice``, without secrets.
+        tools: The names of the tools that the model could call.
+        finish: The reason for the end of the answer; None without a whole answer.
+        usage: Tokens, and the cost at the price of the day; None if the vendor does not send them.
+        request_id: The vendor's id of the request.
+        began: The time of the request, in wall-clock seconds.
+        first: Seconds until the first piece of the answer; None without one.
+        took: Seconds until the end.
+        error: The class and the text of the error; None without one.
+
+    Example:
+        >>> [call.usage for call in (await store.replay("tides-1")).model_calls]
+    """
+
+    model: str
+    vendor: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    tools: Sequence[str] = ()
+    finish: str | None = None
+    usage: Usage | None = None
+    request_id: str | None = None
+    began: float = 0.0
+    first: float | None = None
+    took: float = 0.0
+    error: str | None = None
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the call as data for records; what is not known is left out."""
+        found = asdict(self) | {"usage": None if self.usage is None else self.usage.model_dump(exclude_defaults=True)}
+        return {name: value for name, value in found.items() if value not in (None, {}, ())}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Self:
+        """Return the call that ``as_data`` wrote; fields of newer versions are ignored."""
+        known: dict[str, Any] = {name: value for name, value in data.items() if name in cls.__slots__}
+        if "usage" in known:
+            known["usage"] = Usage(**known["usage"])
+        return cls(**known)
+
+
+def recorded_call(
+    events: AsyncGenerator[StreamEvent, None], llm: Any, request: ChatRequest
+) -> AsyncGenerator[StreamEvent, None]:
+    """Return the events of an answer, whose call is recorded when it ends if the running step records calls.
+
+    Args:
+        events: The events.
+        llm: The model.
+        request: The request.
+    """
+    note = model_calls.get()
+    return events if note is None else _recorded(events, llm, request, note)
+
+
+async def _recorded(
+    events: AsyncGenerator[StreamEvent, None], llm: Any, request: ChatRequest, note: Callable[[ModelCall], None]
+) -> AsyncGenerator[StreamEvent, None]:
+    source = current_source()
+    began, start = source.now(), source.monotonic()
+    first: float | None = None
+    finish: Finish | None = None
+    error: str | None = None
+    try:
+        async with aclosing(events):
+            async for event in events:
+                if first is None:
+                    first = source.monotonic() - start
+                if isinstance(event, Finish):
+                    finish = event
+                yield event
+    except GeneratorExit:  # the reader has what it wants
+        raise
+    except BaseException as err:
+        error = redacted(f"{type(err).__name__}: {err}")
+        raise
+    finally:
+        usage = None if finish is None else finish.usage
+        asked = llm.metadata.model_name
+        note(
+            ModelCall(
+                model=(finish and finish.model) or asked,
+                vendor=(finish and finish.vendor) or getattr(llm, "vendor", None) or llm.class_name(),
+                options=_options(llm, request),
+                tools=[tool.name for tool in request.tools],
+                finish=None if finish is None else finish.reason,
+                usage=None if usage is None else with_cost(usage, llm.cost_of),
+                request_id=None if finish is None else finish.request_id,
+                began=began,
+                first=first,
+                took=source.monotonic() - start,
+                error=error,
+            )
+        )
+
+
+def _options(llm: Any, request: ChatRequest) -> dict[str, Any]:
+    """Return the options that a request was sent with, as JSON data."""
+    schema = request.output_schema
+    given = {
+        **{name: getattr(llm, name, None) for name in ("temperature", "max_tokens")},
+        **{name: value for name, value in request.options.items() if name not in _HEADERS},
+        "tool_choice": request.tool_choice,
+        "parallel_tool_calls": request.parallel_tool_calls,
+        "output_schema": None if schema is None else schema.name,
+    }
+    return redacted({name: value for name, value in given.items() if value is not None})

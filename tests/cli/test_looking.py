@@ -1,6 +1,7 @@
 """`batonflow runs`, `show` and `replay`: what a store tells of its runs, without their code."""
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -97,7 +98,9 @@ def test_show_says_why_a_run_failed_and_what_one_waits_for(here: Cli, store: lis
     output = here("show", "asking", *store)[1]
     assert "waits for Answer(who='ann'), asked Question(text='Sail?')" in output
     assert "batonflow approve asking --answer JSON --store runs.db\n    the JSON needs yes (boolean)\n" in output
-    assert "batonflow approve team --deny REASON --store runs.db" in here("show", "team", *store)[1]
+    output = here("show", "team", *store)[1]
+    assert "batonflow approve team --deny REASON --store runs.db" in output
+    assert re.search(r"run_agent_step +\S+, asked scripted \(\d+ -> \d+ tokens, \S+\) -> AgentOutput", output)
 
 
 def test_show_and_runs_agree_where_a_run_stands(here: Cli, store: list[str]) -> None:

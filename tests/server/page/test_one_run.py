@@ -193,6 +193,14 @@ async def test_an_agents_messages_tools_tokens_and_memory(browser: Chromium, exp
         assert [call.split("\n")[0] for call in calls] == ["search", "search", "publish"]
         assert "there is no note on tide" in calls[0]
         assert "error" in calls[0]
+        turn = watched.page.locator("#panel-agents .message.assistant").first
+        assert (await turn.locator("header small").first.inner_text()).startswith("scripted · ")
+        await turn.get_by_role("button", name="Show").first.click()
+        await watched.page.locator(".inspector .link", has_text="run_agent_step").click()
+        [call] = await watched.texts(".inspector .model-call")
+        assert call.startswith("scripted 6 → 8 tokens · ")
+        assert "ended by tool_calls" in call
+        assert "search" in call
         await watched.page.get_by_role("tab", name="Memory").click()
         assert "It is published." in await watched.texts("#panel-memory .say")
         await watched.page.get_by_role("tab", name="Summary").click()

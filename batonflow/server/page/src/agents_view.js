@@ -63,6 +63,7 @@ function turn(session, row, results) {
   const usage = value?.usage;
   const took = row.attempt ? duration(row.attempt.end - row.attempt.began) : "";
   const facts = [
+    row.entry?.calls?.map((call) => call.model).join(", "),
     took,
     usage && `${compact(usage.input_tokens ?? 0)} → ${compact(usage.output_tokens ?? 0)} tokens`,
     typeof usage?.cost === "number" && money(usage.cost),

@@ -1,7 +1,7 @@
 // One event, or one attempt of a step, in full: its content, its causes and its effects.
 
 import { button, fill, h } from "./dom.js";
-import { brief, clock, duration, hasLarge, shortName } from "./format.js";
+import { brief, clock, compact, duration, hasLarge, money, shortName } from "./format.js";
 import { traceback } from "./errors_view.js";
 import { attemptRow } from "./selection.js";
 import { rawJson, valueTree } from "./value_tree.js";
@@ -132,6 +132,8 @@ export class Inspector {
       );
     }
     const shown = row.how === "attempt" ? row.attempt.entries : entry && row.kind !== "event" ? [entry] : [];
+    const calls = row.how === "attempt" ? shown.flatMap((one) => one.calls ?? []) : [];
+    if (calls.length) parts.push(h("h3", { text: "Calls of models" }), ...calls.map(modelCall));
     const writes = shown.flatMap((one) => one.writes ?? []);
     if (writes.length) {
       const table = Object.fromEntries(writes.map((write) => [write.path, write.deleted ? null : write.value]));
@@ -157,6 +159,26 @@ export class Inspector {
       return row.value;
     };
   }
+}
+
+/** A call of a model, with its facts in one line and the rest below. @param {import("./model.js").ModelCall} call */
+function modelCall(call) {
+  const { model, vendor, usage, took, first, finish, error, began, tools, ...told } = call;
+  const facts = [
+    vendor !== model && vendor,
+    usage && `${compact(usage.input_tokens ?? 0)} → ${compact(usage.output_tokens ?? 0)} tokens`,
+    typeof usage?.cost === "number" && money(usage.cost),
+    duration(took),
+    first !== undefined && `first piece ${duration(first)}`,
+    finish && `ended by ${finish}`,
+  ];
+  return h(
+    "section",
+    { class: "model-call" },
+    h("p", {}, h("b", { text: model }), h("span", { class: "muted", text: ` ${facts.filter(Boolean).join(" · ")}` })),
+    error && h("p", { class: "failure-text", text: error }),
+    valueTree({ at: clock(began), ...(tools && { tools: tools.join(", ") }), ...told }, { open: 2 }),
+  );
 }
 
 /** @param {string} title @param {Node[]} links */

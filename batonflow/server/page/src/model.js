@@ -6,7 +6,9 @@
  * @typedef {{path: string, value?: any, deleted?: boolean}} Write
  * @typedef {{id: number, kind: string, path: string, commit: number, at: number, step?: string, item?: number,
  *   attempt?: number, began?: number, causes?: [number, number][], events?: TraceEvent[], writes?: Write[],
- *   outcome?: any, key?: string, child?: string}} Entry
+ *   outcome?: any, key?: string, child?: string, calls?: ModelCall[]}} Entry
+ * @typedef {{model: string, vendor: string, options?: any, tools?: string[], finish?: string, usage?: any, began: number,
+ *   first?: number, took: number, request_id?: string, error?: string}} ModelCall
  *
  * @typedef {{from: number, to: number, wait: boolean}} Stretch
  * @typedef {{key: string, path: string, step: string, item: number, attempt: number, entries: Entry[], began: number,
