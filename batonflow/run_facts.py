@@ -5,17 +5,14 @@ from contextvars import Context, ContextVar
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from batonflow.instrumentation.context import model_calls
 from batonflow.instrumentation.logs import session_here
 
-__all__ = ["NO_METADATA", "RunInfo", "describe_run", "info_of_run", "metadata_of", "model_calls", "note_model_calls"]
+__all__ = ["NO_METADATA", "RunInfo", "describe_run", "info_of_run", "metadata_of", "note_model_calls"]
 
 NO_METADATA: Mapping[str, str] = MappingProxyType({})
 
 _metadata: ContextVar[Mapping[str, str]] = ContextVar("batonflow_metadata", default=NO_METADATA)
-
-
-model_calls: ContextVar[Callable[[Any], None] | None] = ContextVar("batonflow_model_calls", default=None)
-"""A function that records a call of a model for the running step; None where calls are not recorded."""
 
 
 class RunInfo(NamedTuple):

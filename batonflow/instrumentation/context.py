@@ -4,7 +4,7 @@ Tasks and ``asyncio.to_thread`` inherit both. A plain ``threading.Thread`` does 
 ``contextvars.copy_context().run`` as its target to keep the parent.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from datetime import datetime
@@ -12,10 +12,13 @@ from typing import Any
 
 from batonflow.clock import current_source
 
-__all__ = ["active_instrument_tags", "active_span_id", "instrument_tags", "local_now", "new_id", "undo"]
+__all__ = ["active_instrument_tags", "active_span_id", "instrument_tags", "local_now", "model_calls", "new_id", "undo"]
 
 active_span_id: ContextVar[str | None] = ContextVar("active_span_id", default=None)
 """The id of the span that encloses the running code, or None."""
+
+model_calls: ContextVar[Callable[[Any], None] | None] = ContextVar("batonflow_model_calls", default=None)
+"""A function that records a call of a model for the running step; None where calls are not recorded."""
 
 # The default is None and not a dict: one dict shared by all contexts could be changed by accident.
 _tags: ContextVar[Mapping[str, Any] | None] = ContextVar("instrument_tags", default=None)

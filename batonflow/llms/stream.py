@@ -10,12 +10,12 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from batonflow.clock import current_source
+from batonflow.instrumentation.context import model_calls
 from batonflow.instrumentation.redaction import redacted
 from batonflow.llms.answer import BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.messages import ChatMessage, ChatResponse
 from batonflow.llms.tool_protocol import ToolSpec
 from batonflow.llms.usage import Usage, with_cost
-from batonflow.run_facts import model_calls
 
 __all__ = [
     "BlockDone",
