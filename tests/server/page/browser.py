@@ -50,11 +50,19 @@ class Watched:
             self.problems.append("a script of a payload ran")
         assert self.problems == []
 
+    async def settle(self) -> None:
+        """Wait until what changed is shown: the page draws once per frame."""
+        await self.page.evaluate(
+            "() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+        )
+
     async def texts(self, selector: str) -> list[str]:
+        await self.settle()
         return await self.page.locator(selector).all_inner_texts()
 
     async def drawn(self, selector: str) -> list[str]:
         """Texts of a drawing."""
+        await self.settle()
         return await self.page.locator(selector).all_text_contents()
 
     async def lit(self, **nodes: str) -> None:
