@@ -315,7 +315,7 @@ def load_run(workflow: AnyWorkflow, payload: Any, serializer: BaseSerializer) ->
         raise ContextSerdeError(str(error)) from None
     except ContextSerdeError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, ValidationError) as error:
         if lacks_default(error):
             raise ContextSerdeError(str(error)) from error
         raise ContextSerdeError(

@@ -7,6 +7,7 @@ import warnings
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -182,6 +183,12 @@ def test_the_snapshot_that_is_corrupted_below_holds_something_everywhere():
     assert worker["join"]["joins"]
     assert SNAPSHOT["streams"]
     assert isinstance(Context.from_dict(Everything(), SNAPSHOT), Context)
+
+
+@pytest.mark.parametrize("number", ["work_item_seq", "waiter_seq"])
+def test_an_infinite_number_in_a_snapshot_is_refused_with_context_serde_error(number):
+    with pytest.raises(ContextSerdeError, match="invalid format"):
+        Context.from_dict(Everything(), {**SNAPSHOT, number: float("inf")})
 
 
 @given(data=st.data(), value=plain)
