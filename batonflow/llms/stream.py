@@ -189,7 +189,7 @@ class ModelCall:
     error: str | None = None
 
     def as_data(self) -> dict[str, Any]:
-        """Return the call as data for records; what is not known is left out."""
+        """Return the call as data for records, without the fields that are not known."""
         found = asdict(self) | {"usage": None if self.usage is None else self.usage.model_dump(exclude_defaults=True)}
         return {name: value for name, value in found.items() if value not in (None, {}, ())}
 
@@ -232,7 +232,7 @@ async def _recorded(
                 if isinstance(event, Finish):
                     finish = event
                 yield event
-    except GeneratorExit:  # the reader has what it wants
+    except GeneratorExit:  # The reader stopped early. That is not an error of the call.
         raise
     except BaseException as err:
         error = redacted(f"{type(err).__name__}: {err}")

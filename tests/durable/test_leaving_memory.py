@@ -127,7 +127,7 @@ class Note(Event):
 
 
 class Talks(Workflow):
-    """Asks, and streams what it does with the answer."""
+    """A workflow that asks a question and streams the answer."""
 
     @step
     async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
@@ -152,7 +152,8 @@ async def test_one_that_another_process_takes_stays_released_and_gets_its_stream
     goes_on.clear()
     handler = await asleep(talks(store), store)
     live = asyncio.create_task(_types(handler))
-    elsewhere = talks(other).resume("r")
+    # This one is not released itself, so that it keeps the run until its end.
+    elsewhere = Talks(store=other, timeout=None).resume("r")
     await elsewhere.started()
     await handler.workflow.send_to_run("r", HumanResponseEvent(response="yes"))
     with pytest.raises(TimeoutError):

@@ -1,4 +1,4 @@
-"""Calls of models in the records of runs: the model, its options, what it took and what it cost."""
+"""Model calls in the records of runs: the model, its options, its usage, its times and its errors."""
 
 import json
 from pathlib import Path
