@@ -1,5 +1,7 @@
 """What is kept out of a store: secrets wherever they are not needed, and the stream where it is not wanted."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import pytest
 from pydantic import Field, SecretStr, field_serializer
 
 from batonflow.durable.stores.memory import MemoryStore
+from batonflow.durable.stores.packing import unpacked
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core import (
     Context,
@@ -49,7 +52,12 @@ class Secretive(Workflow):
 
 
 def all_bytes(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
+    """All files of a store, and the records in them that are compressed."""
+    files = b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
+    with closing(sqlite3.connect(folder / "runs.db")) as connection:
+        columns = [f"SELECT body FROM {table}" for table in ("commits", "snapshots", "results", "parts")]
+        found = connection.execute(" UNION ALL ".join(columns)).fetchall()
+    return files + b"".join(unpacked(body) for (body,) in found)
 
 
 async def test_secrets_are_in_no_file(tmp_path: Path) -> None:

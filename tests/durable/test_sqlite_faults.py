@@ -4,6 +4,7 @@
 
 import asyncio
 import os
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -11,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -327,10 +328,12 @@ async def test_a_missing_commit_is_noticed(store: SQLiteStore, path: Path):
 async def test_a_damaged_page_is_told_and_harms_only_what_is_on_it(store: SQLiteStore, path: Path):
     for run_id in ("a", "b"):
         epoch = await begin(store, run_id)
-        await write(store, epoch, 0, [run_id.encode() * 3000] * 20, run_id)
+        await write(store, epoch, 0, [run_id.encode() + random.Random(at).randbytes(3000) for at in range(20)], run_id)
     await store.aclose()
     data = bytearray(path.read_bytes())
-    page = data.index(b"a" * 1000) // 4096
+    with closing(sqlite3.connect(path)) as connection:
+        (body,) = connection.execute("SELECT body FROM commits ORDER BY place LIMIT 1").fetchone()
+    page = data.index(body) // 4096
     data[page * 4096 : page * 4096 + 64] = b"\xff" * 64
     path.write_bytes(data)
     later = SQLiteStore(path)
