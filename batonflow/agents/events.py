@@ -4,7 +4,7 @@ import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 from pydantic import (
     BaseModel,
@@ -24,6 +24,7 @@ from batonflow.agents.run_output import OutputMissingError, TextOutput
 from batonflow.llms import ChatMessage, ChatResponse, Usage
 from batonflow.llms.answer import Answer
 from batonflow.llms.lazy_fields import LazyFields
+from batonflow.llms.messages import Messages
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.tools import ToolOutput
 from batonflow.user_warnings import warn_user
@@ -160,14 +161,14 @@ class AgentWorkflowStartEvent(StartEvent):
 class AgentInput(Event):
     """The messages for an agent."""
 
-    input: list[ChatMessage]
+    input: Messages
     current_agent_name: str
 
 
 class AgentSetup(Event):
     """The messages for an agent, with the system prompt and the state."""
 
-    input: list[ChatMessage]
+    input: Messages
     current_agent_name: str
 
 
@@ -389,6 +390,8 @@ class ToolProgress(Event):
 class ToolCallResult(Event):
     """The result of a tool call."""
 
+    __batonflow_is_part__: ClassVar[bool] = True
+
     tool_name: str
     tool_kwargs: dict[str, Any]
     tool_id: str
@@ -441,7 +444,7 @@ class AgentOutput(Event):
     current_agent_name: str = ""
     raw: Any = Field(default=None, exclude=True)
     tool_calls: list[ToolSelection | ToolCallResult] = Field(default_factory=list[ToolSelection | ToolCallResult])
-    retry_messages: list[ChatMessage] = Field(default_factory=list[ChatMessage])
+    retry_messages: Messages = Field(default_factory=list[ChatMessage])
     usage: Usage | None = None
     usage_by_agent: dict[str, Usage] = Field(default_factory=dict[str, Usage])
 

@@ -12,6 +12,7 @@ from batonflow.agents.approvals import ApprovalResponse
 from batonflow.cli.output import jsonable
 from batonflow.cli.stream_lines import approval_text
 from batonflow.cli.text import one_line, summary
+from batonflow.durable.parts.references import whole_commits
 from batonflow.durable.replay import records_of
 from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.trace import plain_event, plain_value
@@ -145,7 +146,7 @@ async def open_questions(store: RunStore, run_id: str) -> list[Question]:
     left = _Open()
     if loaded.snapshot is not None:
         _add_snapshot(left, from_json(loaded.snapshot[1]), "")
-    for record in records_of(loaded.commits):
+    for record in records_of(whole_commits(loaded)):
         _add_record(left, record)
     found = [
         _of_wait(path, item, number, attempt, waiter)

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from batonflow.durable.history import no_such_run
 from batonflow.durable.live_runs import known_run
+from batonflow.durable.parts.objects import PartObjects
+from batonflow.durable.parts.references import PartReader, whole_commits
 from batonflow.durable.recorded_run import RecordedRun
 from batonflow.durable.recovery import add_commit, from_snapshot, snapshot_of
 from batonflow.durable.store_protocol import Loaded
-from batonflow.values.serializers import read_json
+from batonflow.values.serializers import JsonSerializer, read_json
 from batonflow.workflow_core.context.snapshot import load_run
 from batonflow.workflow_core.context.state_store import StateCell, lacks_default
 from batonflow.workflow_core.engine.state import RunState
@@ -34,11 +36,12 @@ def recorded_run(workflow: AnyWorkflow, loaded: Loaded) -> RecordedRun:
     Raises:
         ReplayIncompatible: The code of the workflow does not fit the records.
     """
-    recorded = RecordedRun(workflow)
     upcast = workflow.__batonflow__.upcaster(loaded.info.version)
+    stored = PartObjects(PartReader(loaded.parts)) if loaded.parts and upcast is None else None
+    recorded = RecordedRun(workflow, stored)
     if loaded.snapshot is not None:
-        recorded = from_snapshot(workflow, read_json(loaded.snapshot[1]))
-    for commit in loaded.commits:
+        recorded = from_snapshot(workflow, read_json(loaded.snapshot[1]), stored)
+    for commit in loaded.commits if upcast is None else whole_commits(loaded):
         body = read_json(commit.body)
         records = body["r"] if upcast is None else [upcast(record) for record in body["r"]]
         add_commit(recorded, records, body["e"])
@@ -49,7 +52,10 @@ def restore(run: Run, recorded: RecordedRun) -> None:
     """Set a run to the state after its last record."""
     workflow = run.workflow
     try:
-        loaded = load_run(workflow, snapshot_of(recorded, run.state.run_id), workflow.__batonflow__.serializer)
+        serializer = workflow.__batonflow__.serializer
+        if isinstance(serializer, JsonSerializer):
+            serializer = serializer.reading(recorded.stored)
+        loaded = load_run(workflow, snapshot_of(recorded, run.state.run_id), serializer)
         run.adopt(loaded)
     except ContextSerdeError as error:
         if lacks_default(error.__cause__):  # the records are valid
@@ -69,8 +75,12 @@ def run_of(workflow: AnyWorkflow, run_id: str, recorded: RecordedRun) -> Run:
     return run
 
 
-async def run_at_rest(workflow: AnyWorkflow, store: "RunStore", run_id: str, at: int | None = None) -> "Run | None":
+async def run_at_rest(
+    workflow: AnyWorkflow, store: "RunStore", run_id: str, at: int | None = None
+) -> tuple[Run, Loaded] | None:
     """Return a run in its recorded state, with child runs, without starting it; None for an unknown or finished run.
+
+    Its inbox is that of the same moment as its records.
 
     Args:
         workflow: The workflow of the run.
@@ -87,17 +97,17 @@ async def run_at_rest(workflow: AnyWorkflow, store: "RunStore", run_id: str, at:
         return None
     run = run_of(workflow, run_id, recorded_run(workflow, loaded))
     run.unfold()
-    return run
+    return run, loaded
 
 
 async def _found_at_rest(
     workflow: AnyWorkflow, store: "RunStore", run_id: str, at: int | None = None, *, is_known: bool
-) -> "Run | None":
-    run = await run_at_rest(workflow, store, run_id, at)
+) -> tuple[Run, Loaded] | None:
+    found = await run_at_rest(workflow, store, run_id, at)
     # A run that this process has just started may not be in the store yet.
-    if run is None and not is_known and await store.info(run_id) is None:
+    if found is None and not is_known and await store.info(run_id) is None:
         raise no_such_run(run_id)
-    return run
+    return found
 
 
 class StoredInputRequest(InputRequest):
@@ -125,13 +135,12 @@ async def open_inputs_of(workflow: AnyWorkflow, store: "RunStore", run_id: str) 
     live = known_run(store, workflow, run_id, None)
     if live is not None and live.opening is None:
         return open_requests(live)
-    run = await _found_at_rest(workflow, store, run_id, is_known=live is not None)
-    if run is None:
+    found = await _found_at_rest(workflow, store, run_id, is_known=live is not None)
+    if found is None:
         return []
+    run, loaded = found
     requests = [StoredInputRequest(asks, question) for asks, question in run.questions.at_rest()]
-    # An answer may have arrived that the run has not read yet.
-    unread = (await store.unread({run_id: 0})).get(run_id, ())
-    answered = {item.key for item in unread}
+    answered = {item.key for item in loaded.inbox}  # the run has not read these answers yet
     return [request for request in requests if request.answer_key not in answered]
 
 
@@ -147,8 +156,8 @@ async def awaited_events_of(
     live = known_run(store, workflow, run_id, None)
     if at is None and live is not None and live.opening is None and not live.is_asleep:
         return awaited_events(live)
-    run = await _found_at_rest(workflow, store, run_id, at, is_known=live is not None)
-    return set() if run is None else awaited_events(run)
+    found = await _found_at_rest(workflow, store, run_id, at, is_known=live is not None)
+    return set() if found is None else awaited_events(found[0])
 
 
 def awaited_events(run: "Run") -> set[type[Event]]:

@@ -48,8 +48,8 @@ class AttemptRecord:
 
     __slots__ = (
         "_body", "after", "attempt", "began", "calls", "causes", "closed", "collects", "committed", "consumed", "data",
-        "gave_up", "handed", "held_up", "id", "item", "kind", "number", "outcome", "path", "sends", "step", "streamed",
-        "waits_for", "writes", "written_at",
+        "gave_up", "handed", "held_up", "id", "item", "kind", "number", "outcome", "path", "sends", "step",
+        "streamed", "waits_for", "writes", "written_at",
     )  # fmt: skip
 
     def __init__(

@@ -10,8 +10,11 @@ from typing import Any, cast
 from pydantic_core import PydanticSerializationError
 
 from batonflow.durable.attempt_record import as_json
+from batonflow.durable.parts.objects import PartObjects
+from batonflow.durable.parts.references import escaped
+from batonflow.durable.parts.writer import PartWriter
 from batonflow.values.forms import Form, form_of
-from batonflow.values.names import PRIVATE, NotWritable, payload_name, qualified_name
+from batonflow.values.names import PRIVATE, REFERENCE_MARK, NotWritable, payload_name, qualified_name
 from batonflow.values.serializers import IS_PYDANTIC, MARKED, BaseSerializer, JsonSerializer, is_plain, read_json
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, StopEvent
@@ -29,18 +32,33 @@ class Codec:
 
     Args:
         serializer: The serializer of the workflow; for JSON there is a fast path.
+        parts: Writes long texts and the messages of conversations once; None to write them whole. They are whole
+            with a serializer other than JSON, too.
+        stored: The parts that the data to read refer to.
     """
 
-    __slots__ = ("_serializer", "_short")
+    __slots__ = ("_parts", "_refers", "_serializer", "_short")
 
-    def __init__(self, serializer: BaseSerializer) -> None:
+    def __init__(
+        self, serializer: BaseSerializer, parts: PartWriter | None = None, stored: PartObjects | None = None
+    ) -> None:
+        self._parts = parts if type(serializer) is JsonSerializer else None
+        self._refers = stored is not None
         if isinstance(serializer, JsonSerializer):
-            serializer = serializer.for_records()
+            serializer = serializer.for_records(self._parts).reading(stored)
         self._serializer = serializer
         self._short = serializer if type(serializer) is JsonSerializer else None
 
     def event(self, event: Event) -> Any:
         """Return an event as data.
+
+        Raises:
+            StoreError: A value in it cannot be written.
+        """
+        return self.lean(self.whole_event(event))
+
+    def whole_event(self, event: Event) -> Any:
+        """Return an event as data with its long texts; ``lean`` makes of it the data for a record.
 
         Raises:
             StoreError: A value in it cannot be written.
@@ -84,9 +102,13 @@ class Codec:
         try:
             if self._short is None:
                 return self._serializer.serialize(value)
-            return [value] if is_plain(value) else [None, self._short.encode(value)]
+            return self.lean([value] if is_plain(value) else [None, self._short.encode(value)])
         except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
             raise _unrecorded(value, error, path) from error
+
+    def lean(self, data: Any) -> Any:
+        """Return data with references to parts in the place of long texts and of conversations."""
+        return data if self._parts is None else self._parts.lean(data)
 
     def digest(self, value: Any) -> int:
         """Return a digest of a value of the state, valid in this process.
@@ -94,13 +116,6 @@ class Codec:
         Raises:
             StoreError: The value cannot be written.
         """
-        if self._short is not None:
-            try:
-                found = self._short.digest_of_whole(value)
-            except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
-                raise _unrecorded(value, error) from error
-            if found is not None:
-                return found
         return hash(as_json(self.value(value)))
 
     def text(self, data: Any) -> str:
@@ -128,13 +143,16 @@ class Codec:
 
     def event_of_text(self, text: str) -> Any:
         """Return an event as data, from the text of a snapshot."""
-        if self._short is None:
-            return text
-        return _as_parts(read_json(text))
+        return text if self._short is None else _as_parts(self._read_text(text))
 
     def value_of_text(self, text: str) -> Any:
         """Return a value as data, from the text of a snapshot."""
-        return text if self._short is None else [None, read_json(text)]
+        return text if self._short is None else [None, self._read_text(text)]
+
+    def _read_text(self, text: str) -> Any:
+        """Return the data of a text without references as those of a record, which may have some."""
+        data = read_json(text)
+        return escaped(data) if self._refers and REFERENCE_MARK in text else data
 
     def class_name(self, data: Any) -> str:
         """Return the class name of an event from data."""

@@ -9,9 +9,12 @@ from pydantic_core import PydanticSerializationError
 from batonflow.durable.at_work import maps_at_work
 from batonflow.durable.attempt_record import AttemptRecord, as_json
 from batonflow.durable.gaps import Reset, with_gap, with_reset
+from batonflow.durable.parts.references import with_count
+from batonflow.durable.parts.writer import PartWriter
 from batonflow.durable.recorder import Recorder
 from batonflow.durable.store_protocol import InboxItem, RunCommit, RunStore
 from batonflow.durable.traces import with_trace
+from batonflow.values.serializers import read_json
 from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
 from batonflow.workflow_core.events import StopEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.stream import NEVER
@@ -160,6 +163,8 @@ class RunLease:
             body, self.reset = with_reset(body, self.reset), None
         if self.trace:
             body, self._said_trace, self.trace = with_trace(body, self.trace), self.trace, None
+        if (parts := self._parts) is not None:
+            body = with_count(body, parts.count)
         self._bodies.append(body)
         self.made += 1
         for segment in group:
@@ -178,6 +183,14 @@ class RunLease:
         self._result = segment.body()
         if self.end_of_turn is not None and isinstance(event, StopEvent):
             self._turn = self.end_of_turn(self._status, event)
+        if (parts := self._parts) is not None:
+            turn = self._turn and as_json(parts.lean(read_json(self._turn)))
+            self._turn = turn and with_count(turn, parts.count)
+            self._result = with_count(self._result, parts.count)
+
+    @property
+    def _parts(self) -> PartWriter | None:
+        return None if self.recorder is None else self.recorder.parts
 
     def consumed(self, item: InboxItem, *, passed_over: bool = False) -> None:
         """Note that an inbox item was delivered or cannot be used, for the next commit."""
@@ -202,6 +215,8 @@ class RunLease:
             if snapshot is not None:
                 self._snapshot_at = self.made
                 self.trace = self.trace or self._said_trace  # repeated, because loading starts after the snapshot
+        parts = self._parts
+        new = [] if parts is None else parts.take_new()
         return RunCommit(
             run_id=self.run_id,
             owner=self.connection.store.owner,
@@ -216,6 +231,8 @@ class RunLease:
             snapshot=snapshot,
             ttl=self.connection.store.lease_seconds,
             turn=self._turn,
+            parts=new,
+            first_part=0 if parts is None else parts.count - len(new),
         )
 
     def _snapshot(self) -> bytes | None:
@@ -334,6 +351,8 @@ class RunLease:
     def was_written(self, commit: RunCommit) -> None:
         """Note that a commit is written."""
         self.written = commit.expected_seq + len(commit.commits)
+        if commit.parts and (parts := self._parts) is not None:
+            parts.stored = commit.first_part + len(commit.parts)
         if commit.stream_seq > self.run.stream.reserved:
             self.run.stream.reserve(commit.stream_seq, mark=commit.stream_seq - _STREAM_AHEAD)
         ready = [callback for seq, callback in self._waiting if seq <= self.written]

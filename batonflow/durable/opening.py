@@ -16,9 +16,23 @@ from batonflow.durable.gaps import last_reset, note_reset
 from batonflow.durable.history import stream_in_store
 from batonflow.durable.lease import STREAM_BLOCK, RunLease
 from batonflow.durable.live_runs import DIGESTS, LIVE, METADATA, belongs_to, forget, other_input
+from batonflow.durable.parts.references import PartReader
+from batonflow.durable.parts.writer import PartWriter
+from batonflow.durable.recorded_run import RecordedRun
 from batonflow.durable.recorder import Recorder, note_model_call
 from batonflow.durable.state_edits import edited_state
-from batonflow.durable.store_protocol import Busy, Claimed, Created, Ended, NewRun, RunInfo, RunStore
+from batonflow.durable.store_protocol import (
+    Busy,
+    Claimed,
+    Created,
+    Ended,
+    Loaded,
+    NewRun,
+    PartsGoneError,
+    PartStore,
+    RunInfo,
+    RunStore,
+)
 from batonflow.durable.traces import ABANDONED, trace_in
 from batonflow.run_facts import describe_run, note_model_calls
 from batonflow.served_input import input_is_served
@@ -63,6 +77,9 @@ class Opening:
         self._digest = ""
         self._causes: Any = ()
         self._first = b""
+        self._keeps_parts = isinstance(store, PartStore) and store.keeps_parts
+        self._first_parts: list[bytes] = []
+        self._continues: tuple[int, int] | None = None
         self._lease: RunLease | None = None
         self._task: asyncio.Task[None] | None = None
         run.arrived_while_released = []
@@ -106,22 +123,35 @@ class Opening:
         self._forget()
         self._options.runtime.discard(self._run)
 
-    def _record_from(self, number: int) -> tuple[RunLease, Recorder]:
+    def _record_from(self, number: int, parts: PartWriter | None) -> tuple[RunLease, Recorder]:
         """Record the run from now on."""
         lease = self._lease = RunLease(self._connection, self._run, self._options, self._forget)
-        recorder = lease.recorder = self._recorder(lease, number)
+        recorder = lease.recorder = self._recorder(lease, number, parts)
         self._run.record_with(lease, recorder)
         note_model_calls(self._run, note_model_call)
         recorder.watch_attributes(self._workflow)
         return lease, recorder
 
-    def _recorder(self, lease: RunLease, number: int) -> Recorder:
-        return Recorder(lease, self._codec, first=number, keep_streamed=self._options.store_streamed)
+    def _recorder(self, lease: RunLease, number: int, parts: PartWriter | None) -> Recorder:
+        options = self._options
+        return Recorder(lease, options.serializer, first=number, keep_streamed=options.store_streamed, parts=parts)
+
+    def _parts_of_state(self) -> PartWriter | None:
+        """Return the parts of the state, which an earlier run on the same context has written; new ones without it."""
+        if not self._keeps_parts:
+            return None
+        earlier: Any = self._run.cell.recorder
+        parts: PartWriter | None = getattr(earlier, "parts", None)
+        if parts is None or parts.place is None or parts.place[0] is not self._store or not parts.is_whole:
+            return PartWriter()
+        return parts
 
     def prepare(self, event: Event | None) -> None:
         """Create the first record."""
         run = self._run
-        lease, recorder = self._record_from(1)
+        parts = self._parts_of_state()
+        self._continues = None if parts is None or parts.place is None else (parts.place[1], parts.stored)
+        lease, recorder = self._record_from(1, parts)
         if event is None:
             # The snapshot was made without a store, so its parts get names for records.
             _name_parts(run.state)
@@ -135,6 +165,7 @@ class Opening:
             self._digest = digest_of_start(self._codec, event)
         DIGESTS[run] = self._digest
         [self._first] = lease.collected()
+        self._first_parts = [] if parts is None else parts.take_new()
 
     # --- outcomes -----------------------------------------------------------------------------------------------------
 
@@ -143,7 +174,12 @@ class Opening:
         run_id = self._run.state.run_id
         if self._options.deps is not None:
             await provide_deps(self._workflow, self._run)
-        found = await self._store.create(self._new_run(), self._store.owner, self._store.lease_seconds)
+        try:
+            found = await self._store.create(self._new_run(), self._store.owner, self._store.lease_seconds)
+        except PartsGoneError:
+            self._run.cell.recorder = None
+            self.prepare(self._event)
+            found = await self._store.create(self._new_run(), self._store.owner, self._store.lease_seconds)
         if not isinstance(found, Created):
             if found.info.workflow != self._options.workflow_name:
                 raise belongs_to(run_id, found.info.workflow, self._options.workflow_name)
@@ -162,12 +198,18 @@ class Opening:
             first=self._first,
             stream_seq=STREAM_BLOCK,
             metadata=METADATA.get(self._run),
+            parts=self._first_parts,
+            continues=self._continues,
         )
 
     def _begin(self, created: Created) -> None:
         self._claimed = created
-        assert self._lease is not None
-        self._lease.attach(created.epoch, 1, STREAM_BLOCK)
+        lease = self._lease
+        assert lease is not None
+        if lease.recorder is not None and (parts := lease.recorder.parts) is not None:
+            parts.place = self._store, created.part_log
+            parts.stored += len(self._first_parts)
+        lease.attach(created.epoch, 1, STREAM_BLOCK)
         self._run.open(self._event, self._causes)
 
     async def carry_on(self) -> None:
@@ -232,7 +274,7 @@ class Opening:
             return []
         restored = run_of(workflow, self._run.state.run_id, recorded)
         lease = RunLease(self._connection, restored, self._options, lambda: None)
-        recorder = self._recorder(lease, recorded.last_record + 1)
+        recorder = self._recorder(lease, recorded.last_record + 1, None)
         recorder.edited(edited_state(restored.cell.state, state)[1], **({"served": True} if by_client else {}))
         return lease.collected()
 
@@ -262,7 +304,7 @@ class Opening:
             await provide_deps(self._workflow, run)
         workflow: Any = self._workflow  # that of a turn is an agent
         end_of_turn = await workflow.__batonflow_turn__(run) if loaded.info.session else None
-        lease, _ = self._record_from(recorded.last_record + 1)
+        lease, _ = self._record_from(recorded.last_record + 1, self._stored_parts(loaded, recorded))
         lease.end_of_turn = end_of_turn
         snapshot_at = loaded.snapshot[0] if loaded.snapshot is not None else 0
         known_to = run.stream.go_on_at(claimed.stream_seq)
@@ -280,6 +322,17 @@ class Opening:
         run.open(None, (), then=self._event)
         for item in loaded.inbox:
             self._connection.deliver(lease, item)
+
+    def _stored_parts(self, loaded: Loaded, recorded: RecordedRun) -> PartWriter | None:
+        """Return the parts of a restored run."""
+        if not self._keeps_parts:
+            return None
+        stored = recorded.stored
+        parts = PartWriter(PartReader(loaded.parts) if stored is None else stored.reader)
+        parts.place = self._store, loaded.part_log
+        if stored is not None:
+            parts.adopt(stored.made)
+        return parts
 
     async def _give_result(self, info: RunInfo) -> None:
         """Set the recorded result and state of a finished run."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from batonflow.durable.codec import Codec
+from batonflow.durable.parts.objects import PartObjects
+from batonflow.durable.parts.references import change_values
 from batonflow.values.names import loaded_class, names_of
 from batonflow.workflow_core.engine.state import TO_STEPS, Origin, as_origin, is_address
 from batonflow.workflow_core.errors import ReplayIncompatible, StoreError
@@ -108,14 +110,17 @@ class RecordedWorkflow:
         path: The path of the workflow's run; empty for the run itself.
         workflow: The workflow; None if it is unknown, so that its records are ignored.
         child: The data of the child run in its parent.
+        stored: The parts that its records refer to.
     """
 
-    def __init__(self, path: str, workflow: AnyWorkflow, child: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, path: str, workflow: AnyWorkflow, child: dict[str, Any] | None = None, stored: PartObjects | None = None
+    ) -> None:
         self.path = path
         self.workflow = workflow
         options = workflow.__batonflow__
         self.table: StepTable = options.steps.table
-        self.codec = Codec(options.serializer)
+        self.codec = Codec(options.serializer, stored=stored)
         self.child = child
         # Deliveries with numbers, and deliveries without a record by the origins of their events.
         self.begun: dict[int, Delivery] = {}
@@ -300,10 +305,12 @@ class RecordedRun:
 
     Args:
         workflow: The workflow of the root run.
+        stored: The parts that its records refer to; None for records without references.
     """
 
-    def __init__(self, workflow: AnyWorkflow) -> None:
+    def __init__(self, workflow: AnyWorkflow, stored: PartObjects | None = None) -> None:
         self.workflow = workflow
+        self.stored = stored
         self.places: dict[str, RecordedWorkflow] = {}
         # Child runs of workflows that are attached later; the calling step starts them again.
         self.unknown: set[str] = set()
@@ -332,6 +339,8 @@ class RecordedRun:
             self.elapsed = elapsed
         for record in records:
             self.last_record = max(self.last_record, record["id"])
+            if record["path"] and self.stored is not None:  # a child run may have another serializer
+                change_values(record, self.stored.expanded)
             if record["path"] in self.unknown:
                 continue
             try:
@@ -363,7 +372,8 @@ class RecordedRun:
                 self.unknown.add(path)
                 return
             workflow = found
-        place = self.places[path] = RecordedWorkflow(path, workflow, child)
+        stored = None if path else self.stored
+        place = self.places[path] = RecordedWorkflow(path, workflow, child, stored)
         for name, value in record.get("state", ()):
             place.write(name, value)
         place.sent((record["id"], 0), record["event"], None, record.get("target"))

@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 from batonflow.clock import current_source
 from batonflow.durable.attempt_record import AttemptRecord, amends, check_name, lowest_place, read_again, whole_writes
 from batonflow.durable.codec import Codec
+from batonflow.durable.parts.writer import PartWriter
 from batonflow.durable.state_values import MISSING, StateValues
 from batonflow.durable.streamed import streamed_as_data, without_secrets
 from batonflow.instrumentation.redaction import redacted
@@ -71,13 +72,22 @@ class Recorder:
         path: Which workflow of the tree this is.
         first: The number of the first record; those of earlier owners come before it.
         keep_streamed: Whether what steps stream is kept for readers of the store.
+        parts: Writes messages and long texts once; None to write them whole.
     """
 
     def __init__(
-        self, sink: RecordSink, codec: Codec, path: str = "", first: int = 1, *, keep_streamed: bool = True
+        self,
+        sink: RecordSink,
+        serializer: BaseSerializer,
+        path: str = "",
+        first: int = 1,
+        *,
+        keep_streamed: bool = True,
+        parts: PartWriter | None = None,
     ) -> None:
         self._sink = sink
-        self._codec = codec
+        self.parts = parts
+        self._codec = codec = Codec(serializer, parts)
         self._path = path
         self._keeps_streamed = keep_streamed
         self._shared = _Shared(first)
@@ -91,7 +101,7 @@ class Recorder:
 
     def for_child(self, path: str, serializer: BaseSerializer) -> "Recorder":
         """Return the recorder of a child run."""
-        child = Recorder(self._sink, Codec(serializer), path, keep_streamed=self._keeps_streamed)
+        child = Recorder(self._sink, serializer, path, keep_streamed=self._keeps_streamed, parts=self.parts)
         child._shared = self._shared
         return child
 
@@ -223,9 +233,10 @@ class Recorder:
         """
         causes = self._start
         ending = [segment for segment in self._shared.open if segment.path == self._path and segment.data is not None]
-        data = self._codec.event(event)
+        data = self._codec.whole_event(event)
         if isinstance(event, WorkflowFailedEvent):
             data = without_secrets(data)  # messages of errors may contain any values
+        data = self._codec.lean(data)
         self._put("ended", causes, {"event": data, "seq": seq}, ending, event)
 
     def _put(
@@ -274,12 +285,13 @@ class Recorder:
         assert segment is not None
         self._look_at_attributes(item.spec)
         events: list[Event] = [] if result is None else [result] if isinstance(result, Event) else list(result)
-        written = [self._codec.event(event) for event in events]
+        whole = [self._codec.whole_event(event) for event in events]
         outcome: list[Any] = ["returned"]
         if result is not None:
+            written = list(map(self._codec.lean, whole))
             outcome += [written] if isinstance(result, Event) else [written, True]
         segment.outcome = ("returned", result)
-        self._make(segment, item, outcome, known=dict(zip(map(id, events), written, strict=True)))
+        self._make(segment, item, outcome, known=dict(zip(map(id, events), whole, strict=True)))
 
     def failed(self, item: WorkItem, error: BaseException) -> None:
         """Record the error of an attempt, with all of its work that can be written."""
@@ -453,10 +465,12 @@ class Recorder:
             def write(event: Event) -> Any:
                 if known and (data := known.get(id(event))) is not None:
                     return data
-                return self._tried(f"Streamed event {where}", codec.event, event, strict)
+                return self._tried(f"Streamed event {where}", codec.whole_event, event, strict)
 
             streamed = streamed_as_data(segment.streamed, write, kept=self._keeps_streamed)
-            data["streamed"] = [one for one in streamed if one[1] is not MISSING]
+            data["streamed"] = [
+                (number, codec.lean(event), *place) for number, event, *place in streamed if event is not MISSING
+            ]
         if segment.collects:
             data["collects"] = [
                 (number, buffer, None if event is None else codec.event(event), found)
@@ -477,7 +491,7 @@ class Recorder:
         try:
             written = write(value)
             if not strict:
-                read_again(written)  # otherwise the error would come too late
+                read_again(self._codec.lean(written))  # otherwise the error would come too late
         except StoreError as error:
             if any(name.startswith(f"State key {key!r} ") for key in KEYS_THAT_MAY_BE_LEFT_OUT):
                 warn_user(f"{name} was left out of the records: {error}", UnserializableKeyWarning)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from batonflow.durable.parts.objects import PartObjects
+from batonflow.durable.parts.references import escaped_texts
 from batonflow.durable.recorded_run import Delivery, Numbers, Occurrence, RecordedRun, RecordedStream, RecordedWorkflow
 from batonflow.values.payloads import entries, mapping
 from batonflow.workflow_core.engine.state import as_origin
@@ -246,9 +248,9 @@ class _Writer:
 # --- from a snapshot to a recorded run --------------------------------------------------------------------------------
 
 
-def from_snapshot(workflow: AnyWorkflow, payload: dict[str, Any]) -> RecordedRun:
-    """Return the recorded run that a snapshot stands for; later records are added to it."""
-    recorded = RecordedRun(workflow)
+def from_snapshot(workflow: AnyWorkflow, payload: dict[str, Any], stored: PartObjects | None = None) -> RecordedRun:
+    """Return the recorded run that a snapshot stands for; later records, which may refer to parts, are added to it."""
+    recorded = RecordedRun(workflow, stored)
     begin_with_snapshot(recorded, payload)
     return recorded
 
@@ -283,9 +285,10 @@ class _Reader:
         self._recorded = recorded
 
     def place(self, path: str, workflow: AnyWorkflow, payload: dict[str, Any], child: dict[str, Any] | None) -> None:
-        place = self._recorded.places[path] = RecordedWorkflow(path, workflow, child)
+        stored = None if path else self._recorded.stored
+        place = self._recorded.places[path] = RecordedWorkflow(path, workflow, child, stored)
         encoded = place.codec.event_of_text
-        place.base = payload["state"]
+        place.base = payload["state"] if stored is None else escaped_texts(payload["state"])
         place.writes = [
             (name, None if text is None else place.codec.value_of_text(text))
             for name, text in entries(payload, "writes")

@@ -1,17 +1,16 @@
 """Replays of stored runs: records, streams, and the differences of two runs."""
 
 import difflib
+import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic_core import to_json
-
 from batonflow.durable.codec import Codec
 from batonflow.durable.gaps import reset_in
 from batonflow.durable.streamed import after_pieces
-from batonflow.values.serializers import JsonSerializer, read_json
+from batonflow.values.serializers import JsonSerializer, as_json, read_json
 from batonflow.values.types import check_whole
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent, WorkflowFailedEvent
@@ -226,7 +225,7 @@ class RunDiff:
 _PASSING = frozenset({"calls", "id", "seq", "item", "origins", "commit", "at", "began", "releases", "published"})
 
 
-def _essence(record: dict[str, Any]) -> str:
+def _essence(record: dict[str, Any]) -> dict[str, Any]:
     """Return a record without numbers and times, which differ between runs."""
     kept = {name: value for name, value in record.items() if name not in _PASSING}
     if "streamed" in kept:
@@ -241,17 +240,18 @@ def _essence(record: dict[str, Any]) -> str:
     if record["kind"] == "segment" and record["outcome"][0] == "waiting":
         waiter = record["outcome"][1]
         kept["outcome"] = ["waiting", waiter["waiting_for_event"], waiter["requirements"], waiter["question"]]
-    return to_json(kept, inf_nan_mode="constants").decode()
+    return kept
 
 
 def _told(record: dict[str, Any]) -> str:
     where = f"{record['path']}/{record.get('step', '')}".strip("/") or record["kind"]
-    return f"commit {record['commit']}, {where}: {_essence(record)[:400]}"
+    return f"commit {record['commit']}, {where}: {as_json(_essence(record)).decode()[:400]}"
 
 
 def compare(left: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]]) -> RunDiff:
     """Return the differences between the records of two runs."""
-    one, other = [_essence(record) for record in left], [_essence(record) for record in right]
+    # The order of keys does not matter, and is another one in records of earlier versions.
+    one, other = ([json.dumps(_essence(one), sort_keys=True) for one in records] for records in (left, right))
     same = 0
     while same < min(len(one), len(other)) and one[same] == other[same]:
         same += 1

@@ -103,6 +103,7 @@ class StoredSession:
         open_turn: The turn that is not over.
         requested: The turn with the request id that was asked for.
         queue: The tickets that wait, in order.
+        part_log: The log with the parts of its last run, in a store that keeps parts; None without one.
     """
 
     name: str
@@ -115,13 +116,15 @@ class StoredSession:
     open_turn: StoredTurn | None = None
     requested: StoredTurn | None = None
     queue: tuple[int, ...] = ()
+    part_log: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TurnOpened:
-    """The turn has begun, and its run belongs to its creator under this epoch."""
+    """The turn has begun. Its run belongs to its creator under this epoch; its parts are in the log ``part_log``."""
 
     epoch: int
+    part_log: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from batonflow.workflow_core.errors import StoreError
+
 __all__ = [
     "ENDS",
     "LEASE_SECONDS",
@@ -31,6 +33,8 @@ __all__ = [
     "Loaded",
     "NewRun",
     "NotDue",
+    "PartStore",
+    "PartsGoneError",
     "RunCommit",
     "RunInfo",
     "RunStatus",
@@ -62,6 +66,8 @@ class NewRun:
         first: The commit with number 1, so that each run has its start.
         stream_seq: The end of the reserved numbers of streamed events.
         metadata: Names and values to find the run by.
+        parts: The parts that ``first`` refers to, in a store that keeps parts.
+        continues: The log of parts that the run continues, and the number of parts there; None for a new log.
     """
 
     run_id: str
@@ -72,6 +78,8 @@ class NewRun:
     first: bytes | None = None
     stream_seq: int = 0
     metadata: Mapping[str, str] | None = None
+    parts: Sequence[bytes] = ()
+    continues: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +145,10 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The run was created and belongs to its creator under this epoch."""
+    """The run was created and belongs to its creator under this epoch; its parts are in the log ``part_log``."""
 
     epoch: int
+    part_log: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +221,8 @@ class RunCommit:
         snapshot: The state after the last of these commits, from which later loading starts.
         ttl: The seconds from now to the end of the extended lease.
         turn: The data of the turn of a session that the run is, if the run ends.
+        parts: New parts that the commits refer to.
+        first_part: The number of the first of these parts.
     """
 
     run_id: str
@@ -228,6 +239,8 @@ class RunCommit:
     snapshot: bytes | None = None
     ttl: float = 15.0
     turn: bytes | None = None
+    parts: list[bytes] = field(default_factory=list[bytes])
+    first_part: int = 0
 
 
 class CommitVerdict(NamedTuple):
@@ -293,14 +306,18 @@ class Loaded:
     Attributes:
         info: The present listing, also for an earlier commit.
         snapshot: The newest snapshot up to the commit, with the number of its last commit.
-        commits: The commits after the snapshot, in order.
+        commits: The commits after the snapshot, in order; they may refer to parts.
         inbox: The unused inbox items, in order.
+        parts: The parts of the run, from number 0 on, in a store that keeps parts.
+        part_log: The log of these parts.
     """
 
     info: RunInfo
     snapshot: tuple[int, bytes] | None
     commits: list[StoredCommit]
     inbox: list[InboxItem]
+    parts: list[bytes] = field(default_factory=list[bytes])
+    part_log: int = 0
 
 
 @runtime_checkable
@@ -507,4 +524,29 @@ class RunStore(Protocol):
 
     async def aclose(self) -> None:
         """Close files and threads, and release the name of this owner."""
+        ...
+
+
+class PartsGoneError(StoreError):
+    """The log of parts that a run continues was deleted, because no run needed it any more."""
+
+
+@runtime_checkable
+class PartStore(Protocol):
+    """The part of a store of runs that keeps messages and long texts as numbered parts, each of which is written once.
+
+    ``NewRun`` and ``RunCommit`` bring new parts, which become durable together with the commits that refer to them.
+    Parts are in *logs*. A run that continues the conversation of an earlier run continues its log. If another run has
+    continued it already, the run gets a log of its own, behind the parts that it knows; so has a fork. A log is
+    deleted when no run, no session and no other log needs it. ``read`` and ``subscribe`` return commits without
+    references; ``load`` returns them as they are stored, with the parts.
+    """
+
+    @property
+    def keeps_parts(self) -> bool:
+        """Tell whether commits may refer to parts."""
+        ...
+
+    async def read_parts(self, part_log: int) -> list[bytes]:
+        """Return the parts of a log, from number 0 on; empty for an unknown log."""
         ...

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from batonflow.durable.parts.references import has_references
 from batonflow.durable.store_protocol import StoredCommit
 from batonflow.values.serializers import read_json
 
@@ -27,7 +28,8 @@ def with_trace(body: bytes, trace: dict[str, Any]) -> bytes:
 def trace_in(commits: Sequence[StoredCommit]) -> dict[str, Any] | None:
     """Return the last trace context in commits."""
     for commit in reversed(commits):
-        if commit.body.startswith(_MARK):
-            found: dict[str, Any] = read_json(commit.body)["o"]
-            return found
+        if commit.body.startswith(_MARK) or has_references(commit.body):
+            found: dict[str, Any] | None = read_json(commit.body).get("o")
+            if found is not None:
+                return found
     return None

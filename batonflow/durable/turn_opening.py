@@ -5,10 +5,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from typing_extensions import override
+
 from batonflow.durable.live_runs import LIVE, METADATA
 from batonflow.durable.opening import Opening
+from batonflow.durable.parts.references import PartReader
+from batonflow.durable.parts.writer import PartWriter
 from batonflow.durable.session_protocol import NewTurn, TurnRefused, session_part
-from batonflow.durable.store_protocol import Created
+from batonflow.durable.store_protocol import Created, PartStore
 from batonflow.workflow_core.context.state_store import StateCell
 from batonflow.workflow_core.dependencies import provide_deps
 from batonflow.workflow_core.errors import RunInUseError, StoreError
@@ -22,6 +26,26 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 
 class TurnOpening(Opening):
     """The opening of a run whose id is known only after a look at the session."""
+
+    _stored_session: tuple[int, list[bytes]] | None = None
+
+    async def read_parts(self, session: str) -> None:
+        """Read the messages that the store has of a session, so that its next turn refers to them."""
+        store = self._store
+        if not (isinstance(store, PartStore) and store.keeps_parts):
+            return
+        stored = await session_part(store).read_session(session)
+        log = None if stored is None else stored.part_log
+        self._stored_session = None if log is None else (log, await store.read_parts(log))
+
+    @override
+    def _parts_of_state(self) -> PartWriter | None:
+        if self._stored_session is None:
+            return super()._parts_of_state()
+        log, bodies = self._stored_session
+        parts = PartWriter(PartReader(bodies))
+        parts.place = self._store, log
+        return parts
 
     @property
     def digest(self) -> str:
@@ -62,7 +86,7 @@ class TurnOpening(Opening):
         assert self._lease is not None
         self._lease.end_of_turn = end_of_turn
         LIVE.setdefault(store, {})[turn_id] = self._run
-        self._begin(Created(opened.epoch))
+        self._begin(Created(opened.epoch, opened.part_log))
         return None
 
     async def follow(

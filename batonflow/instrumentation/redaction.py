@@ -134,7 +134,9 @@ def _of_json(value: Any, levels: int) -> Any:
         return found
     if kind is list:
         return [_of_json(one, levels - 1) for one in value]
-    return value if kind in _WITHOUT_TEXT else _redacted(value, set())
+    if kind in _WITHOUT_TEXT:
+        return value
+    return value.without_secrets() if hasattr(kind, "without_secrets") else _redacted(value, set())
 
 
 _WITHOUT_TEXT = frozenset({int, bool, type(None)})

@@ -60,6 +60,7 @@ from batonflow.llms.messages import (
     LLMMetadata,
     LogProb,
     MessageRole,
+    Messages,
 )
 from batonflow.llms.stream import ModelCall
 from batonflow.llms.tool_protocol import ToolSelection, ToolSpec
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from batonflow.llms import fetching as fetching
     from batonflow.llms import predict_and_call as predict_and_call
     from batonflow.llms import structured as structured
+    from batonflow.llms import watched as watched
     from batonflow.llms.anthropic import Anthropic
     from batonflow.llms.compatible import DeepSeek, Ollama, OpenAILike
     from batonflow.llms.fallback import FallbackLLM
@@ -128,6 +130,7 @@ __all__ = [
     "LLMTimeoutError",
     "LogProb",
     "MessageRole",
+    "Messages",
     "MissingDependencyError",
     "MissingKeyError",
     "MockFunctionCallingLLM",
@@ -200,7 +203,7 @@ _LAZY = {
     "tool_call": "scripted",
 }
 
-_MODULES = frozenset({"fetching", "predict_and_call", "structured"})
+_MODULES = frozenset({"fetching", "predict_and_call", "structured", "watched"})
 
 _NOT_OFFERED = {
     "BaseLLM": "LLM is the base of every model here. Derive from it, and name it in annotations",

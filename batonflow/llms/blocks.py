@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from io import BytesIO
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator, model_validator
@@ -34,11 +34,14 @@ __all__ = [
     "ThinkingBlock",
     "ToolCallBlock",
     "VideoBlock",
+    "Watchable",
     "expand_citable",
     "has_halves",
     "in_words",
     "json_data",
+    "lose_watch",
     "sendable",
+    "watch_count",
     "whole_texts",
 ]
 
@@ -133,7 +136,48 @@ def _mimetype(data: bytes | None, path: Path | None, url: str | None) -> str | N
     return guess_type(url)[0] if url else None
 
 
-class BaseContentBlock(BaseModel):
+class _Count:
+    """A count of changes."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
+watch_count = _Count()
+"""The number of changes of watched messages in this process; see ``llms.watched``."""
+
+
+class Watchable(BaseModel):
+    """The base class of models that tell when they are changed; see ``llms.watched``."""
+
+    __slots__ = ("batonflow_watch",)
+
+    # pydantic's own way of setting attributes takes it for a field.
+    put_watch: ClassVar[Callable[[Any, object], None]]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        lose_watch(self)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        lose_watch(self)
+        super().__delattr__(name)
+
+
+_slot: Any = Watchable.__dict__["batonflow_watch"]
+Watchable.put_watch = _slot.__set__
+
+
+def lose_watch(part: Any) -> None:
+    """Note that a part of a message changes, if it is watched."""
+    if getattr(part, "batonflow_watch", None) is not None:
+        cast("Any", type(part)).batonflow_watch.__set__(part, None)
+        watch_count.value += 1
+
+
+class BaseContentBlock(Watchable):
     """The base class of blocks."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)

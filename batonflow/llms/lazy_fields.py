@@ -169,6 +169,8 @@ class LazyFields(BaseModel):
         return super().__iter__()
 
 
+_CallsT = TypeVar("_CallsT", bound="KwargsWithCalls")
+
 CALLS = "tool_calls"
 """The key of the calls in the ``additional_kwargs`` of a message."""
 
@@ -301,7 +303,11 @@ class KwargsWithCalls(dict[str, Any]):
 
     def copy(self) -> "KwargsWithCalls":
         """As in a dict."""
-        return KwargsWithCalls(self.entries(), self._calls)
+        return self.copy_as(KwargsWithCalls)
+
+    def copy_as(self, cls: "type[_CallsT]") -> "_CallsT":
+        """Return a copy of a class derived from this one."""
+        return cls(self.entries(), self._calls)
 
     def __or__(self, other: Any) -> Any:
         if isinstance(other, KwargsWithCalls):

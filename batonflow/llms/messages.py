@@ -3,13 +3,18 @@
 import base64
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from enum import Enum
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
-from batonflow.llms.blocks import ContentBlock, TextBlock
+from batonflow import llms
+from batonflow.llms.blocks import ContentBlock, TextBlock, Watchable
 from batonflow.llms.lazy_fields import KwargsWithCalls, LazyFields, assembled
 from batonflow.llms.usage import Usage
+from batonflow.values.names import IN_PARTS
+
+if TYPE_CHECKING:
+    from batonflow.llms.watched import Watch
 
 __all__ = [
     "ChatMessage",
@@ -22,6 +27,7 @@ __all__ = [
     "LLMMetadata",
     "LogProb",
     "MessageRole",
+    "Messages",
     "Model",
     "PydanticProgramMode",
     "TokenAsyncGen",
@@ -63,10 +69,10 @@ def _plain(value: Any) -> Any:
 
 
 def _comes_back(value: Any, is_plain: Callable[[Any], bool]) -> bool:
-    return type(value) is not dict or not value or is_plain(value)  # pyright: ignore[reportUnknownArgumentType]
+    return not value or isinstance(value, KwargsWithCalls) or is_plain(dict(_items(value)))
 
 
-class ChatMessage(BaseModel):
+class ChatMessage(Watchable):
     """One message of a conversation.
 
     Args:
@@ -85,6 +91,7 @@ class ChatMessage(BaseModel):
 
     # A subclass of dict holds tool calls, which the serializer below writes.
     __batonflow_fits__: ClassVar[Mapping[str, Any]] = {"additional_kwargs": _comes_back}
+    __batonflow_is_part__: ClassVar[bool] = True
 
     role: MessageRole = MessageRole.USER
     additional_kwargs: dict[str, Any] = Field(default_factory=dict)
@@ -100,7 +107,7 @@ class ChatMessage(BaseModel):
         super().__init__(**data)
         # Pydantic would turn the entries of a response into a plain dict, without the calls that are made on demand.
         given = data.get("additional_kwargs")
-        if type(given) is KwargsWithCalls:
+        if isinstance(given, KwargsWithCalls):
             self.additional_kwargs = given.beside(self.blocks)
 
     @staticmethod
@@ -135,9 +142,17 @@ class ChatMessage(BaseModel):
         """Return a message with one text block."""
         return cls(role=MessageRole(role), blocks=[TextBlock(text=content)], **kwargs)
 
+    def __batonflow_watch__(self) -> "Watch | None":
+        """Watch this message for changes in place; None if it, or a part of it, is of a class that cannot tell."""
+        return llms.watched.watch(self) if type(self) is ChatMessage else None
+
     @field_serializer("additional_kwargs")
     def _dump_additional(self, value: dict[str, Any]) -> Any:
         return _plain(value) if value else {}
+
+
+Messages = Annotated[list[ChatMessage], IN_PARTS]
+"""A list of messages of which records write each message once. Fields of events and models may have this type."""
 
 
 class LogProb(BaseModel):

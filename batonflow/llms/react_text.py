@@ -17,7 +17,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 from unicodedata import normalize
 
 from pydantic import BaseModel, Field
@@ -45,6 +45,8 @@ __all__ = [
 
 class BaseReasoningStep(BaseModel):
     """A reasoning step."""
+
+    __batonflow_is_part__: ClassVar[bool] = True
 
     @abstractmethod
     def get_content(self) -> str:

@@ -2,6 +2,7 @@
 
 from typing import Any, cast
 
+from batonflow.durable.parts.references import whole_commits
 from batonflow.durable.replay import records_of
 from batonflow.durable.store_protocol import Loaded
 from batonflow.durable.trace import plain_value
@@ -20,7 +21,7 @@ def states_in(loaded: Loaded) -> dict[str, dict[str, Any]]:
     states: dict[str, dict[str, Any]] = {"": {}}
     if loaded.snapshot is not None:
         _unfold(states, "", read_json(loaded.snapshot[1]))
-    for record in records_of(loaded.commits):
+    for record in records_of(whole_commits(loaded)):
         if record["kind"] == "restored":
             _unfold(states, record["path"], record["snapshot"])
             continue

@@ -1,16 +1,16 @@
 """Forms of models: the facts about a model class for the serializer, computed once per class."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cache, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from pydantic import BaseModel, RootModel
 from pydantic_core import SchemaSerializer
 
-from batonflow.values.names import SCALARS, NotWritable, is_plain, payload_name
+from batonflow.values.names import IN_PARTS, SCALARS, InParts, NotWritable, is_plain, payload_name
 from batonflow.values.plans import Plan, Rules, adapter_of, is_ours, plan_of
 from batonflow.values.unmarked import alike
 
@@ -24,6 +24,9 @@ _WAYS_TO_READ = ("use_enum_values", "val_json_bytes", "val_temporal_unit")
 _ABSENT: Any = object()
 _FITS = "__batonflow_fits__"
 """The class attribute with the checks of fields that have their own serializer and validator."""
+
+_KEPT = "__batonflow_parts__"
+"""The class attribute with the functions that write fields as parts of a conversation, by name."""
 
 OwnCheck = Callable[..., bool]
 
@@ -41,7 +44,6 @@ class Form:
         has_result: Whether it is a StopEvent, with a result that is not a field.
         dumps_itself: Whether the class overrides ``model_dump``.
         is_root: Whether it is a RootModel.
-        is_whole: Whether its methods change it in place, as in memories, and pydantic's JSON contains all of its data.
         free: The places for values of any class: ``untyped``, dynamic data and the result.
         private: The private attributes to write.
         computed: The computed fields, which cannot be given when an instance is read.
@@ -57,6 +59,8 @@ class Form:
         beside: The fields that hold plain data in most instances; plain data are written unchanged.
         is_short: Whether pydantic writes everything except ``untyped``.
         scalars: The name and the permitted scalar classes of each field; None if there is more than scalars.
+        in_parts: The fields that records may write as parts, with the functions that do so.
+        is_part: Whether an instance in a list of a state is a part.
         serializer: The serializer of pydantic, which writes NaN and infinity as numbers.
     """
 
@@ -68,7 +72,6 @@ class Form:
     has_result: bool
     dumps_itself: bool
     is_root: bool
-    is_whole: bool
     free: tuple[str, ...]
     private: tuple[str, ...]
     computed: frozenset[str]
@@ -86,6 +89,8 @@ class Form:
     open_checks: tuple[tuple[str, AbstractSet[type], Callable[[Any], bool] | None], ...]
     columns: tuple[tuple[Callable[[Any], Any], Plan], ...]
     scalars: tuple[tuple[str, AbstractSet[type]], ...] | None
+    in_parts: Mapping[str, InParts]
+    is_part: bool
     adapters: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def scalars_of(self, model: BaseModel) -> dict[str, Any] | None:
@@ -100,11 +105,13 @@ class Form:
             return None
         return values.copy()
 
-    def apart(self, model: BaseModel) -> list[str]:
-        """Return the fields with values that cannot be restored from pydantic's JSON."""
+    def apart(self, model: BaseModel, but: Collection[str] = ()) -> list[str]:
+        """Return the fields, except ``but``, with values that cannot be restored from pydantic's JSON."""
         found: list[str] = []
         values: Mapping[str, Any] = model.__dict__
         for name, exact, check in self.checks:
+            if name in but:
+                continue
             value = values[name] if name in values else getattr(model, name, _ABSENT)  # may be lazy
             if type(value) not in exact and value is not _ABSENT and (check is None or not check(value)):
                 found.append(name)
@@ -245,7 +252,6 @@ def _made(cls: type[BaseModel]) -> Form:
         has_result=has_result,
         dumps_itself=cls.model_dump is not BaseModel.model_dump,
         is_root=is_root,
-        is_whole=getattr(cls, "shared_in_drafts", False) and not (untyped or has_data or dumps_itself),
         free=(*untyped, *(["_data"] if has_data else []), *(["result"] if has_result else [])),
         private=private,
         computed=computed,
@@ -270,7 +276,23 @@ def _made(cls: type[BaseModel]) -> Form:
             if not (private or own or starts_itself or lost or nameless) and _writes_names(cls)
             else None
         ),
+        in_parts={} if own or starts_itself or (dumps_itself and not is_ours(cls)) else _in_parts(cls),
+        is_part=getattr(cls, "__batonflow_is_part__", False),
     )
+
+
+def _in_parts(cls: type[BaseModel]) -> Mapping[str, InParts]:
+    lists = {
+        name: InParts(get_args(field.annotation)[0], partial(_list_in_parts, name))
+        for name, field in cls.model_fields.items()
+        if IN_PARTS in field.metadata
+    }
+    return {**lists, **getattr(cls, _KEPT, {})}
+
+
+def _list_in_parts(name: str, model: BaseModel, keep: Callable[..., Any]) -> Any:
+    value = getattr(model, name)
+    return keep(value) if type(value) is list else None
 
 
 def _writes_names(cls: type[BaseModel]) -> bool:

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
 from importlib import import_module
@@ -16,13 +17,17 @@ from pydantic_core import from_json
 from batonflow.lazy import at_first_use
 
 __all__ = [
+    "IN_PARTS",
     "IS_COMPONENT",
     "IS_DATA",
     "IS_PYDANTIC",
     "IS_VALUE",
     "MARKED",
     "PRIVATE",
+    "REFERENCE",
+    "REFERENCE_MARK",
     "SCALARS",
+    "InParts",
     "NotWritable",
     "is_marked",
     "is_plain",
@@ -180,6 +185,29 @@ PRIVATE = "__private"
 """Names the private attributes among the fields of a model."""
 
 SCALARS = frozenset({str, int, float, bool, type(None)})
+
+REFERENCE = "$"
+"""The only name of a dict in a record that stands for a part of a conversation; see ``durable.parts``."""
+
+REFERENCE_MARK = '{"$":'
+"""The beginning of such a dict as text."""
+
+IN_PARTS = "batonflow: in parts"
+"""Annotates a field with a list whose items are parts of a conversation, which records write once."""
+
+
+@dataclass(frozen=True, slots=True)
+class InParts:
+    """A field with lists whose items are parts of a conversation.
+
+    Attributes:
+        items: The class of the items.
+        write: Returns the data of the field of a model, with a function for lists; None if it cannot be written so.
+    """
+
+    items: type
+    write: Callable[[Any, Callable[..., Any]], Any]
+
 
 _MARKS = frozenset({IS_PYDANTIC, IS_COMPONENT, IS_DATA, IS_VALUE})
 

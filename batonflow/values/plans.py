@@ -335,7 +335,7 @@ def _of_list(arguments: tuple[Any, ...], rules: Rules) -> Plan:
     fits_all = item.fits_all
 
     def column(values: list[Any]) -> bool:
-        return _kind(values[0]) is list and fits_all(list(chain.from_iterable(values)))
+        return issubclass(_kind(values[0]), list) and fits_all(list(chain.from_iterable(values)))
 
     return Plan(
         frozenset(), lambda value: isinstance(value, _LIST) and (not value or fits_all(value)), item.closed, column

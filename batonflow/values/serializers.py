@@ -8,7 +8,7 @@ mark of its own, and the mark of a model names the fields that contain marks.
 
 import importlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
@@ -24,6 +24,8 @@ from batonflow.values.names import (
     IS_VALUE,
     MARKED,
     PRIVATE,
+    REFERENCE,
+    REFERENCE_MARK,
     SCALARS,
     NotWritable,
     is_marked,
@@ -37,9 +39,10 @@ from batonflow.values.names import (
 
 if TYPE_CHECKING:
     from batonflow.values.forms import Form
+    from batonflow.values.names import InParts
 
 __all__ = [
-    "IS_DATA", "IS_PYDANTIC", "MARKED", "BaseSerializer", "JsonSerializer",
+    "IS_DATA", "IS_PYDANTIC", "MARKED", "BaseSerializer", "JsonSerializer", "PartKeeper", "PartSource",
     "as_json", "is_marked", "is_plain", "items_of", "read_json",
 ]  # fmt: skip
 
@@ -73,6 +76,50 @@ class BaseSerializer(Protocol):
         ...
 
 
+class PartKeeper(Protocol):
+    """Keeps the items of lists as parts, which records refer to."""
+
+    def keep(
+        self, values: Sequence[Any], encode: Callable[[Any], Any], *, grows: bool, name: str = "", marked: bool = False
+    ) -> Any:
+        """Return the reference to a list; None if its items cannot be parts.
+
+        Args:
+            values: The items.
+            encode: Returns an item as data; None if it cannot be a part.
+            grows: Whether further items will be added to the list.
+            name: The name of the class that marks the items; empty to leave them as ``encode`` returns them.
+            marked: Whether ``encode`` returns data with marks.
+        """
+        ...
+
+
+class PartSource(Protocol):
+    """The parts that references in a record stand for; ``durable.parts`` describes their forms."""
+
+    def data(self, number: int) -> Any:
+        """Return a part as data, in which there may be references."""
+        ...
+
+    def expanded(self, data: Any) -> Any:
+        """Return data with the parts in the place of references."""
+        ...
+
+    def numbers(self, items: list[Any]) -> list[int]:
+        """Return the numbers of the parts that are the items of a list."""
+        ...
+
+    def items(self, items: list[Any], cls: type, make: Callable[[Any], Any]) -> list[Any]:
+        """Return the items of a list as objects; a message is the same object in all lists.
+
+        Args:
+            items: The items, as they stand in the reference.
+            cls: The class of the items.
+            make: Makes an object of the data of a part.
+        """
+        ...
+
+
 class JsonSerializer:
     """Writes plain data, pydantic models and components (``class_name`` and ``to_dict``) as JSON.
 
@@ -89,6 +136,10 @@ class JsonSerializer:
     _reads_all: ClassVar[bool] = False
     # Whether other processes read the text.
     _leaves: bool = False
+    # Keeps the items of some lists as parts that records refer to.
+    _parts: "PartKeeper | None" = None
+    # Has the parts that a record refers to.
+    _stored: "PartSource | None" = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -122,10 +173,21 @@ class JsonSerializer:
             other._allowed = {*self._allowed, *map(qualified_name, classes)}
         return other
 
-    def for_records(self) -> "JsonSerializer":
-        """Return a copy that refuses to write classes that another process could not find."""
+    def for_records(self, parts: "PartKeeper | None" = None) -> "JsonSerializer":
+        """Return a copy that refuses to write classes that another process could not find.
+
+        Args:
+            parts: Keeps the messages of conversations, which are then written as references.
+        """
         other = self.knowing(())
         other._leaves = True
+        other._parts = parts
+        return other
+
+    def reading(self, stored: "PartSource | None") -> "JsonSerializer":
+        """Return a copy that reads data with references to parts."""
+        other = self.knowing(())
+        other._stored = stored
         return other
 
     def check_name(self, name: str) -> None:
@@ -192,7 +254,8 @@ class JsonSerializer:
         """
         read = read_json(value)
         # All marks have such keys; a text without them holds plain data.
-        return self._read(read) if self._reads_all or '"__is_' in value else read
+        has_marks = '"__is_' in value or (self._stored is not None and REFERENCE_MARK in value)
+        return self._read(read) if self._reads_all or has_marks else read
 
     def encode(self, value: Any) -> Any:
         """Return a value as JSON data in which all values other than plain data are marked with their class.
@@ -236,7 +299,9 @@ class JsonSerializer:
             raise error.inside(key) from error
         return {IS_DATA: True, "value": found, "qualified_name": "dict"} if is_marked(found) else found
 
-    def _encode_list(self, value: list[Any]) -> list[Any]:
+    def _encode_list(self, value: list[Any]) -> Any:
+        if self._parts is not None and value and (kept := self._list_in_parts(self._parts, value)) is not None:
+            return kept
         found: list[Any] = []
         if len(value) > _FEW and not self._writes_all and len(set(map(type, value))) == 1:
             form = _values.form_of(cast("Any", type(value[0])))
@@ -251,22 +316,6 @@ class JsonSerializer:
         except NotWritable as error:
             raise error.inside(len(found)) from error
         return found
-
-    def digest_of_whole(self, value: Any) -> int | None:
-        """Return a hash of a memory that identifies its version within this process; None for other values.
-
-        A memory may hold thousands of messages, so it is not converted to data.
-
-        Raises:
-            ValueError: Something in it is neither plain data nor a model.
-        """
-        form = _values.form_of(cast("Any", type(value)))
-        if form is None or not form.is_whole:
-            return None
-        try:
-            return hash(form.serializer.to_json(value, fallback=self.encode))
-        except PydanticSerializationError:  # for example a text with a lone surrogate
-            return hash(as_json(self.encode(value)))
 
     def _encode_model(self, model: Any, form: "Form", *, tried: bool = False) -> dict[str, Any]:
         """Write the fields as pydantic does, and mark values of classes that the fields do not declare.
@@ -283,11 +332,12 @@ class JsonSerializer:
         if scalars is not None:
             return {IS_PYDANTIC: True, "value": scalars, "qualified_name": form.name}
         marked: dict[str, Any] = {IS_PYDANTIC: True, "value": None, "qualified_name": form.name}
-        apart = form.apart(model)
+        kept = self._in_parts(self._parts, model, form) if self._parts is not None and form.in_parts else {}
+        apart = form.apart(model, kept)
         if form.has_data and model.__pydantic_extra__ and not form.names.isdisjoint(model.__pydantic_extra__):
             # Dynamic data with the name of a field: pydantic would write only one of the two.
             apart += [name for name in model.__pydantic_extra__ if name in form.names and name not in apart]
-        if form.is_short and not apart and (short := self._encode_short(model, form)) is not None:
+        if form.is_short and not (apart or kept) and (short := self._encode_short(model, form)) is not None:
             return short
         if form.is_root and apart:
             form.accept("root", model.root)
@@ -297,7 +347,9 @@ class JsonSerializer:
             marked[MARKED] = True  # the fallback does not know the name of the field
             return self._written(value)
 
-        dumped = self._dumped(model, form, apart, encode)
+        dumped = self._dumped(model, form, [*apart, *kept] if kept else apart, encode)
+        if kept:
+            dumped.update(kept)
         within = self._add_apart(model, form, apart, cast("Any", dumped)) if isinstance(dumped, dict) else []
         if within:
             marked.setdefault(MARKED, within)
@@ -306,11 +358,49 @@ class JsonSerializer:
             self._try_reading(model, form, marked)
         return marked
 
+    def _in_parts(self, parts: "PartKeeper", model: Any, form: "Form") -> dict[str, Any]:
+        """Return the fields that are written as references."""
+
+        def keep(values: list[Any], *, grows: bool = False) -> Any:
+            return parts.keep(values, self._unmarked, grows=grows) if values else []
+
+        written = {name: field.write(model, keep) for name, field in form.in_parts.items()}
+        return {name: value for name, value in written.items() if value is not None}
+
+    def _list_in_parts(self, parts: "PartKeeper", values: list[Any]) -> Any:
+        """Return the reference to a list of messages or results; None for other lists."""
+        cls = cast("Any", type(values[0]))
+        form = _values.form_of(cls)
+        if form is None or not form.is_part:
+            return None
+        if all(type(one) is cls for one in values):
+            self.check_name(form.name)
+            kept = parts.keep(values, self._unmarked_any, grows=True, name=form.name)
+            if kept is not None:
+                return kept
+        if not all(_is_part(cast("Any", type(one))) for one in values):
+            return None
+        return parts.keep(values, self._written, grows=True, marked=True)
+
+    def _unmarked(self, item: Any) -> Any:
+        """Return a message of batonflow's own class as data without marks; None if there are marks in it."""
+        return self._unmarked_any(item) if _values.is_ours(type(item)) else None
+
+    def _unmarked_any(self, item: Any) -> Any:
+        form = _values.form_of(cast("Any", type(item)))
+        if form is None or not form.is_part:
+            return None
+        try:
+            marked = self._encode_model(item, form)
+        except NotWritable:  # the whole list may be written in another way
+            return None
+        return None if MARKED in marked else marked["value"]
+
     def _encode_short(self, model: Any, form: "Form") -> dict[str, Any] | None:
         """Write a model without marked fields; return None if it needs marks."""
         beside: dict[str, Any] = {}
         for name in form.beside or ():
-            beside[name] = value = getattr(model, name)
+            beside[name] = value = _own_items(getattr(model, name))
             if (value or type(value) is not dict) and not is_plain(value):
                 return None
         try:
@@ -424,6 +514,8 @@ class JsonSerializer:
         if not isinstance(data, dict):
             return data
         found = cast("dict[str, Any]", data)
+        if self._stored is not None and len(found) == 1 and REFERENCE in found:
+            return self._referred(self._stored, found[REFERENCE])
         if is_marked(found):
             name, inner = str(found["qualified_name"]), found["value"]
             if found.get(IS_PYDANTIC) is True:
@@ -436,6 +528,31 @@ class JsonSerializer:
                 found = cast("dict[str, Any]", inner)
         return {key: self._read(inner) for key, inner in found.items()}
 
+    def _referred(self, stored: "PartSource", reference: Any) -> Any:
+        """Return the value that a reference stands for."""
+        if isinstance(reference, int):
+            return self._read(stored.data(reference))
+        if isinstance(reference, list):
+            return [self._read(stored.data(number)) for number in stored.numbers(cast("list[Any]", reference))]
+        if "items" in reference:
+            cls = self._resolve(reference["of"], _is_model)
+            items = reference["items"][REFERENCE] if isinstance(reference["items"], dict) else reference["items"]
+            return stored.items(items, cls, lambda data: self._decode_model(cls, data, ()))
+        return {key: self._read(inner) for key, inner in reference["data"].items()}
+
+    def _with_items(self, stored: "PartSource", data: Any, cls: type) -> Any:
+        """Return a field with the objects of a class in the place of references to lists."""
+        if isinstance(data, list):
+            return [self._with_items(stored, inner, cls) for inner in cast("list[Any]", data)]
+        if not isinstance(data, dict):
+            return data
+        found = cast("dict[str, Any]", data)
+        if len(found) > 1 or REFERENCE not in found:
+            return {name: self._with_items(stored, inner, cls) for name, inner in found.items()}
+        if isinstance(found[REFERENCE], list):
+            return stored.items(found[REFERENCE], cls, lambda data: self._decode_model(cls, data, ()))
+        return stored.expanded(found)
+
     # Writes and reads inner values; a subclass may replace them.
     _written = encode
     _read = _decode
@@ -446,6 +563,15 @@ class JsonSerializer:
             return cls.model_validate(self._read(written), by_name=True, by_alias=True)
         fields = dict(cast("dict[str, Any]", written))
         private = fields.pop(PRIVATE, None) if PRIVATE in fields else None
+        if (stored := self._stored) is not None:
+            form = _values.form_of(cls)
+            in_parts: Mapping[str, InParts] = {} if form is None else form.in_parts
+            marked = fields if within is True else within or ()
+            for name, value in fields.items():
+                if name in in_parts:
+                    fields[name] = self._with_items(stored, value, in_parts[name].items)
+                elif name not in marked:
+                    fields[name] = stored.expanded(value)
         if within is True:
             fields = self._read(fields)
         else:
@@ -495,6 +621,17 @@ class JsonSerializer:
     def _argument(self, name: str) -> Any:
         """Return the class of a generic model or of one of its arguments."""
         return _values.built_in(name) or self._resolve(name, _is_named)
+
+
+def _own_items(value: Any) -> Any:
+    """Return a dict of a subclass as a dict, without entries that it makes on demand; return other values unchanged."""
+    kind = cast("Any", type(value))
+    return value if kind is dict or not issubclass(kind, dict) else dict(items_of(value))
+
+
+def _is_part(cls: Any) -> bool:
+    form = _values.form_of(cls)
+    return form is not None and form.is_part
 
 
 def _is_model(cls: Any) -> bool:

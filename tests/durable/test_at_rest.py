@@ -161,6 +161,24 @@ async def test_a_question_whose_answer_is_in_the_inbox_is_not_open_any_more() ->
     assert await flow.resume("r") == "Ann"
 
 
+async def test_an_answer_that_is_used_while_the_questions_are_read_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryStore()
+    run = Ask(store=store).run(run_id="r")
+    await anext(run.inputs())
+    await run.interrupt()
+    looking = Ask(store=MemoryStore(beside=store))
+    [request] = await looking.open_inputs("r")
+    await looking.send_to_run("r", request.answer(text="Ann"), key=request.answer_key)
+
+    async def used_meanwhile(_self: MemoryStore, _after: Any) -> dict[str, Any]:
+        return {}
+
+    monkeypatch.setattr(MemoryStore, "unread", used_meanwhile)
+    assert await looking.open_inputs("r") == []
+
+
 async def test_what_is_not_there_asks_nobody_and_waits_for_nothing() -> None:
     flow = Ask(store="memory:", timeout=None)
     with pytest.raises(StoreError, match=r"The store has no run 'nobody': its list_runs\(\) gives those that there"):

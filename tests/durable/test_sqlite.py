@@ -232,9 +232,10 @@ async def test_large_records_of_a_first_version_are_read_as_they_are(path: Path,
 def bring_back_to_first_version(path: Path) -> None:
     """Take out of a file all that later versions of the schema have added."""
     connection = sqlite3.connect(path)
-    for table in ("sessions", "turns", "session_queue"):
+    for table in ("sessions", "turns", "session_queue", "part_logs", "parts"):
         connection.execute(f"DROP TABLE {table}")
-    for column in ("metadata", "turn"):
+    connection.execute("DROP INDEX runs_by_part_log")
+    for column in ("metadata", "turn", "part_log"):
         connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
     connection.execute("PRAGMA user_version = 1")
     connection.commit()

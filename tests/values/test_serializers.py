@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -267,29 +267,6 @@ models = (
     | st.builds(Note, text=st.sampled_from("ab"), extra=json_values, more=st.integers(0, 1))
     | st.builds(StopEvent, result=json_values)
 )
-
-
-class Remembers(BaseModel):
-    """Changed in place by methods of its own, as memories are."""
-
-    shared_in_drafts: ClassVar[bool] = True
-    kept: list[str | int] = []
-
-
-remembering = st.builds(Remembers, kept=st.lists(st.sampled_from(["a", 1, "\udcff"]), max_size=2))
-
-
-@given(remembering, remembering)
-def test_digests_of_memories_tell_apart_what_is_written_differently(one: Remembers, other: Remembers):
-    serializer = JsonSerializer()
-    same = serializer.serialize(one) == serializer.serialize(other)
-    assert (serializer.digest_of_whole(one) == serializer.digest_of_whole(other)) is same
-    assert serializer.digest_of_whole(one) == serializer.digest_of_whole(one.model_copy(deep=True))
-
-
-@given(models)
-def test_other_models_have_no_digest_of_their_own_kind(model: BaseModel):
-    assert JsonSerializer().digest_of_whole(model) is None
 
 
 @contract("5.2.6")

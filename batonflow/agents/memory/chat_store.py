@@ -10,13 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, Field, FieldSerializationInfo
+from pydantic import BaseModel, Field
 from typing_extensions import override
 
 from batonflow.llms import ChatMessage
 from batonflow.threads import in_thread
 
-__all__ = ["ArchivingChatStore", "BaseChatStore", "MessageStatus", "SimpleChatStore", "TurnTaking", "dump_of"]
+__all__ = ["ArchivingChatStore", "BaseChatStore", "MessageStatus", "SimpleChatStore", "TurnTaking"]
 
 
 class TurnTaking:
@@ -318,29 +318,6 @@ class SimpleChatStore(ArchivingChatStore):
         """
         path = Path(persist_path)
         return cls.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else cls()
-
-
-def dump_of(store: BaseChatStore, key: str, info: FieldSerializationInfo) -> dict[str, Any]:
-    """Return the result of ``store.dump``; with message objects where they become JSON together with a memory.
-
-    Of a conversation of thousands no data are made on the way then.
-
-    Args:
-        store: The store.
-        key: The conversation.
-        info: How the memory is written.
-    """
-    if (
-        type(store) is SimpleChatStore
-        and info.mode_is_json()
-        and not (info.exclude_unset or info.exclude_defaults or info.exclude_none or info.round_trip)
-    ):
-        parts = {"store": store.store, "archived": store.archived}
-        written = {name: {key: part[key]} if key in part else {} for name, part in parts.items()}
-        # Of messages of a subclass only the fields of every message are written.
-        if all(type(message) is ChatMessage for part in written.values() for one in part.values() for message in one):
-            return written
-    return store.dump(key)
 
 
 def _privately(path: str, flags: int) -> int:

@@ -1,21 +1,13 @@
 """Memory: a conversation with memory blocks, which take over its older part."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from itertools import accumulate
 from os import PathLike
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from uuid import uuid4
 
-from pydantic import (
-    Field,
-    FieldSerializationInfo,
-    PrivateAttr,
-    SkipValidation,
-    field_serializer,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, PrivateAttr, SkipValidation, field_serializer, field_validator, model_validator
 from typing_extensions import override
 
 from batonflow.agents.memory.base import AsyncMemory
@@ -26,14 +18,14 @@ from batonflow.agents.memory.chat_store import (
     MessageStatus,
     SimpleChatStore,
     TurnTaking,
-    dump_of,
 )
 from batonflow.agents.memory.insertion import MEMORY_BLOCKS_TEMPLATE, PLACE, inserted
 from batonflow.agents.memory.sqlite_store import DEFAULT_TABLE, SQLiteChatStore
-from batonflow.agents.memory.store_memory import archiving, dumped, loaded
+from batonflow.agents.memory.store_memory import STORE_IN_PARTS, archiving, dumped, loaded
 from batonflow.agents.memory.tokens import Content, MediaTokens, Tokenizer, count_tokens
 from batonflow.agents.memory.turns import as_shown, cuts, is_question, next_start, without_orphans
 from batonflow.llms import ChatMessage
+from batonflow.values.names import InParts
 
 __all__ = ["Memory"]
 
@@ -71,6 +63,8 @@ class Memory(AsyncMemory):
         >>> memory = Memory.from_defaults(session_id="ann", chat_store="chats.db")
         >>> answer = await agent.run("Hello", memory=memory)
     """
+
+    __batonflow_parts__: ClassVar[Mapping[str, InParts]] = {"chat_store": STORE_IN_PARTS}
 
     token_limit: int = Field(default=DEFAULT_TOKEN_LIMIT, ge=1)
     token_flush_size: int = 0
@@ -126,8 +120,8 @@ class Memory(AsyncMemory):
         return [dumped(block, block.model_dump(mode="json")) for block in blocks]
 
     @field_serializer("chat_store")
-    def _dump_store(self, chat_store: ArchivingChatStore, info: FieldSerializationInfo) -> dict[str, Any]:
-        return dumped(chat_store, dump_of(chat_store, self.session_id, info))
+    def _dump_store(self, chat_store: ArchivingChatStore) -> dict[str, Any]:
+        return dumped(chat_store, chat_store.dump(self.session_id))
 
     @override
     @classmethod

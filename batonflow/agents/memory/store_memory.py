@@ -1,22 +1,23 @@
 """The base of memories over a chat store, and the parts of a memory as data."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
-from pydantic import BaseModel, Field, FieldSerializationInfo, field_serializer, field_validator, model_validator
+from pydantic import BaseModel, Field, field_serializer, field_validator, model_validator
 from typing_extensions import override
 
 from batonflow.agents import memory
 from batonflow.agents.memory.base import BaseMemory
-from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, SimpleChatStore, dump_of
+from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, SimpleChatStore
 from batonflow.agents.memory.tokens import Tokenizer, count_tokens
 from batonflow.agents.memory.turns import as_shown
 from batonflow.llms import LLM, ChatMessage
-from batonflow.values.names import loaded_class, qualified_name
+from batonflow.values.names import InParts, loaded_class, qualified_name
 
 __all__ = [
     "DEFAULT_CHAT_STORE_KEY",
+    "STORE_IN_PARTS",
     "BaseChatStoreMemory",
     "archiving",
     "dumped",
@@ -101,6 +102,24 @@ def _subclasses(base: type[_T]) -> list[type[_T]]:
     return found
 
 
+def _store_in_parts(memory: Any, keep: Callable[..., Any]) -> dict[str, Any] | None:
+    """Return the data of a memory's chat store, whose messages ``keep`` writes; None for other stores."""
+    store = memory.chat_store
+    if type(store) is not SimpleChatStore:
+        return None
+    key = memory.session_id if hasattr(memory, "session_id") else memory.chat_store_key
+    written: dict[str, Any] = {}
+    for name, messages in (("store", store.store), ("archived", store.archived)):
+        kept = keep(messages[key], grows=True) if key in messages else None
+        if key in messages and kept is None:
+            return None
+        written[name] = {} if kept is None else {key: kept}
+    return dumped(store, written)
+
+
+STORE_IN_PARTS = InParts(ChatMessage, _store_in_parts)
+"""The chat store of a memory, of which records write each message once."""
+
 DEFAULT_CHAT_STORE_KEY = "chat_history"
 SHARE_OF_CONTEXT = 0.75
 
@@ -113,6 +132,8 @@ class BaseChatStoreMemory(BaseMemory):
         chat_store_key: Which of the store's conversations this is.
         tokenizer_fn: Splits a text into tokens; without it their number is estimated. It is not written into snapshots.
     """
+
+    __batonflow_parts__: ClassVar[Mapping[str, InParts]] = {"chat_store": STORE_IN_PARTS}
 
     chat_store: BaseChatStore = Field(default_factory=SimpleChatStore)
     chat_store_key: str = DEFAULT_CHAT_STORE_KEY
@@ -137,8 +158,8 @@ class BaseChatStoreMemory(BaseMemory):
         return opened(value)
 
     @field_serializer("chat_store")
-    def _dump_store(self, chat_store: BaseChatStore, info: FieldSerializationInfo) -> dict[str, Any]:
-        return dumped(chat_store, dump_of(chat_store, self.chat_store_key, info))
+    def _dump_store(self, chat_store: BaseChatStore) -> dict[str, Any]:
+        return dumped(chat_store, chat_store.dump(self.chat_store_key))
 
     def _size(self, message: ChatMessage) -> int:
         return count_tokens(message, self.tokenizer_fn)

@@ -132,6 +132,7 @@ class TurnStart:
         before = await conversation_before(place, self._session, number)
         if opening is not None:
             opening.begin_anew()
+            await opening.read_parts(self._session)
         fill(run, self._agent, self._session, before, place.writer)
         end = EndOfTurn(self._agent, run, before, self._asked, place.writer)
         run_id = f"{self._session}:{number}"

@@ -207,6 +207,7 @@ def check_new_run(run: NewRun) -> None:
         _check_text(f"The {name} of run {run.run_id!r}", text)
     if run.first is not None:
         _check_size(f"The beginning of run {run.run_id!r}", run.first)
+    _check_parts(run.run_id, run.parts)
     check_metadata(run.metadata)
 
 
@@ -231,12 +232,19 @@ def check_commit(entry: RunCommit) -> None:
         if len(body) > MAX_RECORD:
             number = entry.expected_seq + 1 + next(i for i, each in enumerate(entry.commits) if each is body)
             _check_size(f"Commit {number} of run {entry.run_id!r}", body)
+    _check_parts(entry.run_id, entry.parts)
     if entry.snapshot is not None:
         _check_size(f"The snapshot of run {entry.run_id!r}", entry.snapshot)
     if entry.turn is not None:
         _check_size(f"The turn of run {entry.run_id!r}", entry.turn)
     if entry.result is not None:
         _check_size(f"The result of run {entry.run_id!r}", entry.result)
+
+
+def _check_parts(run_id: str, parts: Sequence[bytes]) -> None:
+    for body in parts:
+        if len(body) > MAX_RECORD:
+            _check_size(f"A message or text of run {run_id!r}", body)
 
 
 def check_age(seconds: float) -> float:

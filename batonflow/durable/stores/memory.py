@@ -8,6 +8,7 @@ from typing import Literal
 
 from batonflow.clock import current_source
 from batonflow.durable.history import StoredHistory
+from batonflow.durable.parts.references import whole_result, without_references
 from batonflow.durable.session_protocol import NewTurn, SessionChange, TurnOpened, TurnRefused
 from batonflow.durable.store_protocol import (
     ENDS,
@@ -44,6 +45,7 @@ from batonflow.durable.stores.bounds import (
     check_run_id,
 )
 from batonflow.durable.stores.hints import Hints
+from batonflow.durable.stores.memory_parts import PartLog, PartLogs
 from batonflow.durable.stores.memory_sessions import SessionsInMemory, SessionTable
 from batonflow.workflow_core.errors import StoreError
 
@@ -92,6 +94,7 @@ class _Run:
     result: bytes | None = None
     forked_from: tuple[str, int] | None = None
     session: str = ""
+    log: PartLog = field(default_factory=lambda: PartLog(0))
 
     def stored(self, after: int, last: int) -> list[StoredCommit]:
         """Return the commits after ``after``, up to ``last``."""
@@ -101,6 +104,10 @@ class _Run:
             StoredCommit(seq, at, body)
             for seq, (at, body) in enumerate(zip(self.times[begin:end], self.bodies[begin:end], strict=True), first + 1)
         ]
+
+    def whole(self, after: int, limit: int | None = None) -> list[StoredCommit]:
+        """Return the commits after ``after`` without references, up to a limit."""
+        return without_references(self.stored(after, self.seq)[:limit], self.log.parts)
 
 
 @dataclass(slots=True)
@@ -113,6 +120,7 @@ class _Shared:
     held: dict[str, int] = field(default_factory=dict[str, int])
     lock: threading.RLock = field(default_factory=threading.RLock)
     hints: Hints = field(default_factory=Hints)
+    logs: PartLogs = field(default_factory=PartLogs)
     sessions: SessionTable = field(init=False)
 
     def __post_init__(self) -> None:
@@ -150,6 +158,8 @@ class MemoryStore(SessionsInMemory, StoredHistory):
         """See ``RunStore.owner``."""
         return self._owner
 
+    keeps_parts = True
+
     async def create(self, run: NewRun, owner: str, ttl: float) -> Created | Existing:
         """See ``RunStore.create``."""
         check_new_run(run)
@@ -159,12 +169,18 @@ class MemoryStore(SessionsInMemory, StoredHistory):
 
     def _create(self, run: NewRun, owner: str, ttl: float) -> Created:
         now = current_source().now()
-        created = _Run(run, now, now, epoch=self._shared.epoch_floor, stream_seq=run.stream_seq)
+        log = self._shared.logs.for_run(run, self._is_unfinished)
+        run = replace(run, parts=())  # the log has them
+        created = _Run(run, now, now, epoch=self._shared.epoch_floor, stream_seq=run.stream_seq, log=log)
         self._own(created, owner, ttl)
         if run.first is not None:
             created.bodies, created.times, created.seq = [run.first], [now], 1
         self._runs[run.run_id] = created
-        return Created(created.epoch)
+        return Created(created.epoch, log.number)
+
+    def _is_unfinished(self, run_id: str) -> bool:
+        run = self._runs.get(run_id)
+        return run is not None and run.status not in ENDS
 
     def _own(self, run: _Run, owner: str, ttl: float) -> None:
         if owner not in self._names:
@@ -259,7 +275,8 @@ class MemoryStore(SessionsInMemory, StoredHistory):
                 if (entry.used is None if at is None else entry.came <= at and (entry.used is None or entry.used > at))
             ]
             snapshot = (first, run.snapshots[first]) if first in run.snapshots else None
-            return Loaded(self._info(run), snapshot, run.stored(first, last), inbox)
+            commits = run.stored(first, last)
+            return Loaded(self._info(run), snapshot, commits, inbox, run.log.parts(), run.log.number)
 
     async def renew(self, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> list[str]:
         """See ``RunStore.renew``."""
@@ -318,6 +335,8 @@ class MemoryStore(SessionsInMemory, StoredHistory):
             return CommitVerdict("already", run.unread > 0) if _was_written(run, entry) else _FENCED
         if entry.consumed:
             _use(run, entry)
+        if entry.parts:
+            run.log.add(entry.first_part, entry.parts)
         count = len(entry.commits)
         run.bodies += entry.commits
         run.times += [now] * count
@@ -404,7 +423,13 @@ class MemoryStore(SessionsInMemory, StoredHistory):
         """See ``RunStore.read``."""
         with self._lock:
             run = self._runs.get(check_run_id(run_id))
-            return [] if run is None else run.stored(after, run.seq)[:limit]
+            return [] if run is None else run.whole(after, limit)
+
+    async def read_parts(self, part_log: int) -> list[bytes]:
+        """See ``PartStore.read_parts``."""
+        with self._lock:
+            log = self._shared.logs.find(part_log)
+            return [] if log is None else log.parts()
 
     async def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[StoredCommit]:
         """See ``RunStore.subscribe``."""
@@ -412,7 +437,7 @@ class MemoryStore(SessionsInMemory, StoredHistory):
         with self._hints.listening(run_id) as bell:
             while meant is not None and self._runs.get(run_id) is meant:
                 with self._lock:
-                    commits, over = meant.stored(after, meant.seq), meant.status in ENDS
+                    commits, over = meant.whole(after), meant.status in ENDS
                 for commit in commits:
                     after = commit.seq
                     yield commit
@@ -446,7 +471,7 @@ class MemoryStore(SessionsInMemory, StoredHistory):
             unread=run.unread,
             created_at=run.created_at,
             updated_at=run.updated_at,
-            result=run.result,
+            result=None if run.result is None else whole_result(run.result, run.log.parts),
             forked_from=run.forked_from,
             metadata=run.new.metadata or {},
             session=run.session,
@@ -499,7 +524,10 @@ class MemoryStore(SessionsInMemory, StoredHistory):
                 return "compacted"
             now = current_source().now()
             new = replace(source.new, run_id=new_id, first=None)
+            log = self._shared.logs.new(source.log, source.log.length)
+            log.writer = new_id
             fork = _Run(new, now, now, epoch=self._shared.epoch_floor, rung_at=now, forked_from=(run_id, at))
+            fork.log = log
             fork.seq, fork.stream_seq, fork.compacted = at + len(commits), source.stream_seq, min(source.compacted, at)
             kept = at - fork.compacted
             fork.bodies = [*source.bodies[:kept], *commits]
@@ -564,9 +592,10 @@ class MemoryStore(SessionsInMemory, StoredHistory):
             refused = self._sessions.open_turn(turn, run.run_id, owner)
             if refused is not None:
                 return refused
-            epoch = self._create(run, owner, ttl).epoch
+            created = self._create(run, owner, ttl)
             self._runs[run.run_id].session = turn.session
-            return TurnOpened(epoch)
+            self._sessions.keep_log(turn.session, self._runs[run.run_id].log)
+            return TurnOpened(created.epoch, created.part_log)
 
     def _drop_runs(self, change: SessionChange, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:

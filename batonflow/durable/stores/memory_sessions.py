@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from batonflow.clock import current_source
+from batonflow.durable.parts.references import whole_data
 from batonflow.durable.session_protocol import (
     TURN_PAGE,
     NewTurn,
@@ -16,13 +17,14 @@ from batonflow.durable.session_protocol import (
     TurnStatus,
 )
 from batonflow.durable.stores.bounds import check_limit, check_session_name
+from batonflow.durable.stores.memory_parts import PartLog
 
 __all__ = ["SessionTable", "SessionsInMemory"]
 
 
 @dataclass(slots=True)
 class _Session:
-    """A session; ``turns`` has undone turns too, by number."""
+    """A session; ``turns`` has undone turns too, by number, and ``log`` the parts of its last run."""
 
     workflow: str
     created_at: float
@@ -33,11 +35,19 @@ class _Session:
     requests: dict[str, int] = field(default_factory=dict[str, int])
     # Owner and end of each ticket.
     queue: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]])
+    log: PartLog | None = None
 
     @property
     def standing(self) -> int:
         """The number of turns that were not undone."""
         return len(self.turns) - len(self.undone)
+
+    def whole(self, turn: StoredTurn) -> StoredTurn:
+        """Return a turn without references; sessions without a store keep other objects than bytes."""
+        log, body = self.log, turn.body
+        if log is None or not isinstance(body, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return turn
+        return replace(turn, body=whole_data(body, log.parts))
 
     @property
     def open_turn(self) -> StoredTurn | None:
@@ -114,13 +124,18 @@ class SessionTable:
             created_at=session.created_at,
             updated_at=session.updated_at,
             open_turn=session.open_turn,
-            requested=None if requested is None else session.turns[requested],
+            requested=None if requested is None else session.whole(session.turns[requested]),
             queue=tuple(
                 ticket
                 for ticket, (owner, until) in sorted(session.queue.items())
                 if until > now and self._is_alive(owner)
             ),
+            part_log=None if session.log is None else session.log.number,
         )
+
+    def keep_log(self, session: str, log: PartLog) -> None:
+        """Keep the parts of a session's last run as long as the session."""
+        self._sessions[session].log = log
 
     def end_turn(self, session: str, run_id: str, status: TurnStatus, body: bytes) -> None:
         """End the turn of a run, if it is under way."""
@@ -154,7 +169,7 @@ class SessionTable:
             return []
         end = found.last + 1 if before is None else before
         numbers = sorted((n for n in found.turns if after < n < end and n not in found.undone), reverse=newest_first)
-        return [found.turns[number] for number in numbers[:limit]]
+        return [found.whole(found.turns[number]) for number in numbers[:limit]]
 
     def list_sessions(self, workflow: str, prefix: str, after: str, limit: int) -> list[StoredSession]:
         """See ``SessionStore.list_sessions``."""

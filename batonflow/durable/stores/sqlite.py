@@ -56,6 +56,7 @@ from batonflow.durable.stores.bounds import (
 from batonflow.durable.stores.hints import Bell
 from batonflow.durable.stores.owners import Owners
 from batonflow.durable.stores.sqlite_commits import write_commits
+from batonflow.durable.stores.sqlite_parts import read_parts
 from batonflow.durable.stores.sqlite_rows import DatabaseSession
 from batonflow.durable.stores.sqlite_schema import DatabaseFile
 from batonflow.durable.stores.sqlite_threads import Job, Readers, Writer, forget_all
@@ -145,6 +146,8 @@ class SQLiteStore(StoredHistory):
         """See ``RunStore.owner``."""
         return self._owner
 
+    keeps_parts = True
+
     async def create(self, run: NewRun, owner: str, ttl: float) -> Created | Existing:
         """See ``RunStore.create``."""
         return await self._write(claims.create, run, owner, ttl)
@@ -221,6 +224,10 @@ class SQLiteStore(StoredHistory):
     async def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[StoredCommit]:
         """See ``RunStore.read``."""
         return await self._read(reads.read, run_id, after, limit)
+
+    async def read_parts(self, part_log: int) -> list[bytes]:
+        """See ``PartStore.read_parts``."""
+        return await self._read(read_parts, part_log)
 
     async def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[StoredCommit]:
         """See ``RunStore.subscribe``."""

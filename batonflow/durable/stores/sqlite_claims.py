@@ -7,7 +7,8 @@ from typing import Literal
 from batonflow.durable.store_protocol import Appended, Busy, Claimed, Created, Ended, Existing, NewRun, NotDue
 from batonflow.durable.stores.bounds import check_new_run, check_owner, check_payload, check_run_id
 from batonflow.durable.stores.sqlite_commits import insert_bodies
-from batonflow.durable.stores.sqlite_rows import ENDS, DatabaseSession, RunRow, checksum, find_run, info_of, salt_of
+from batonflow.durable.stores.sqlite_parts import continue_log, continued_log, info_of, insert_parts
+from batonflow.durable.stores.sqlite_rows import ENDS, DatabaseSession, RunRow, checksum, find_run, salt_of
 
 __all__ = ["append", "claim", "claim_due", "create", "park", "release", "renew", "renew_held", "sweep"]
 
@@ -31,11 +32,13 @@ def create(
     now = session.source.now()
     salt = salt_of(run.run_id)
     until = session.lease(ttl)
+    shared, parent = continued_log(session, run)
     inserted = session.connection.execute(
         """
         INSERT INTO runs (run_id, workflow, version, digest, shape, status, owner, epoch, claimed_at, lease_boot,
-                          lease_until, lease_ttl, seq, stream_seq, created_at, updated_at, salt, metadata, turn)
-        VALUES (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                          lease_until, lease_ttl, seq, stream_seq, created_at, updated_at, salt, metadata, turn,
+                          part_log)
+        VALUES (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
             *_names(run),
@@ -52,13 +55,20 @@ def create(
             salt,
             json.dumps(dict(run.metadata), ensure_ascii=False) if run.metadata else None,
             turn,
+            shared,
         ),
     )
-    assert inserted.lastrowid is not None
-    session.known[run.run_id] = (inserted.lastrowid, salt)
+    number = inserted.lastrowid
+    assert number is not None
+    log = number if shared is None else shared
+    session.known[run.run_id] = (number, salt, log)
     if run.first is not None:
-        insert_bodies(session, inserted.lastrowid, salt, 0, [run.first], now)
-    return Created(floor + 1)
+        insert_bodies(session, number, salt, 0, [run.first], now)
+    if parent is not None:
+        continue_log(session, log, *parent)
+    if run.parts:
+        insert_parts(session, log, 0 if run.continues is None else run.continues[1], run.parts)
+    return Created(floor + 1, log)
 
 
 def _names(run: NewRun) -> tuple[str | None, ...]:
@@ -98,7 +108,7 @@ def _take(session: DatabaseSession, row: RunRow, owner: str, ttl: float) -> Clai
         """,
         (owner, now, session.boot, session.lease(ttl), ttl, now, row.id),
     )
-    session.known[row.run_id] = (row.id, row.salt)
+    session.known[row.run_id] = (row.id, row.salt, row.log)
     return Claimed(row.run_id, row.epoch + 1, row.seq, row.stream_seq, row.workflow, abandoned)
 
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 from batonflow.durable.store_protocol import CommitVerdict, RunCommit
 from batonflow.durable.stores.bounds import check_commit, check_run_id
 from batonflow.durable.stores.packing import packed, unpacked
+from batonflow.durable.stores.sqlite_parts import insert_parts
 from batonflow.durable.stores.sqlite_rows import PLACE_BITS, DatabaseSession, RunRow, checksum, find_run
 
 __all__ = ["end_turn", "flush", "insert_bodies", "write_commits"]
@@ -44,7 +45,7 @@ def _write(session: DatabaseSession, entry: RunCommit) -> CommitVerdict:
     known = session.known.get(entry.run_id)
     if known is None or entry.consumed or entry.status is not None:
         return _write_with_care(session, entry)
-    number, salt = known
+    number, salt, log = known
     now = session.source.now()
     done = session.connection.execute(
         _GO_ON,
@@ -64,7 +65,7 @@ def _write(session: DatabaseSession, entry: RunCommit) -> CommitVerdict:
     )
     if not done.rowcount:
         return _write_with_care(session, entry)
-    _insert(session, number, salt, entry, now)
+    _insert(session, number, salt, log, entry, now)
     return _COMMITTED
 
 
@@ -74,7 +75,7 @@ def _write_with_care(session: DatabaseSession, entry: RunCommit) -> CommitVerdic
         return _FENCED
     if (row.status, row.owner, row.epoch, row.seq) != ("running", entry.owner, entry.epoch, entry.expected_seq):
         return CommitVerdict("already", row.unread > 0) if _was_written(session, row, entry) else _FENCED
-    session.known[entry.run_id] = (row.id, row.salt)
+    session.known[entry.run_id] = (row.id, row.salt, row.log)
     now = session.source.now()
     over = entry.status is not None
     used = _use(session, row, entry)
@@ -94,7 +95,7 @@ def _write_with_care(session: DatabaseSession, entry: RunCommit) -> CommitVerdic
             row.id,
         ),
     )
-    _insert(session, row.id, row.salt, entry, now)
+    _insert(session, row.id, row.salt, row.log, entry, now)
     if over:
         session.known.pop(entry.run_id, None)
         if entry.result is not None:
@@ -102,18 +103,22 @@ def _write_with_care(session: DatabaseSession, entry: RunCommit) -> CommitVerdic
             crc = checksum(row.salt, entry.expected_seq + len(entry.commits), result)
             session.connection.execute("INSERT INTO results VALUES (?, ?, ?)", (row.id, result, crc))
         if row.turn is not None:
-            end_turn(session, row.turn, entry.status or "", entry.turn)
+            end_turn(session, row, row.turn, entry.status or "", entry.turn)
     return CommitVerdict("committed", row.unread > used)
 
 
-def end_turn(session: DatabaseSession, place: int, status: str, body: bytes | None) -> None:
+def end_turn(session: DatabaseSession, row: RunRow, place: int, status: str, body: bytes | None) -> None:
     """End a turn of a session, in the transaction that ends its run."""
     stored, now = packed(body or b""), session.source.now()
     session.connection.execute(
         "UPDATE turns SET status = ?, ended = ?, body = ?, body_crc = ? WHERE place = ? AND status = 'running'",
         (status, now, stored, checksum(place >> PLACE_BITS, place, stored), place),
     )
-    session.connection.execute("UPDATE sessions SET updated_at = ? WHERE id = ?", (now, place >> PLACE_BITS))
+    # A run of an earlier version has begun without a log.
+    session.connection.execute(
+        "UPDATE sessions SET updated_at = ?, part_log = coalesce(part_log, ?) WHERE id = ?",
+        (now, row.log, place >> PLACE_BITS),
+    )
 
 
 def _use(session: DatabaseSession, row: RunRow, entry: RunCommit) -> int:
@@ -133,7 +138,9 @@ def _use(session: DatabaseSession, row: RunRow, entry: RunCommit) -> int:
     return used
 
 
-def _insert(session: DatabaseSession, run: int, salt: int, entry: RunCommit, now: float) -> None:
+def _insert(session: DatabaseSession, run: int, salt: int, log: int, entry: RunCommit, now: float) -> None:
+    if entry.parts:
+        insert_parts(session, log, entry.first_part, entry.parts)
     seq = insert_bodies(session, run, salt, entry.expected_seq, entry.commits, now)
     if entry.snapshot is not None:
         snapshot = packed(entry.snapshot)

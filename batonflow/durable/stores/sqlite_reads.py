@@ -4,19 +4,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from batonflow.durable.parts.references import without_references
 from batonflow.durable.store_protocol import InboxItem, Loaded, RunInfo, RunStatus, StoredCommit
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.stores.packing import unpacked
-from batonflow.durable.stores.sqlite_rows import (
-    ENDS,
-    PLACE_BITS,
-    DatabaseSession,
-    RunRow,
-    checksum,
-    damaged,
-    find_run,
-    info_of,
-)
+from batonflow.durable.stores.sqlite_parts import info_of, read_parts
+from batonflow.durable.stores.sqlite_rows import ENDS, PLACE_BITS, DatabaseSession, RunRow, checksum, damaged, find_run
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["follow", "info", "list_runs", "load", "read", "unread"]
@@ -43,7 +36,8 @@ def load(session: DatabaseSession, run_id: str, at: int | None) -> Loaded | None
             f"Commit {at} of run {run_id!r} is not kept any more: those up to {row.compacted} were dropped"
         )
     commits = _commits(session, row, first, last, last - first)
-    return Loaded(info_of(session, row), snapshot, commits, _inbox(session, row, last if at is not None else None))
+    inbox = _inbox(session, row, last if at is not None else None)
+    return Loaded(info_of(session, row), snapshot, commits, inbox, read_parts(session, row.log), row.log)
 
 
 def _snapshot(session: DatabaseSession, row: RunRow, last: int) -> tuple[int, bytes] | None:
@@ -120,7 +114,12 @@ def _items(session: DatabaseSession, row: RunRow, found: Iterable[Any]) -> list[
 def read(session: DatabaseSession, run_id: str, after: int, limit: int) -> list[StoredCommit]:
     """See ``RunStore.read``."""
     row = find_run(session, check_run_id(run_id))
-    return [] if row is None else _commits(session, row, after, row.seq, limit)
+    return [] if row is None else _whole_commits(session, row, after, limit)
+
+
+def _whole_commits(session: DatabaseSession, row: RunRow, after: int, limit: int) -> list[StoredCommit]:
+    commits = _commits(session, row, after, row.seq, limit)
+    return without_references(commits, lambda: read_parts(session, row.log))
 
 
 def follow(
@@ -138,7 +137,7 @@ def follow(
     row = find_run(session, run_id)
     if row is None or number not in (None, row.id):
         return None, []
-    commits = _commits(session, row, after, row.seq, limit)
+    commits = _whole_commits(session, row, after, limit)
     over = row.status in ENDS and (commits[-1].seq if commits else after) >= row.seq
     return None if over else row.id, commits
 

@@ -1,6 +1,5 @@
 """Shared parts of the operations of a SQLiteStore: tools, rows of runs, checksums."""
 
-import json
 import math
 import sqlite3
 import zlib
@@ -9,12 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from batonflow.clock import Source
-from batonflow.durable.store_protocol import ENDS, RunInfo, RunStatus
+from batonflow.durable.store_protocol import ENDS, RunStatus
 from batonflow.durable.stores.owners import Owners, boot_number
-from batonflow.durable.stores.packing import unpacked
 from batonflow.workflow_core.errors import StoreCorruptedError
 
-__all__ = ["ENDS", "PLACE_BITS", "DatabaseSession", "RunRow", "checksum", "damaged", "find_run", "info_of", "salt_of"]
+__all__ = ["ENDS", "PLACE_BITS", "DatabaseSession", "RunRow", "checksum", "damaged", "find_run", "salt_of"]
 
 PLACE_BITS = 32
 """A record's place is the number of its run, shifted by these, plus its own number."""
@@ -52,8 +50,14 @@ class RunRow(NamedTuple):
     salt: int
     metadata: str | None
     turn: int | None
+    part_log: int | None
     result: bytes | None
     result_crc: int | None
+
+    @property
+    def log(self) -> int:
+        """The log of the run's parts."""
+        return self.id if self.part_log is None else self.part_log
 
 
 @dataclass(slots=True)
@@ -66,8 +70,8 @@ class DatabaseSession:
         owners: The live owners.
         source: The clocks.
         boot: The number of the present start of the machine.
-        known: Row number and salt of runs that this connection has driven, to save lookups. It is cleared after a
-            rollback, which frees the numbers of new runs.
+        known: Row number, salt and log of parts of runs that this connection has driven, to save lookups. It is
+            cleared after a rollback, which frees the numbers of new runs.
         shortest_ttl: The shortest ttl of the leases, in seconds.
         rows: The values of commits to insert in this transaction, four for each.
         touched: The runs that have new commits, are over, or are deleted in this transaction.
@@ -79,7 +83,7 @@ class DatabaseSession:
     owners: Owners
     source: Source
     boot: int = field(default_factory=boot_number)
-    known: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    known: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
     shortest_ttl: float = math.inf
     rows: list[float | bytes] = field(default_factory=list[float | bytes])
     touched: list[str] = field(default_factory=list[str])
@@ -112,39 +116,6 @@ def find_run(session: DatabaseSession, run_id: str) -> RunRow | None:
     """Return the row of a run, or None."""
     row = session.connection.execute("SELECT * FROM run_infos WHERE run_id = ?", (run_id,)).fetchone()
     return None if row is None else RunRow(*row)
-
-
-def info_of(session: DatabaseSession, row: RunRow) -> RunInfo:
-    """Return the listing of a run from its row.
-
-    Raises:
-        StoreCorruptedError: The result is damaged.
-    """
-    if row.result is not None and row.result_crc != checksum(row.salt, row.seq, row.result):
-        raise damaged(session, f"The result of run {row.run_id!r}")
-    return RunInfo(
-        run_id=row.run_id,
-        workflow=row.workflow,
-        version=row.version,
-        digest=row.digest,
-        shape=row.shape,
-        status=row.status,
-        owner=row.owner,
-        owner_alive=row.owner is not None and session.owners.alive(row.owner),
-        lease_left=session.lease_left(row),
-        claimed_at=row.claimed_at,
-        epoch=row.epoch,
-        seq=row.seq,
-        stream_seq=row.stream_seq,
-        wake_at=row.wake_at,
-        unread=row.unread,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        result=None if row.result is None else unpacked(row.result),
-        forked_from=None if row.forked_from is None or row.forked_at is None else (row.forked_from, row.forked_at),
-        metadata={} if row.metadata is None else json.loads(row.metadata),
-        session="" if row.turn is None else row.run_id.rpartition(":")[0],
-    )
 
 
 def salt_of(run_id: str) -> int:

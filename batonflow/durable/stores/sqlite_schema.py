@@ -156,7 +156,35 @@ def _add_sessions(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _may_be_packed, _add_sessions]
+# The key of a part is the log's number * 2^32 + its own. A log has the number of the run that began it; a run without
+# ``part_log`` writes into a log of its own.
+_PARTS = (
+    "ALTER TABLE runs ADD COLUMN part_log INTEGER",
+    "ALTER TABLE sessions ADD COLUMN part_log INTEGER",
+    "CREATE INDEX runs_by_part_log ON runs (part_log) WHERE part_log IS NOT NULL",
+    "CREATE INDEX sessions_by_part_log ON sessions (part_log) WHERE part_log IS NOT NULL",
+    """
+    CREATE TABLE part_logs (
+        id INTEGER PRIMARY KEY,
+        parent INTEGER NOT NULL,
+        begins INTEGER NOT NULL                -- the number of its first part; the parent has those before it
+    )
+    """,
+    "CREATE INDEX part_logs_by_parent ON part_logs (parent)",
+    """
+    CREATE TABLE parts (
+        place INTEGER PRIMARY KEY, body BLOB NOT NULL, crc INTEGER NOT NULL
+    )
+    """,
+)
+
+
+def _add_parts(connection: sqlite3.Connection) -> None:
+    for statement in _PARTS:
+        connection.execute(statement)
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _may_be_packed, _add_sessions, _add_parts]
 """The function at place n turns version n into version n + 1, inside one transaction; version 0 is an empty file."""
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from batonflow.durable.parts.references import whole_data
 from batonflow.durable.session_protocol import (
     NewTurn,
     SessionChange,
@@ -15,6 +16,7 @@ from batonflow.durable.store_protocol import Created, NewRun
 from batonflow.durable.stores.bounds import check_session_name
 from batonflow.durable.stores.packing import packed, unpacked
 from batonflow.durable.stores.sqlite_claims import create
+from batonflow.durable.stores.sqlite_parts import LogParts, collect_log
 from batonflow.durable.stores.sqlite_rows import PLACE_BITS, DatabaseSession, checksum, damaged, find_run
 from batonflow.durable.stores.sqlite_upkeep import remove
 
@@ -33,6 +35,7 @@ class _Row(NamedTuple):
     turns: int
     created_at: float
     updated_at: float
+    part_log: int | None
 
 
 def _find(session: DatabaseSession, name: str) -> _Row | None:
@@ -40,7 +43,10 @@ def _find(session: DatabaseSession, name: str) -> _Row | None:
     return None if found is None else _Row(*found)
 
 
-def _turns(session: DatabaseSession, where: str, values: Sequence[Any]) -> list[StoredTurn]:
+def _turns(session: DatabaseSession, row: _Row, where: str, values: Sequence[Any]) -> list[StoredTurn]:
+    def parts() -> Sequence[bytes]:
+        return () if row.part_log is None else LogParts(session, row.part_log)
+
     rows = session.connection.execute(f"SELECT {_TURN} FROM turns WHERE {where}", values)  # noqa: S608 - constants
     turns: list[StoredTurn] = []
     for place, run_id, status, started, ended, request_id, digest, asked, body, asked_crc, body_crc in rows:
@@ -50,7 +56,7 @@ def _turns(session: DatabaseSession, where: str, values: Sequence[Any]) -> list[
         turns.append(
             StoredTurn(
                 number, run_id, status, started, ended, request_id, digest, unpacked(asked) if asked else b"",
-                unpacked(body) if body else b"",
+                whole_data(unpacked(body), parts) if body else b"",
             )
         )  # fmt: skip
     return turns
@@ -76,14 +82,16 @@ def read_session(session: DatabaseSession, name: str, request_id: str | None) ->
 
 def _stored(session: DatabaseSession, row: _Row, request_id: str | None = None) -> StoredSession:
     base = row.id << PLACE_BITS
-    last = _turns(session, "place = ? AND status = 'running'", (base + row.last,))
+    last = _turns(session, row, "place = ? AND status = 'running'", (base + row.last,))
     requested: list[StoredTurn] = []
     if request_id is not None:
-        requested = _turns(session, "request_id = ? AND place > ? AND place <= ?", (request_id, base, base + row.last))
+        requested = _turns(
+            session, row, "request_id = ? AND place > ? AND place <= ?", (request_id, base, base + row.last)
+        )
     return StoredSession(
         row.name, row.workflow, row.turns, row.last, _next_number(session, row.name, row.last), row.created_at,
         row.updated_at, last[0] if last else None, requested[0] if requested else None,
-        tuple(_live_tickets(session, row.name)),
+        tuple(_live_tickets(session, row.name)), row.part_log,
     )  # fmt: skip
 
 
@@ -130,11 +138,12 @@ def open_turn(session: DatabaseSession, turn: NewTurn, run: NewRun, owner: str, 
         StoredTurn(turn.number, run.run_id, "running", now, None, turn.request_id, turn.digest, turn.asked),
     )
     session.connection.execute(
-        "UPDATE sessions SET last = ?, turns = turns + 1, updated_at = ? WHERE id = ?", (turn.number, now, row.id)
+        "UPDATE sessions SET last = ?, turns = turns + 1, updated_at = ?, part_log = ? WHERE id = ?",
+        (turn.number, now, created.part_log, row.id),
     )
     if turn.ticket is not None:
         leave_queue(session, turn.session, turn.ticket)
-    return TurnOpened(created.epoch)
+    return TurnOpened(created.epoch, created.part_log)
 
 
 def _insert(session: DatabaseSession, number: int, turn: StoredTurn) -> None:
@@ -182,6 +191,7 @@ def read_turns(
     order = "DESC" if newest_first else "ASC"
     return _turns(
         session,
+        row,
         f"place > ? AND place < ? AND NOT undone ORDER BY place {order} LIMIT ?",
         (base + after, base + end, limit),
     )
@@ -247,3 +257,5 @@ def _delete(session: DatabaseSession, row: _Row, base: int, behind: int) -> None
     session.connection.execute("DELETE FROM turns WHERE place > ? AND place < ?", (base, behind))
     session.connection.execute("DELETE FROM session_queue WHERE session = ?", (row.name,))
     session.connection.execute("DELETE FROM sessions WHERE id = ?", (row.id,))
+    if row.part_log is not None:
+        collect_log(session, row.part_log)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from batonflow.durable.stores.bounds import check_fork, check_run_id
 from batonflow.durable.stores.sqlite_commits import end_turn, flush, insert_bodies
+from batonflow.durable.stores.sqlite_parts import collect_log, continue_log, log_length
 from batonflow.durable.stores.sqlite_rows import ENDS, PLACE_BITS, DatabaseSession, RunRow, find_run
 from batonflow.workflow_core.errors import StoreError
 
@@ -49,6 +50,8 @@ def fork(
         "INSERT INTO snapshots SELECT place + ?, body, crc FROM snapshots WHERE place = ?", (moved, snapshot)
     )
     insert_bodies(session, inserted.lastrowid, source.salt, at, commits, now)
+    if (length := log_length(session, source.log)) > 0:
+        continue_log(session, inserted.lastrowid, source.log, length)
     return "forked"
 
 
@@ -76,10 +79,11 @@ def remove(session: DatabaseSession, row: RunRow) -> None:
     connection.execute("DELETE FROM inbox WHERE run = ?", (row.id,))
     connection.execute("DELETE FROM results WHERE run = ?", (row.id,))
     connection.execute("DELETE FROM runs WHERE id = ?", (row.id,))
+    collect_log(session, row.log)
     # A former owner has an epoch up to this one, so a new run of the same name begins above it.
     connection.execute("UPDATE facts SET epoch_floor = max(epoch_floor, ?)", (row.epoch,))
     if row.turn is not None and row.status not in ENDS:
-        end_turn(session, row.turn, "cancelled", None)
+        end_turn(session, row, row.turn, "cancelled", None)
     session.known.pop(row.run_id, None)
     session.touched.append(row.run_id)
 

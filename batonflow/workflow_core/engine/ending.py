@@ -299,6 +299,7 @@ class Ending:
     def go_on_after(self, event: StopEvent) -> None:
         """Note that the steps of a restored run have finished while its child runs go on."""
         self.over, self.event = True, event
+        self._run.state.running = False
 
     def forgotten(self) -> None:
         """Log a failure that no caller has asked for, because the last handler is gone."""

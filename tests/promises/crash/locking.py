@@ -58,7 +58,7 @@ class Rows(Workflow):
         await ctx.store.set("rows", [*await ctx.store.get("rows", []), ev.n])
         if ev.n == self.texts:
             return StopEvent(result=await ctx.store.get("rows"))
-        return Row(n=ev.n + 1, text=ev.text)
+        return Row(n=ev.n + 1, text=f"{ev.text}{ev.n}")  # another text, which the store does not have yet
 
 
 WHOLE = list(range(Rows.texts + 1))

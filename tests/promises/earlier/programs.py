@@ -13,7 +13,7 @@ from batonflow.llms import ScriptedLLM
 from batonflow.llms.scripted import tool_call
 from batonflow.workflow_core import InputRequiredEvent
 
-__all__ = ["HERE", "Desk", "Order", "clerk", "main"]
+__all__ = ["HERE", "TIDES", "Desk", "Order", "clerk", "converse", "main", "writer"]
 
 HERE = Path(__file__).parent
 
@@ -97,6 +97,44 @@ def clerk(store: str) -> FunctionAgent:
 
     llm = ScriptedLLM([turn, turn, turn])
     return FunctionAgent(name="clerk", llm=llm, tools=[publish], store=store, workflow_name="clerk")
+
+
+TIDES = "The tide is high at noon. " * 20
+
+
+@tool(idempotent=True)
+def look_up(topic: str) -> str:
+    """Look a topic up."""
+    return f"{topic}: {TIDES}"
+
+
+def writer(store: str) -> FunctionAgent:
+    """Return an agent that looks a topic up, or publishes it when it is asked to."""
+
+    def turn(request: object) -> object:
+        last = request.messages[-1]  # type: ignore[attr-defined]
+        if last.role == "tool":
+            return f"I have done it. {TIDES}"
+        return tool_call("publish" if "Publish" in last.content else "look_up", **_argument_of(last.content))
+
+    llm = ScriptedLLM([turn] * 20)
+    return FunctionAgent(name="writer", llm=llm, tools=[look_up, publish], store=store, workflow_name="writer")
+
+
+def _argument_of(text: str) -> dict[str, str]:
+    return {"title": "Tides"} if "Publish" in text else {"topic": text}
+
+
+async def converse(folder: Path) -> None:
+    """Have two turns of a session, and end this process when the third one asks for an approval."""
+    agent = writer(str(folder / "runs.db"))
+    for topic in ("tides", "moon"):
+        await agent.run(f"{topic} {TIDES}", session="talk")
+    asking = agent.run("Publish it.", session="talk")
+    async for _ in asking.approvals():
+        break
+    await asyncio.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def main(folder: Path) -> None:

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batonflow.durable.attempt_record import AttemptRecord
-from batonflow.durable.codec import Codec
 from batonflow.durable.recorder import Recorder, RecordSink
 from batonflow.workflow_core import Event, JsonSerializer, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.engine.state import RunState, WorkItem
@@ -38,7 +37,7 @@ class World:
     def __init__(self) -> None:
         self.journal = Groups()
         journal: RecordSink = self.journal
-        self.recorder = Recorder(journal, Codec(JsonSerializer()))
+        self.recorder = Recorder(journal, JsonSerializer())
         self.state = RunState("run", Flow().step_table)
         self.open: dict[int, WorkItem] = {}
         self.closed: list[int] = []

@@ -1,0 +1,49 @@
+"""The messages of a recorded run as objects, each of which is made once, as it was in the run."""
+
+from collections.abc import Callable
+from typing import Any
+
+from batonflow.durable.parts.references import Item, PartReader, occurrences
+from batonflow.values.serializers import read_json
+
+__all__ = ["PartObjects"]
+
+
+class PartObjects:
+    """Resolves references to values; see ``PartSource``.
+
+    Args:
+        reader: The parts.
+
+    Attributes:
+        made: The objects so far, by the number of their part and the number of earlier items of a list that are equal.
+    """
+
+    def __init__(self, reader: PartReader) -> None:
+        self.reader = reader
+        self.made: dict[tuple[int, int], Any] = {}
+
+    def data(self, number: int) -> Any:
+        """See ``PartSource.data``."""
+        return read_json(self.reader.stored(number))
+
+    def expanded(self, data: Any) -> Any:
+        """See ``PartSource.expanded``."""
+        return self.reader.expanded(data)
+
+    def numbers(self, items: list[Item]) -> list[int]:
+        """See ``PartSource.numbers``."""
+        return self.reader.numbers(items)
+
+    def items(self, items: list[Item], cls: type, make: Callable[[Any], Any]) -> list[Any]:
+        """See ``PartSource.items``."""
+        numbers = self.reader.numbers(items)
+        if not hasattr(cls, "__batonflow_watch__"):
+            return [make(self.data(number)) for number in numbers]
+        found: list[Any] = []
+        for key in occurrences(numbers):
+            one = self.made.get(key)
+            if type(one) is not cls:
+                one = self.made[key] = make(self.data(key[0]))
+            found.append(one)
+        return found

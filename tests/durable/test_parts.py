@@ -1,0 +1,417 @@
+"""A conversation is written once: records refer to its messages, in a run, the next ones and in other processes."""
+
+import random
+import sqlite3
+import string
+from collections.abc import Callable, Sequence
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batonflow.agents import AgentInput, FunctionAgent
+from batonflow.agents.memory import ChatMemoryBuffer
+from batonflow.durable.parts.references import has_references
+from batonflow.durable.replay import compare
+from batonflow.durable.store_protocol import PartsGoneError, PartStore, RunStore
+from batonflow.durable.stores import bounds
+from batonflow.durable.stores.memory import MemoryStore
+from batonflow.durable.stores.sqlite import SQLiteStore
+from batonflow.llms import ChatMessage, Messages, ScriptedLLM, TextBlock, ToolCallBlock
+from batonflow.tools import tool
+from batonflow.values.serializers import as_json, read_json
+from batonflow.workflow_core import (
+    Context,
+    Event,
+    StartEvent,
+    StopEvent,
+    StoreCorruptedError,
+    StoreError,
+    Workflow,
+    step,
+)
+from tests.durable.conftest import Stores
+from tests.durable.runs import begin, entry, new_run, write
+
+TEXT = 1000
+
+
+def text(number: int, size: int = TEXT) -> str:
+    """A text of its own for each number."""
+    return "".join(random.Random(number).choices(string.ascii_lowercase + " ", k=size))
+
+
+@tool(idempotent=True)
+def look_up(number: int) -> str:
+    """Look a text up."""
+    return text(number)
+
+
+def agent_with(store: RunStore, calls: int = 1, **options: Any) -> FunctionAgent:
+    """An agent that makes some calls in each turn, each of which gets a new text, and then says a new text."""
+    numbers = count(1_000_000)
+
+    def turn(request: Any) -> Any:
+        since = [message.role for message in request.messages][::-1]
+        done = next(at for at, role in enumerate(since) if role == "user") // 2
+        number = next(numbers)
+        call = ToolCallBlock(tool_call_id=f"call {number}", tool_name="look_up", tool_kwargs={"number": number})
+        return call if done < calls else text(number)
+
+    llm = ScriptedLLM([turn] * 10_000)
+    return FunctionAgent(name="a", llm=llm, tools=[look_up], store=store, timeout=None, **options)
+
+
+async def talk(agent: FunctionAgent, turns: int, ctx: Context[Any] | None = None, first: int = 0) -> Context[Any]:
+    """Have turns of one conversation, whose runs are named by their numbers."""
+    ctx = ctx or Context(agent)
+    memory = ChatMemoryBuffer.from_defaults(token_limit=10**9)
+    for number in range(first, first + turns):
+        options = {} if number else {"memory": memory}
+        await agent.run(text(number), ctx=ctx, run_id=f"r{number}", **options)
+    return ctx
+
+
+async def stored_parts(store: RunStore, run_id: str) -> list[bytes]:
+    loaded = await store.load(run_id)
+    assert loaded is not None
+    return loaded.parts
+
+
+async def lean_size(store: RunStore, run_id: str) -> int:
+    loaded = await store.load(run_id)
+    assert loaded is not None
+    return sum(len(commit.body) for commit in loaded.commits)
+
+
+# --- what is written --------------------------------------------------------------------------------------------------
+
+
+async def test_a_turn_costs_what_is_new_in_it(store: RunStore) -> None:
+    agent = agent_with(store)
+    await talk(agent, 30)
+    sizes = [len(await stored_parts(store, f"r{number}")) for number in range(30)]
+    assert max(after - before for before, after in pairwise(sizes)) <= 10
+    assert await lean_size(store, "r29") <= 1.1 * await lean_size(store, "r3")
+    # Four texts of a turn are written once each.
+    assert sum(map(len, await stored_parts(store, "r29"))) <= 30 * 4 * TEXT * 1.3
+
+
+async def test_a_call_of_a_tool_costs_the_same_in_a_long_run(store: RunStore) -> None:
+    sizes = {}
+    for calls in (10, 160):
+        agent = agent_with(store, calls)
+        await agent.run("Go.", run_id=f"of-{calls}", max_iterations=1000)
+        parts = await stored_parts(store, f"of-{calls}")
+        sizes[calls] = (sum(map(len, parts)) + await lean_size(store, f"of-{calls}")) / calls
+    assert sizes[160] <= 1.5 * sizes[10]
+
+
+async def test_records_with_references_say_the_same_as_whole_ones() -> None:
+    class Whole(MemoryStore):
+        keeps_parts = False
+
+    lean, whole = MemoryStore(), Whole()
+    for one in (lean, whole):
+        await talk(agent_with(one, 2), 4)
+    assert isinstance(lean, PartStore)
+    for number in range(4):
+        one, other = await lean.history(f"r{number}"), await whole.history(f"r{number}")
+        assert compare(one, other).differences == []
+        loaded = await whole.load(f"r{number}")
+        assert loaded is not None
+        assert not any(has_references(commit.body) for commit in loaded.commits)
+
+
+async def test_a_store_without_parts_gets_whole_records() -> None:
+    class Plain:
+        """A store of a program: it has the methods of RunStore and nothing else."""
+
+        def __init__(self, inner: MemoryStore) -> None:
+            self._inner = inner
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("keeps_parts", "read_parts"):
+                raise AttributeError(name)
+            return getattr(self._inner, name)
+
+    inner = MemoryStore()
+    agent = agent_with(Plain(inner))  # type: ignore[arg-type]
+    await agent.run("Go.", run_id="r")
+    loaded = await inner.load("r")
+    assert loaded is not None
+    assert loaded.parts == []
+    assert not any(has_references(commit.body) for commit in loaded.commits)
+
+
+async def test_the_result_of_a_run_is_whole(store: RunStore) -> None:
+    agent = agent_with(store)
+    await agent.run("Go.", run_id="r")
+    info = await store.info("r")
+    assert info is not None
+    assert info.result is not None
+    assert text(1_000_001) in info.result.decode()
+
+
+async def test_a_list_of_messages_in_an_event_of_a_program_is_written_once(store: RunStore) -> None:
+    class Asked(Event):
+        messages: Messages
+
+    class Asks(Workflow):
+        @step
+        async def begin(self, ctx: Context, ev: StartEvent) -> Asked:
+            messages = [ChatMessage(text(number)) for number in range(20)]
+            await ctx.store.set("conversation", messages)
+            return Asked(messages=messages)
+
+        @step
+        async def end(self, ctx: Context, ev: Asked) -> StopEvent:
+            assert [message.content for message in ev.messages] == [text(number) for number in range(20)]
+            return StopEvent(result="done")
+
+    await Asks(store=store, timeout=None, types=[Asked]).run(run_id="r")
+    loaded = await store.load("r")
+    assert loaded is not None
+    assert sum(map(len, loaded.parts)) + await lean_size(store, "r") < 20 * TEXT * 1.5
+
+
+# --- changes in place -------------------------------------------------------------------------------------------------
+
+CHANGES: dict[str, Callable[[ChatMessage], Any]] = {
+    "content": lambda one: setattr(one, "content", "changed"),
+    "blocks": lambda one: one.blocks.append(TextBlock(text="changed")),
+    "text": lambda one: setattr(one.blocks[0], "text", "changed"),
+    "data": lambda one: one.additional_kwargs.update(note="changed"),
+    "item": lambda one: one.blocks.__setitem__(0, TextBlock(text="changed")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_a_message_that_a_step_changes_in_place_is_in_its_record(
+    store: RunStore, change: Callable[[ChatMessage], Any]
+) -> None:
+    class Edits(FunctionAgent):
+        async def finalize(self, ctx: Any, output: Any, memory: Any) -> Any:
+            output = await super().finalize(ctx, output, memory)
+            change((await memory.aget_all())[1])
+            return output
+
+    numbers = count(100)
+    llm = ScriptedLLM([lambda _: text(next(numbers))] * 10)
+    agent = Edits(name="a", llm=llm, store=store, timeout=None)
+    ctx = Context(agent)
+    for number in range(3):
+        memory = {"memory": ChatMemoryBuffer.from_defaults([ChatMessage("old"), ChatMessage("older")])}
+        await agent.run(text(number), ctx=ctx, run_id=f"r{number}", **({} if number else memory))
+        state = (await store.replay(f"r{number}", agent)).state_at(10**6)
+        told = (await state["memory"].aget_all())[1]
+        assert "changed" in told.model_dump_json()
+        assert told == (await (await ctx.store.get("memory")).aget_all())[1]
+
+
+async def test_a_copy_of_a_kept_message_is_another_message(store: RunStore) -> None:
+    agent = agent_with(store)
+    ctx = await talk(agent, 1)
+    messages = await (await ctx.store.get("memory")).aget_all()
+    copy = messages[0].model_copy(deep=True)
+    copy.blocks.append(TextBlock(text="of the copy"))
+    assert type(copy.blocks) is list
+    await talk(agent, 1, ctx, first=1)
+    state = (await store.replay("r1", agent)).state_at(10**6)
+    assert (await state["memory"].aget_all())[0].content == text(0)
+
+
+# --- across runs and processes ----------------------------------------------------------------------------------------
+
+
+async def test_after_a_restart_at_any_commit_no_message_is_written_again(stores: Stores) -> None:
+    store = stores.open()
+    await talk(agent_with(store), 3)
+    info = await store.info("r2")
+    assert info is not None
+    before = await stored_parts(store, "r2")
+    for at in range(1, info.seq):
+        agent = agent_with(stores.open())
+        branch = agent.fork("r2", at, new_id=f"fork-{at}")
+        await branch
+        await agent.run(text(10), ctx=branch.ctx, run_id=f"after-{at}")
+        parts = await stored_parts(store, f"after-{at}")
+        assert parts[: len(before)] == before
+        assert len(set(parts)) == len(parts), at
+        said = b"".join(parts[len(before) :]).decode()
+        assert not any(text(number)[:50] in said for number in range(3)), at
+
+
+async def test_two_runs_from_one_context_keep_their_own_messages(store: RunStore) -> None:
+    agent = agent_with(store)
+    ctx = await talk(agent, 2)
+    copy = Context.from_dict(agent, ctx.to_dict())
+    await agent.run(text(20), ctx=ctx, run_id="left")
+    await agent.run(text(30), ctx=copy, run_id="right")
+    for run_id, number in (("left", 20), ("right", 30)):
+        state = (await store.replay(run_id, agent)).state_at(10**6)
+        said = [message.content for message in await state["memory"].aget_all()]
+        assert [text(0), text(1), text(number)] == [said[0], said[4], said[8]]
+
+
+async def test_a_conversation_goes_on_after_its_runs_were_deleted(store: RunStore) -> None:
+    agent = agent_with(store)
+    ctx = await talk(agent, 2)
+    assert await store.retain(seconds=0) == ["r0", "r1"]
+    await talk(agent, 1, ctx, first=2)
+    state = (await store.replay("r2", agent)).state_at(10**6)
+    assert [message.content for message in await state["memory"].aget_all()][::4] == [text(0), text(1), text(2)]
+
+
+async def test_a_session_writes_its_messages_once_in_any_process(stores: Stores) -> None:
+    for number in range(6):
+        agent = agent_with(stores.open())
+        await agent.run(text(number), session="s")
+    store = stores.open()
+    last = await store.read_session("s")  # type: ignore[attr-defined]
+    parts = await store.read_parts(last.part_log)  # type: ignore[attr-defined]
+    assert len(set(parts)) == len(parts)
+    assert [body for body in parts if text(0)[:50].encode() in body] == [as_json(text(0))]
+    assert await lean_size(store, "s:6") <= 1.1 * await lean_size(store, "s:3")
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_secret_in_a_message_is_not_shown_in_the_stream(store: RunStore) -> None:
+    secret = "sk-abcdefghijklmnop1234"
+    agent = agent_with(store)
+    await agent.run(f"My key is {secret}", run_id="r")
+    shown = [one.event for one in (await store.replay("r", agent)).events if isinstance(one.event, AgentInput)]
+    assert shown
+    assert not any(secret in str(message.content) for event in shown for message in event.input)
+    state = (await store.replay("r", agent)).state_at(10**6)
+    assert secret in (await state["memory"].aget_all())[0].content
+
+
+# --- logs in stores ---------------------------------------------------------------------------------------------------
+
+
+def commit(refers_to: Sequence[int], number: int) -> bytes:
+    """The body of a commit that refers to parts."""
+    record = {"kind": "edited", "id": number, "path": "", "writes": [[0, "x", [{"$": list(refers_to)}]]]}
+    return b'{"p":%d,"t":1.0,"e":0.0,"r":[%b]}' % (10**6, as_json(record))
+
+
+async def values(store: RunStore, run_id: str) -> list[Any]:
+    return [read_json(one.body)["r"][0]["writes"][0][2][0] for one in await store.read(run_id)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_parts_stay_as_long_as_something_needs_them(stores: Stores, seed: int) -> None:
+    """Runs begin, continue one another, are forked and deleted in any order; each that is left is whole."""
+    store, chance = stores.open(), random.Random(seed)
+    names, numbers = (f"r{number}" for number in count()), count()
+    # Of each run: its log, its parts, and the values of its commits.
+    runs: dict[str, tuple[int, list[bytes], list[Any]]] = {}
+    gone: list[tuple[int, int]] = []
+    for _ in range(60):
+        action = chance.choice(["begin", "begin", "continue", "continue", "fork", "delete"])
+        source = chance.choice([*runs]) if runs else None
+        name, new = next(names), [as_json(f"part {next(numbers)}") for _ in range(chance.randint(0, 3))]
+        if action == "delete" and source is not None:
+            log, parts, _ = runs.pop(source)
+            gone.append((log, len(parts)))
+            await store.delete(source, force=True)
+            continue
+        if action == "fork" and source is not None:
+            log, parts, said = runs[source]
+            at = chance.randint(0, len(said))
+            assert await store.fork(source, at, name, []) == "forked"
+            loaded = await store.load(name)
+            assert loaded is not None
+            assert loaded.parts == (await store.load(source)).parts  # type: ignore[union-attr]
+            runs[name] = loaded.part_log, loaded.parts, said[:at]
+            continue
+        log, parts, _ = runs[source] if action == "continue" and source is not None else (None, [], [])
+        at = chance.randint(0, len(parts))
+        continues = None if log is None or not at else (log, at)
+        known = [*(parts[:at] if continues else []), *new]
+        body = commit(range(len(known)), 1)
+        run = new_run(name, first=body, parts=new, continues=continues)
+        created = await store.create(run, store.owner, 15.0)
+        said = [[read_json(part) for part in known]]
+        more = [as_json(f"part {next(numbers)}") for _ in range(chance.randint(0, 3))]
+        last = entry(store, created.epoch, 1, [commit(range(len(known) + len(more)), 2)], name)  # type: ignore[union-attr]
+        last.parts, last.first_part, last.status = more, len(known), "completed"
+        await store.commit([last])
+        runs[name] = created.part_log, [*known, *more], [*said, [read_json(part) for part in (*known, *more)]]  # type: ignore[union-attr]
+        for run_id, (_, _, expected) in runs.items():
+            assert await values(store, run_id) == expected, run_id
+    for run_id in list(runs):
+        await store.delete(run_id, force=True)
+    for log, length in [*gone, *((log, len(parts)) for log, parts, _ in runs.values())]:
+        assert await store.read_parts(log) == []  # type: ignore[attr-defined]
+        if length:
+            with pytest.raises(PartsGoneError):
+                await store.create(new_run(next(names), continues=(log, length)), store.owner, 15.0)
+
+
+async def test_an_unfinished_run_is_the_only_one_that_writes_into_its_log(store: RunStore) -> None:
+    created = await store.create(new_run("a", parts=[b'"one"']), store.owner, 15.0)
+    log = created.part_log  # type: ignore[union-attr]
+    beside = await store.create(new_run("b", parts=[b'"two"'], continues=(log, 1)), store.owner, 15.0)
+    assert beside.part_log != log  # type: ignore[union-attr]
+    assert await stored_parts(store, "a") == [b'"one"']
+    assert await stored_parts(store, "b") == [b'"one"', b'"two"']
+    await write(store, 1, 0, [b"x"], "a", status="completed")
+    after = await store.create(new_run("c", parts=[b'"three"'], continues=(log, 1)), store.owner, 15.0)
+    assert after.part_log == log  # type: ignore[union-attr]
+
+
+async def test_a_session_keeps_its_messages_when_its_runs_are_deleted(store: RunStore) -> None:
+    agent = agent_with(store)
+    for number in range(3):
+        await agent.run(text(number), session="s")
+    for number in range(1, 4):
+        await store.delete(f"s:{number}")
+    found = await store.read_session("s")  # type: ignore[attr-defined]
+    parts = await store.read_parts(found.part_log)  # type: ignore[attr-defined]
+    assert parts
+    await agent.run(text(3), session="s")
+    assert (await stored_parts(store, "s:4"))[: len(parts)] == parts
+    await agent.session("s").delete()
+    assert await store.read_parts(found.part_log) == []  # type: ignore[attr-defined]
+
+
+async def test_a_damaged_part_is_reported_with_the_runs_that_need_it(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    store = SQLiteStore(path)
+    await talk(agent_with(store), 2)
+    await store.aclose()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE parts SET body = x'22' WHERE place = (SELECT min(place) FROM parts)")
+    connection.close()
+    store = SQLiteStore(path)
+    with pytest.raises(
+        StoreCorruptedError, match=r"Part 0 of the conversation of the runs 'r1', 'r0' in .* is damaged"
+    ):
+        await store.history("r1")
+    await store.aclose()
+
+
+async def test_a_part_that_is_too_large_is_refused(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "MAX_RECORD", 100)
+    with pytest.raises(StoreError, match="A message or text of run 'a' has 101 bytes"):
+        await store.create(new_run("a", parts=[b"x" * 101]), store.owner, 15.0)
+    epoch = await begin(store)
+    large = entry(store, epoch, 0, [b"x"])
+    large.parts = [b"x" * 101]
+    with pytest.raises(StoreError, match="A message or text of run 'a' has 101 bytes"):
+        await store.commit([large])
+    assert await stored_parts(store, "a") == []
+
+
+async def test_a_commit_that_is_repeated_adds_its_parts_once(store: RunStore) -> None:
+    epoch = await begin(store, first=b"0")
+    one = entry(store, epoch, 1, [commit([0], 1)])
+    one.parts = [b'"one"']
+    assert [verdict.outcome for verdict in await store.commit([one])] == ["committed"]
+    assert [verdict.outcome for verdict in await store.commit([one])] == ["already"]
+    assert await stored_parts(store, "a") == [b'"one"']
