@@ -115,7 +115,7 @@ class PartSource(Protocol):
         Args:
             items: The items, as they stand in the reference.
             cls: The class of the items.
-            make: Makes an object of the data of a part.
+            make: Makes an object of the data of a part, in which there are no references.
         """
         ...
 
@@ -400,7 +400,10 @@ class JsonSerializer:
         """Write a model without marked fields; return None if it needs marks."""
         beside: dict[str, Any] = {}
         for name in form.beside or ():
-            beside[name] = value = _own_items(getattr(model, name))
+            value = getattr(model, name)
+            if name not in (form.untyped or ()):  # the serializer of the field writes dicts of any class alike
+                value = _own_items(value)
+            beside[name] = value
             if (value or type(value) is not dict) and not is_plain(value):
                 return None
         try:
@@ -537,7 +540,7 @@ class JsonSerializer:
         if "items" in reference:
             cls = self._resolve(reference["of"], _is_model)
             items = reference["items"][REFERENCE] if isinstance(reference["items"], dict) else reference["items"]
-            return stored.items(items, cls, lambda data: self._decode_model(cls, data, ()))
+            return stored.items(items, cls, lambda data: self._decode_model(cls, data, (), is_whole=True))
         return {key: self._read(inner) for key, inner in reference["data"].items()}
 
     def _with_items(self, stored: "PartSource", data: Any, cls: type) -> Any:
@@ -550,20 +553,20 @@ class JsonSerializer:
         if len(found) > 1 or REFERENCE not in found:
             return {name: self._with_items(stored, inner, cls) for name, inner in found.items()}
         if isinstance(found[REFERENCE], list):
-            return stored.items(found[REFERENCE], cls, lambda data: self._decode_model(cls, data, ()))
+            return stored.items(found[REFERENCE], cls, lambda data: self._decode_model(cls, data, (), is_whole=True))
         return stored.expanded(found)
 
     # Writes and reads inner values; a subclass may replace them.
     _written = encode
     _read = _decode
 
-    def _decode_model(self, cls: type[BaseModel], written: Any, within: Any) -> BaseModel:
-        """Read a model from its fields; the fields ``within`` hold marks."""
+    def _decode_model(self, cls: type[BaseModel], written: Any, within: Any, *, is_whole: bool = False) -> BaseModel:
+        """Read a model from its fields; the fields ``within`` hold marks. A whole model has no references."""
         if not isinstance(written, dict):
             return cls.model_validate(self._read(written), by_name=True, by_alias=True)
         fields = dict(cast("dict[str, Any]", written))
         private = fields.pop(PRIVATE, None) if PRIVATE in fields else None
-        if (stored := self._stored) is not None:
+        if (stored := self._stored) is not None and not is_whole:
             form = _values.form_of(cls)
             in_parts: Mapping[str, InParts] = {} if form is None else form.in_parts
             marked = fields if within is True else within or ()

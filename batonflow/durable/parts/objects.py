@@ -39,11 +39,11 @@ class PartObjects:
         """See ``PartSource.items``."""
         numbers = self.reader.numbers(items)
         if not hasattr(cls, "__batonflow_watch__"):
-            return [make(self.data(number)) for number in numbers]
+            return [make(self.reader.new_value(number)) for number in numbers]
         found: list[Any] = []
         for key in occurrences(numbers):
             one = self.made.get(key)
             if type(one) is not cls:
-                one = self.made[key] = make(self.data(key[0]))
+                one = self.made[key] = make(self.reader.new_value(key[0]))
             found.append(one)
         return found

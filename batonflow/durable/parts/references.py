@@ -6,6 +6,7 @@ marked with the name of its class. ``{"$": {"data": x}}`` stands for the dict ``
 name; with ``"redacted": 17`` beside it, it is part 17 without secrets. Parts may contain references to earlier parts.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -68,10 +69,20 @@ class PartReader:
         return read_json(body)[REFERENCE][REDACTED] if body.startswith(_REDACTED) else None
 
     def value(self, number: int) -> Any:
-        """Return a part as data without references."""
+        """Return a part as data without references; it is shared by those that ask for it."""
         if number not in self._values:
-            self._values[number] = self.expanded(read_json(self.stored(number)))
+            self._values[number] = self.new_value(number)
         return self._values[number]
+
+    def new_value(self, number: int) -> Any:
+        """Return a part as new data without references."""
+        body = self.stored(number)
+        if _REFERENCE not in body:
+            return read_json(body)
+        if _NESTED.search(body):
+            return self.expanded(read_json(body))
+        # Text in the place of text: the marks cannot stand inside a text of JSON, whose quotes are escaped.
+        return read_json(_SINGLE.sub(lambda found: self.stored(int(found[1])), body))
 
     def numbers(self, items: Sequence[Item]) -> list[int]:
         """Return the numbers of the parts that are the items of a list."""
@@ -132,6 +143,9 @@ def occurrences(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 _COUNT = b'{"p":'
+_REFERENCE = b'{"$":'
+_SINGLE = re.compile(rb'\{"\$":(\d+)\}')
+_NESTED = re.compile(rb'\{"\$":[^\d]')
 _LIST = b'{"$":['
 _REDACTED = b'{"$":{"redacted":'
 

@@ -7,10 +7,13 @@ import zlib
 
 from batonflow.durable.stores.record_words import RECORD_WORDS
 
-__all__ = ["packed", "unpacked"]
+__all__ = ["PACKED_FROM", "PACKED_TEXT_FROM", "packed", "unpacked"]
 
 PACKED_FROM = 256
 """Bytes of a record from which on compressing it is worth the time."""
+
+PACKED_TEXT_FROM = 4096
+"""The same for texts of people and models, whose words are not known before."""
 
 _LARGE = 8192
 _NEWEST = max(RECORD_WORDS)
@@ -19,10 +22,10 @@ _EARLIER = zlib.compress(b"")[:1]
 _FORMS = {_EARLIER, *(bytes([number]) for number in RECORD_WORDS)}
 
 
-def packed(data: bytes) -> bytes:
-    """Return the stored form of ``data``."""
+def packed(data: bytes, least: int = PACKED_FROM) -> bytes:
+    """Return the stored form of ``data``, which is compressed from ``least`` bytes on."""
     ambiguous = data[:1] in _FORMS
-    if len(data) < PACKED_FROM and not ambiguous:
+    if len(data) < least and not ambiguous:
         return data
     # A small window is made in a fifth of the time.
     window = -13 if len(data) < _LARGE else -15

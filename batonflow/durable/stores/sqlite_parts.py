@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from batonflow.durable.parts.references import whole_result
 from batonflow.durable.store_protocol import NewRun, PartsGoneError, RunInfo
-from batonflow.durable.stores.packing import packed, unpacked
+from batonflow.durable.stores.packing import PACKED_TEXT_FROM, packed, unpacked
 from batonflow.durable.stores.sqlite_rows import PLACE_BITS, DatabaseSession, RunRow, checksum, damaged
 from batonflow.workflow_core.errors import StoreCorruptedError
 
@@ -74,7 +74,7 @@ def insert_parts(session: DatabaseSession, log: int, first: int, bodies: Sequenc
     """Add parts to a log, from a number on."""
     rows: list[tuple[int, bytes, int]] = []
     for number, body in enumerate(bodies, first):
-        stored = packed(body)
+        stored = packed(body, PACKED_TEXT_FROM)
         rows.append(((log << PLACE_BITS) + number, stored, checksum(log, number, stored)))
     session.connection.executemany("INSERT INTO parts VALUES (?, ?, ?)", rows)
 
@@ -93,8 +93,7 @@ def read_parts(session: DatabaseSession, log: int, last: int | None = None) -> l
     found = session.connection.execute(
         "SELECT place, body, crc FROM parts WHERE place >= ? AND place < ? ORDER BY place", (first, behind)
     )
-    for place, body, crc in found:
-        number = len(earlier)
+    for number, (place, body, crc) in enumerate(found.fetchall(), len(earlier)):
         if place - first != number or crc != checksum(log, number, body):
             raise _damaged_part(session, log, number)
         earlier.append(unpacked(body))
