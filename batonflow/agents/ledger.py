@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from batonflow.agents.budget import Budget, Limits, ledger_of, payers
 from batonflow.agents.members import Member, Team
+from batonflow.instrumentation.context import model_caller
 from batonflow.llms import Usage, UsageTotals
 from batonflow.llms.usage import begin_counting, counting_here, end_counting
 from batonflow.workflow_core import Context
@@ -142,16 +143,20 @@ class count_usage(UsageTotals):  # noqa: N801 - used like a function
         ctx: The run's context, inside a step.
         agent: The name of the agent.
         limits: The budgets.
+        purpose: The purpose of the calls; see ``ModelCall``.
         only_around: Exclude the budgets of this run.
     """
 
-    __slots__ = ("_ctx", "_held", "_limits", "_token", "agent", "run")
+    __slots__ = ("_caller", "_ctx", "_held", "_limits", "_purpose", "_token", "agent", "run")
 
     _token: Token[Any]
+    _caller: Token[Any]
 
-    def __init__(self, ctx: Context[Any], agent: str, limits: Limits | None, *, only_around: bool = False) -> None:
+    def __init__(
+        self, ctx: Context[Any], agent: str, limits: Limits | None, purpose: str, *, only_around: bool = False
+    ) -> None:
         super().__init__()
-        self._ctx, self.agent = ctx, agent
+        self._ctx, self.agent, self._purpose = ctx, agent, purpose
         self._limits = limits
         self._held = None if limits is None else limits.only_around() if only_around else limits.hold()
         self.run = ctx.run
@@ -163,6 +168,7 @@ class count_usage(UsageTotals):  # noqa: N801 - used like a function
         # Code of an agent calls tools inside a call; their usage must not count twice.
         inside = around and around[-1].run is self.run is not None
         self._token = begin_counting(self, self.agent, instead_of=around[-1] if inside else None)
+        self._caller = model_caller.set((self.agent, self._purpose))
         if self._held is not None:
             self._held.__enter__()
         return self
@@ -172,6 +178,7 @@ class count_usage(UsageTotals):  # noqa: N801 - used like a function
     ) -> None:
         if self._held is not None:
             self._held.__exit__(kind, error, traceback)
+        model_caller.reset(self._caller)
         end_counting(self._token)
         if self._limits is not None:
             await self._ctx.store.set(LEDGER, self._limits.ledger.dump())

@@ -651,7 +651,7 @@ class TeamOfMembers(Team):
         if llm is None:
             return ""
         try:
-            async with count_usage(ctx, agent.name, limits):
+            async with count_usage(ctx, agent.name, limits, "summary"):
                 response = await within_time(llm.achat(messages), limits)
         except BudgetExceededError as err:
             if limits is None or not limits.wants_answer(err):
@@ -689,7 +689,7 @@ class TeamOfMembers(Team):
         memory = await ctx.store.get("memory")
         if not isinstance(memory, BaseMemory):
             return messages
-        async with count_usage(ctx, agent.name, await limits_for(ctx, self, agent), only_around=True):
+        async with count_usage(ctx, agent.name, await limits_for(ctx, self, agent), "knowledge", only_around=True):
             return await memory.with_knowledge(messages, asked)
 
     async def end(self, ctx: Context[Any], output: AgentOutput) -> None:

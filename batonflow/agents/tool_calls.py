@@ -110,7 +110,7 @@ async def perform(invocation: ToolInvocation) -> ToolOutput:
         BudgetExceededError: A budget that raises does not allow the call.
     """
     limits = invocation.limits = await limits_for(invocation.ctx, invocation.team, invocation.agent)
-    async with count_usage(invocation.ctx, invocation.agent.name, limits) as account:
+    async with count_usage(invocation.ctx, invocation.agent.name, limits, "tool") as account:
         return await _chain(_layers_around(invocation, account.run))(invocation)
 
 

@@ -154,7 +154,7 @@ class Turn:
             if llm is not None and isinstance(memory, BaseMemory):
                 memory.attach_llm(llm)  # a restored memory has lost its model for summaries
             limits = await limits_for(self.ctx, self.team, self.agent)
-            async with count_usage(self.ctx, self.agent.name, limits, only_around=True):
+            async with count_usage(self.ctx, self.agent.name, limits, "summary", only_around=True):
                 shown = await (memory.aget() if asked is None else memory.aget(input=asked))
         if self.team.remembers_apart:
             return await self.team.with_knowledge(self.ctx, self.agent, shown, asked)
@@ -256,7 +256,7 @@ class Turn:
         answer = output.response.content
         if known and shown not in ("", answer):
             known = [*known[:-1], _with_text(known[-1], shown, answer or "")]
-        async with count_usage(ctx, agent.name, limits):
+        async with count_usage(ctx, agent.name, limits, "structured"):
             data = await layers.structured_response(agent.llm_or_none(), known, cls, function, answer, limits)
         output.structured_response = data
         await self._show_form(output)
@@ -363,13 +363,13 @@ async def _last_answer(turn: Turn, shown: list[ChatMessage], *, over_budget: boo
     limits = await limits_for(ctx, turn.team, agent)
     if limits is not None and not over_budget:
         try:
-            async with count_usage(ctx, agent.name, limits):
+            async with count_usage(ctx, agent.name, limits, "answer"):
                 response = await within_time(agent.answer_now(ctx, shown), limits)
         except BudgetExceededError as err:
             if not limits.wants_answer(err):
                 raise
     if response is None:
-        async with count_usage(ctx, agent.name, limits, only_around=True):
+        async with count_usage(ctx, agent.name, limits, "answer", only_around=True):
             response = await agent.answer_now(ctx, shown)
     output = AgentOutput(response=response.message, raw=response.raw, current_agent_name=agent.name)
     output = with_reason(output, response.stop_reason)

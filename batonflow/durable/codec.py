@@ -13,6 +13,7 @@ from batonflow.durable.attempt_record import as_json
 from batonflow.durable.parts.objects import PartObjects
 from batonflow.durable.parts.references import escaped
 from batonflow.durable.parts.writer import PartWriter
+from batonflow.instrumentation.redaction import redacted
 from batonflow.values.forms import Form, form_of
 from batonflow.values.names import PRIVATE, REFERENCE_MARK, NotWritable, payload_name, qualified_name
 from batonflow.values.serializers import IS_PYDANTIC, MARKED, BaseSerializer, JsonSerializer, is_plain, read_json
@@ -48,6 +49,11 @@ class Codec:
             serializer = serializer.for_records(self._parts).reading(stored)
         self._serializer = serializer
         self._short = serializer if type(serializer) is JsonSerializer else None
+
+    @property
+    def keeps_parts(self) -> bool:
+        """Tell whether data may refer to parts."""
+        return self._parts is not None
 
     def event(self, event: Event) -> Any:
         """Return an event as data.
@@ -102,13 +108,25 @@ class Codec:
         try:
             if self._short is None:
                 return self._serializer.serialize(value)
-            return self.lean([value] if is_plain(value) else [None, self._short.encode(value)])
+            return self.lean(self._whole_value(value))
         except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
             raise _unrecorded(value, error, path) from error
+
+    def _whole_value(self, value: Any) -> Any:
+        assert self._short is not None
+        return [value] if is_plain(value) else [None, self._short.encode(value)]
 
     def lean(self, data: Any) -> Any:
         """Return data with references to parts in the place of long texts and of conversations."""
         return data if self._parts is None else self._parts.lean(data)
+
+    def shown(self, value: Any) -> Any:
+        """Return a value as data without secrets, for readers.
+
+        Raises:
+            StoreError: The value cannot be written.
+        """
+        return self.lean(redacted(self._whole_value(value)))
 
     def digest(self, value: Any) -> int:
         """Return a digest of a value of the state, valid in this process.

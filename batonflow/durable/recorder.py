@@ -19,7 +19,7 @@ from batonflow.instrumentation.redaction import redacted
 from batonflow.user_warnings import warn_user
 from batonflow.values.answer_fields import answer_fields
 from batonflow.values.exceptions import dump_exception, traceback_of
-from batonflow.values.names import qualified_name
+from batonflow.values.names import REFERENCE, qualified_name
 from batonflow.values.serializers import BaseSerializer
 from batonflow.values.state_data import DELETED, KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
 from batonflow.workflow_core.context.state_store import IMMUTABLE, StateCell
@@ -479,10 +479,20 @@ class Recorder:
         if segment.gave_up:
             data["gave_up"] = segment.gave_up
         if segment.calls:
-            data["calls"] = [call.as_data() for call in segment.calls]
+            data["calls"] = list(map(self._call, segment.calls))
         data["outcome"] = outcome
         # Receivers may change sent events until the outcome is decided.
         segment.data = read_again(data) if item.undelivered else data
+
+    def _call(self, call: Any) -> dict[str, Any]:
+        """Return a call of a model as data; with its messages if the store keeps these once."""
+        parts, data = self.parts, call.as_data()
+        if parts is None or not self._codec.keeps_parts:
+            return data
+        said = call.conversation()
+        tools = [{REFERENCE: parts.part(tool)} for tool in redacted(said.pop("tool_specs", []))]
+        written = {name: self._codec.shown(items) for name, items in said.items()}
+        return {**data, **written, **({"tool_specs": [tools]} if tools else {})}
 
     def _tried(self, name: str, write: Any, value: Any, strict: bool) -> Any:
         """Return a value as data; for a failed attempt, skip a value that cannot be written."""

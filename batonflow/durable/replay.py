@@ -74,7 +74,7 @@ class ReplayedRun:
     @property
     def model_calls(self) -> "list[ModelCall]":
         """The calls of models, in the order of their records."""
-        return [_call_of(data) for record in self.records for data in record.get("calls", ())]
+        return [_call_of(data, self._codec) for record in self.records for data in record.get("calls", ())]
 
     @property
     def stop_event(self) -> StopEvent | None:
@@ -175,10 +175,10 @@ def replayed(
     return ReplayedRun(run_id, status, records, events, codec)
 
 
-def _call_of(data: dict[str, Any]) -> "ModelCall":
+def _call_of(data: dict[str, Any], codec: Codec) -> "ModelCall":
     from batonflow.llms.stream import ModelCall  # noqa: PLC0415 - only readers of agents' runs need models
 
-    return ModelCall.from_data(data)
+    return ModelCall.from_data(data, codec.read)
 
 
 # --- differences ------------------------------------------------------------------------------------------------------

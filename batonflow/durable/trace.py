@@ -113,7 +113,7 @@ class _Teller:
         if record.get("origins"):
             entry["causes"] = record["origins"]
         if record.get("calls"):
-            entry["calls"] = record["calls"]
+            entry["calls"] = list(map(self._call, record["calls"]))
         if record.get("child"):
             entry["child"] = record["child"]["name"]
         if events := list(self._events(record)):
@@ -129,6 +129,14 @@ class _Teller:
         if "outcome" in record:
             entry["outcome"] = self._outcome(*record["outcome"])
         return entry
+
+    def _call(self, call: dict[str, Any]) -> dict[str, Any]:
+        """Return a call of a model with its messages as plain data."""
+        shown = {name: self._cut(plain_value(call[name]), DEPTH) for name in ("messages", "tool_specs") if name in call}
+        if "answer" in call:
+            [answer] = plain_value(call["answer"])
+            shown["answer"] = self._cut(answer, DEPTH)
+        return {**call, **shown}
 
     def _events(self, record: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if record.get("event") is not None:

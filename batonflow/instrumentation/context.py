@@ -12,13 +12,19 @@ from typing import Any
 
 from batonflow.clock import current_source
 
-__all__ = ["active_instrument_tags", "active_span_id", "instrument_tags", "local_now", "model_calls", "new_id", "undo"]
+__all__ = [
+    "active_instrument_tags", "active_span_id", "instrument_tags", "local_now", "model_caller", "model_calls",
+    "new_id", "undo",
+]  # fmt: skip
 
 active_span_id: ContextVar[str | None] = ContextVar("active_span_id", default=None)
 """The id of the span that encloses the running code, or None."""
 
 model_calls: ContextVar[Callable[[Any], None] | None] = ContextVar("batonflow_model_calls", default=None)
 """A function that records a call of a model for the running step; None where calls are not recorded."""
+
+model_caller: ContextVar[tuple[str, str]] = ContextVar("batonflow_model_caller", default=("", ""))
+"""The agent that asks models here, and the purpose of its calls; empty outside of agents."""
 
 # The default is None and not a dict: one dict shared by all contexts could be changed by accident.
 _tags: ContextVar[Mapping[str, Any] | None] = ContextVar("instrument_tags", default=None)

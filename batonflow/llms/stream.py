@@ -4,15 +4,16 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
+from itertools import groupby
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from batonflow.clock import current_source
-from batonflow.instrumentation.context import model_calls
+from batonflow.instrumentation.context import model_caller, model_calls
 from batonflow.instrumentation.redaction import redacted
-from batonflow.llms.answer import BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from batonflow.llms.answer import Answer, BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.messages import ChatMessage, ChatResponse
 from batonflow.llms.tool_protocol import ToolSpec
 from batonflow.llms.usage import Usage, with_cost
@@ -157,13 +158,21 @@ _HEADERS = frozenset({"extra_headers", "extra_query"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """A call of a model in the records of a run. The messages stand in the events of the step that asked.
+    """A call of a model in the records of a run, without secrets.
+
+    A store that does not keep parts has neither messages nor ``tool_specs`` nor the answer.
 
     Attributes:
+        agent: The agent that asked; empty in other workflows.
+        purpose: ``"turn"`` for an agent's next step, ``"summary"``, ``"structured"``, ``"answer"`` for a last answer
+            without tools, ``"knowledge"``, ``"tool"`` for a call inside a tool; empty outside of agents.
         model: The model that answered, or that was asked if there is no answer.
         vendor: Its vendor.
         options: The options of the request and the model, such as ``temperature`` and ``tool_choice``, without secrets.
         tools: The names of the tools that the model could call.
+        messages: The conversation that the model saw.
+        tool_specs: The tools with their descriptions and schemas.
+        answer: The message of the model; None without any part of one.
         finish: The reason for the end of the answer; None without a whole answer.
         usage: Tokens, and the cost at the price of the day; None if the vendor does not send them.
         request_id: The vendor's id of the request.
@@ -179,7 +188,12 @@ class ModelCall:
     model: str
     vendor: str
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    agent: str = ""
+    purpose: str = ""
     tools: Sequence[str] = ()
+    messages: Sequence[ChatMessage] = ()
+    tool_specs: Sequence[ToolSpec] = ()
+    answer: ChatMessage | None = None
     finish: str | None = None
     usage: Usage | None = None
     request_id: str | None = None
@@ -189,17 +203,41 @@ class ModelCall:
     error: str | None = None
 
     def as_data(self) -> dict[str, Any]:
-        """Return the call as data for records, without the fields that are not known."""
-        found = asdict(self) | {"usage": None if self.usage is None else self.usage.model_dump(exclude_defaults=True)}
-        return {name: value for name, value in found.items() if value not in (None, {}, ())}
+        """Return the call as data for records, without the conversation and the fields that are not known."""
+        found = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _CONVERSATION}
+        found["usage"] = None if self.usage is None else self.usage.model_dump(exclude_defaults=True)
+        return {name: value for name, value in found.items() if value not in (None, {}, (), "")}
+
+    def conversation(self) -> dict[str, list[Any]]:
+        """Return the messages, the answer and the tools as data, for a record that refers to them."""
+        found: dict[str, list[Any]] = {
+            "messages": list(self.messages),
+            "answer": [] if self.answer is None else [self.answer],
+            "tool_specs": [tool.model_dump(mode="json") for tool in self.tool_specs],
+        }
+        return {name: items for name, items in found.items() if items}
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Self:
-        """Return the call that ``as_data`` wrote; fields of newer versions are ignored."""
+    def from_data(cls, data: Mapping[str, Any], read: Callable[[Any], Any] | None = None) -> Self:
+        """Return the call that a record holds; fields of newer versions are ignored.
+
+        Args:
+            data: The data.
+            read: Returns a value of the record.
+        """
         known: dict[str, Any] = {name: value for name, value in data.items() if name in cls.__slots__}
         if "usage" in known:
             known["usage"] = Usage(**known["usage"])
+        for name in _CONVERSATION & known.keys():
+            known[name] = () if read is None else read(known[name])
+        if "answer" in known:
+            known["answer"] = next(iter(known["answer"]), None)
+        if "tool_specs" in known:
+            known["tool_specs"] = [ToolSpec(**tool) for tool in known["tool_specs"]]
         return cls(**known)
+
+
+_CONVERSATION = frozenset({"messages", "tool_specs", "answer"})
 
 
 def recorded_call(
@@ -224,6 +262,8 @@ async def _recorded(
     first: float | None = None
     finish: Finish | None = None
     error: str | None = None
+    said: list[StreamEvent] = []
+    messages, (agent, purpose) = list(request.messages), model_caller.get()
     try:
         async with aclosing(events):
             async for event in events:
@@ -231,6 +271,8 @@ async def _recorded(
                     first = source.monotonic() - start
                 if isinstance(event, Finish):
                     finish = event
+                else:
+                    said.append(event)
                 yield event
     except GeneratorExit:  # The reader stopped early. That is not an error of the call.
         raise
@@ -244,6 +286,11 @@ async def _recorded(
             ModelCall(
                 model=(finish and finish.model) or asked,
                 vendor=(finish and finish.vendor) or getattr(llm, "vendor", None) or llm.class_name(),
+                agent=agent,
+                purpose=purpose,
+                messages=messages,
+                tool_specs=request.tools,
+                answer=_answer_of(said, finish),
                 options=_options(llm, request),
                 tools=[tool.name for tool in request.tools],
                 finish=None if finish is None else finish.reason,
@@ -255,6 +302,25 @@ async def _recorded(
                 error=error,
             )
         )
+
+
+def _answer_of(events: Sequence[StreamEvent], finish: Finish | None) -> ChatMessage | None:
+    """Return the message of the events of an answer; None without events."""
+    if not events:
+        return None
+    answer = Answer()
+    for part, group in groupby(events, lambda event: event.part if isinstance(event, TextDelta) else None):
+        if part is None:
+            for event in group:
+                answer.add(event)
+        else:  # one piece instead of thousands
+            text = "".join(event.text for event in group if isinstance(event, TextDelta))
+            answer.text(TextDelta(text=text, part=part))
+    answer.settle()
+    message = answer.whole()
+    if finish is not None:
+        message.additional_kwargs.update(finish.message_kwargs)
+    return message
 
 
 def _options(llm: Any, request: ChatRequest) -> dict[str, Any]:

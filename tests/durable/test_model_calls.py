@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from batonflow.agents import FunctionAgent
 from batonflow.durable.stores.memory import MemoryStore
@@ -33,6 +34,10 @@ SECRET = "sk-abcdefghijklmnop1234"
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
+
+
+class Told(BaseModel):
+    text: str
 
 
 class Asks(Workflow):
@@ -94,6 +99,77 @@ async def test_each_call_of_an_agent_is_recorded_with_its_step(tmp_path: Path) -
     steps = [entry["step"] for entry in trace_of(await store.read("r")) for _ in entry.get("calls", ())]
     assert steps == ["run_agent_step", "run_agent_step"]
     await store.aclose()
+
+
+async def test_a_call_has_what_the_model_saw_and_said(tmp_path: Path) -> None:
+    for store in (SQLiteStore(tmp_path / "runs.db"), MemoryStore()):
+        llm = ScriptedLLM([tool_call("add", a=2, b=40), f"It is 42, and not {SECRET}."])
+        agent = FunctionAgent(name="sums", llm=llm, tools=[add], store=store, system_prompt="Be brief.")
+        await agent.run(f"What is 2 + 40? {SECRET}", run_id="r")
+        first, second = await calls_of(store)
+        assert (first.agent, first.purpose) == ("sums", "turn")
+        assert [message.role for message in first.messages] == ["system", "user"]
+        assert [message.role for message in second.messages] == ["system", "user", "assistant", "tool"]
+        assert second.messages[:2] == first.messages
+        assert second.messages[2] == first.answer
+        assert second.answer is not None
+        assert second.answer.content == "It is 42, and not [redacted]."
+        assert first.messages[1].content == "What is 2 + 40? [redacted]"
+        [tool] = second.tool_specs
+        assert (tool.name, set(tool.parameters["properties"])) == ("add", {"a", "b"})
+        told = [call for entry in trace_of(await store.read("r")) for call in entry.get("calls", ())]
+        assert [call["answer"]["role"] for call in told] == ["assistant", "assistant"]
+        assert [message["role"] for message in told[0]["messages"]] == ["system", "user"]
+        await store.aclose()
+
+
+async def test_a_schema_and_a_message_are_written_once_for_all_calls() -> None:
+    described = "Add two numbers. " * 30
+
+    @tool(description=described)
+    def add_up(a: int, b: int) -> int:
+        return a + b
+
+    store = MemoryStore()
+    llm = ScriptedLLM([*[tool_call("add_up", a=one, b=1) for one in range(8)], "Done."])
+    await FunctionAgent(llm=llm, tools=[add_up], store=store).run(f"Add. {described}", run_id="r")
+    loaded = await store.load("r")
+    assert loaded is not None
+    written = b"".join([*loaded.parts, *(commit.body for commit in loaded.commits)])
+    assert written.count(described.encode()) == 2  # in the message and in the schema
+    assert [len(call.messages) for call in await calls_of(store)] == list(range(1, 18, 2))
+
+
+@pytest.mark.parametrize("purpose", ["turn", "structured", "answer", "tool"])
+async def test_a_call_has_its_purpose(purpose: str) -> None:
+    store = MemoryStore()
+
+    @tool
+    async def ask(question: str) -> str:
+        """Ask a model."""
+        return str((await ScriptedLLM(["Yes."], model="asked").achat([ChatMessage(question)])).message.content)
+
+    script = [tool_call("ask", question="Is it?"), "It is."]
+    agent = FunctionAgent(
+        name="a", llm=ScriptedLLM([*script, '{"text": "It is."}']), tools=[ask], store=store,
+        output_cls=Told if purpose == "structured" else None,
+    )  # fmt: skip
+    options: dict[str, Any] = {"max_iterations": 1, "early_stopping_method": "generate"} if purpose == "answer" else {}
+    await agent.run("Is it?", run_id="r", **options)
+    calls = await calls_of(store)
+    assert purpose in [call.purpose for call in calls]
+    assert {call.agent for call in calls} == {"a"}
+    if purpose == "tool":
+        assert [call.model for call in calls if call.purpose == "tool"] == ["asked"]
+
+
+async def test_a_call_that_is_left_early_has_the_answer_so_far() -> None:
+    store = MemoryStore()
+    await Asks(ScriptedLLM(["one two three"]), "left early", store=store).run(run_id="r")
+    [call] = await calls_of(store)
+    assert call.answer is not None
+    assert "one two three".startswith(str(call.answer.content))
+    assert (call.agent, call.purpose) == ("", "")
 
 
 async def test_the_call_of_a_vendor_has_its_options_and_the_ids_of_the_vendor_and_no_key() -> None:

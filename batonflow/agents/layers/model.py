@@ -44,7 +44,7 @@ async def ask_model(
         memory: The conversation as the agent knows it.
     """
     limits = await limits_for(ctx, team, agent)
-    async with count_usage(ctx, agent.name, limits) as spent:
+    async with count_usage(ctx, agent.name, limits, "turn") as spent:
         if logger.isEnabledFor(logging.DEBUG):
             about = in_words(f"agent {agent.name}")
             logger.debug("%s is asked with %d messages and %d tools", about, len(shown), len(tools))

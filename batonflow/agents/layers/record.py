@@ -36,7 +36,7 @@ async def record_outcome(invocation: ToolInvocation, call_next: CallNext) -> Too
 
     async def run_and_count() -> ToolOutput:
         # The usage is recorded with the outcome, because the tool does not run again for it.
-        async with count_usage(ctx, invocation.agent.name, None):
+        async with count_usage(ctx, invocation.agent.name, None, "tool"):
             output = await call_next(invocation)
         if limits is not None:
             await ctx.store.set(LEDGER, limits.ledger.dump())

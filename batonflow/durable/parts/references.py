@@ -233,6 +233,8 @@ def change_values(record: dict[str, Any], change: Callable[[Any], Any]) -> None:
     for name, place in _PLACES.items():
         for entry in record.get(name, ()):
             entry[place] = change(entry[place])
+    for call in record.get("calls", ()):
+        call.update({name: change(call[name]) for name in _OF_CALLS if name in call})
     kind, *details = record.get("outcome", ("",))
     if kind == "returned" and details:
         details[0][:] = map(change, details[0])
@@ -246,4 +248,5 @@ def change_values(record: dict[str, Any], change: Callable[[Any], Any]) -> None:
 
 
 # The place of the value in the entries of a record.
+_OF_CALLS = ("messages", "answer", "tool_specs")
 _PLACES = {"state": 1, "writes": 2, "sends": 1, "streamed": 1, "collects": 2}
