@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from batonflow.durable.history import no_such_run
 from batonflow.durable.live_runs import known_run
 from batonflow.durable.parts.objects import PartObjects
-from batonflow.durable.parts.references import PartReader, whole_commits
+from batonflow.durable.parts.references import PartReader, change_values, escaped, has_references, whole_commits
 from batonflow.durable.recorded_run import RecordedRun
 from batonflow.durable.recovery import add_commit, from_snapshot, snapshot_of
 from batonflow.durable.store_protocol import Loaded
@@ -37,12 +37,16 @@ def recorded_run(workflow: AnyWorkflow, loaded: Loaded) -> RecordedRun:
         ReplayIncompatible: The code of the workflow does not fit the records.
     """
     upcast = workflow.__batonflow__.upcaster(loaded.info.version)
-    stored = PartObjects(PartReader(loaded.parts)) if loaded.parts and upcast is None else None
+    refers = upcast is None and any(has_references(commit.body) for commit in loaded.commits)
+    stored = PartObjects(PartReader(loaded.parts)) if refers else None
     recorded = RecordedRun(workflow, stored)
     if loaded.snapshot is not None:
         recorded = from_snapshot(workflow, read_json(loaded.snapshot[1]), stored)
     for commit in loaded.commits if upcast is None else whole_commits(loaded):
         body = read_json(commit.body)
+        if stored is not None and not has_references(commit.body):  # of an earlier version, or of a fork
+            for record in body["r"]:
+                change_values(record, escaped)
         records = body["r"] if upcast is None else [upcast(record) for record in body["r"]]
         add_commit(recorded, records, body["e"])
     return recorded
@@ -53,7 +57,7 @@ def restore(run: Run, recorded: RecordedRun) -> None:
     workflow = run.workflow
     try:
         serializer = workflow.__batonflow__.serializer
-        if isinstance(serializer, JsonSerializer):
+        if type(serializer) is JsonSerializer:
             serializer = serializer.reading(recorded.stored)
         loaded = load_run(workflow, snapshot_of(recorded, run.state.run_id), serializer)
         run.adopt(loaded)

@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError
 from batonflow.durable.attempt_record import as_json
 from batonflow.durable.parts.objects import PartObjects
 from batonflow.durable.parts.references import escaped
-from batonflow.durable.parts.writer import PartWriter
+from batonflow.durable.parts.writer import PartWriter, ShownParts
 from batonflow.instrumentation.redaction import redacted
 from batonflow.values.forms import Form, form_of
 from batonflow.values.names import PRIVATE, REFERENCE_MARK, NotWritable, payload_name, qualified_name
@@ -38,17 +38,21 @@ class Codec:
         stored: The parts that the data to read refer to.
     """
 
-    __slots__ = ("_parts", "_refers", "_serializer", "_short")
+    __slots__ = ("_parts", "_refers", "_serializer", "_short", "_shown")
 
     def __init__(
         self, serializer: BaseSerializer, parts: PartWriter | None = None, stored: PartObjects | None = None
     ) -> None:
         self._parts = parts if type(serializer) is JsonSerializer else None
-        self._refers = stored is not None
+        self._refers = stored is not None and type(serializer) is JsonSerializer
         if isinstance(serializer, JsonSerializer):
-            serializer = serializer.for_records(self._parts).reading(stored)
+            serializer = serializer.for_records(self._parts).reading(stored if self._refers else None)
         self._serializer = serializer
         self._short = serializer if type(serializer) is JsonSerializer else None
+        # Writes events that are only streamed.
+        self._shown = self._short
+        if self._short is not None and self._parts is not None:
+            self._shown = self._short.for_records(ShownParts(self._parts))
 
     @property
     def keeps_parts(self) -> bool:
@@ -63,8 +67,12 @@ class Codec:
         """
         return self.lean(self.whole_event(event))
 
-    def whole_event(self, event: Event) -> Any:
+    def whole_event(self, event: Event, *, is_streamed: bool = False) -> Any:
         """Return an event as data with its long texts; ``lean`` makes of it the data for a record.
+
+        Args:
+            event: The event.
+            is_streamed: Whether the data are only for readers of a stream.
 
         Raises:
             StoreError: A value in it cannot be written.
@@ -91,7 +99,8 @@ class Codec:
             if is_plain(values) and form is not None and not form.apart(event):
                 # A copy, because the original may change before it is written.
                 return [name, dict(values)]
-            return _as_parts(self._short.encode(event))
+            short = self._shown if is_streamed and self._shown is not None else self._short
+            return _as_parts(short.encode(event))
         except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
             raise _unrecorded(event, error) from error
 
@@ -120,13 +129,11 @@ class Codec:
         """Return data with references to parts in the place of long texts and of conversations."""
         return data if self._parts is None else self._parts.lean(data)
 
-    def shown(self, value: Any) -> Any:
-        """Return a value as data without secrets, for readers.
-
-        Raises:
-            StoreError: The value cannot be written.
-        """
-        return self.lean(redacted(self._whole_value(value)))
+    def shown_messages(self, messages: list[Any]) -> Any:
+        """Return messages as data without secrets, for readers."""
+        assert self._short is not None
+        kept = self._short.list_in_parts(messages, grows=False)
+        return self.lean(redacted([None, self._short.encode(messages) if kept is None else kept]))
 
     def digest(self, value: Any) -> int:
         """Return a digest of a value of the state, valid in this process.

@@ -147,7 +147,7 @@ class RunLease:
 
     def commit(self, group: Sequence[AttemptRecord]) -> None:
         """Add records that form one commit."""
-        if self.lost:
+        if self.lost or self._status is not None:  # changes of the state after the end are not recorded
             return
         run = self.run
         # The used part of the run's timeout.
@@ -190,7 +190,9 @@ class RunLease:
 
     @property
     def _parts(self) -> PartWriter | None:
-        return None if self.recorder is None else self.recorder.parts
+        """The parts that this lease writes."""
+        parts = None if self.recorder is None else self.recorder.parts
+        return parts if parts is not None and parts.owner is self else None
 
     def consumed(self, item: InboxItem, *, passed_over: bool = False) -> None:
         """Note that an inbox item was delivered or cannot be used, for the next commit."""

@@ -127,6 +127,8 @@ class Opening:
         """Record the run from now on."""
         lease = self._lease = RunLease(self._connection, self._run, self._options, self._forget)
         recorder = lease.recorder = self._recorder(lease, number, parts)
+        if parts is not None:
+            parts.owner = lease
         self._run.record_with(lease, recorder)
         note_model_calls(self._run, note_model_call)
         recorder.watch_attributes(self._workflow)

@@ -25,7 +25,7 @@ from batonflow.values.state_data import DELETED, KEYS_THAT_MAY_BE_LEFT_OUT, Unse
 from batonflow.workflow_core.context.state_store import IMMUTABLE, StateCell
 from batonflow.workflow_core.engine.state import CAME_IN, Causes, Waiter, WorkItem, current_item, origins_of
 from batonflow.workflow_core.errors import StateOutsideContextWarning, StoreError
-from batonflow.workflow_core.events import Event, WorkflowFailedEvent
+from batonflow.workflow_core.events import Event, InputRequiredEvent, WorkflowFailedEvent
 from batonflow.workflow_core.routing import StepSpec
 
 __all__ = ["RecordSink", "Recorder", "note_model_call"]
@@ -68,7 +68,7 @@ class Recorder:
 
     Args:
         sink: Takes the records.
-        codec: Writes events and values.
+        serializer: Writes events and values.
         path: Which workflow of the tree this is.
         first: The number of the first record; those of earlier owners come before it.
         keep_streamed: Whether what steps stream is kept for readers of the store.
@@ -465,7 +465,8 @@ class Recorder:
             def write(event: Event) -> Any:
                 if known and (data := known.get(id(event))) is not None:
                     return data
-                return self._tried(f"Streamed event {where}", codec.whole_event, event, strict)
+                shown = partial(codec.whole_event, is_streamed=not isinstance(event, InputRequiredEvent))
+                return self._tried(f"Streamed event {where}", shown, event, strict)
 
             streamed = streamed_as_data(segment.streamed, write, kept=self._keeps_streamed)
             data["streamed"] = [
@@ -491,7 +492,7 @@ class Recorder:
             return data
         said = call.conversation()
         tools = [{REFERENCE: parts.part(tool)} for tool in redacted(said.pop("tool_specs", []))]
-        written = {name: self._codec.shown(items) for name, items in said.items()}
+        written = {name: self._codec.shown_messages(items) for name, items in said.items()}
         return {**data, **written, **({"tool_specs": [tools]} if tools else {})}
 
     def _tried(self, name: str, write: Any, value: Any, strict: bool) -> Any:

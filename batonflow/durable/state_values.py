@@ -67,10 +67,9 @@ class StateValues:
             self._digests[key] = self._digest(key, value)
 
     def note_written(self, key: str, value: Any, data: Any) -> None:
-        """Note that a value was recorded as ``data``, for the next comparison.
+        """Note that a value was recorded as ``data``, for the next comparison; a form that was noted since then stays.
 
-        A form that was noted since then stays. Memories have their own digests, which are computed when a step gets
-        the memory.
+        The form of a memory is noted when a step gets it, because its own methods change it in the meantime.
         """
         if key not in self._digests and type(value) not in IMMUTABLE and not hasattr(value, "shared_in_drafts"):
             self._digests[key] = hash(as_json(data))

@@ -12,7 +12,7 @@ from batonflow.durable.opening import Opening
 from batonflow.durable.parts.references import PartReader
 from batonflow.durable.parts.writer import PartWriter
 from batonflow.durable.session_protocol import NewTurn, TurnRefused, session_part
-from batonflow.durable.store_protocol import Created, PartStore
+from batonflow.durable.store_protocol import Created, PartsGoneError, PartStore
 from batonflow.workflow_core.context.state_store import StateCell
 from batonflow.workflow_core.dependencies import provide_deps
 from batonflow.workflow_core.errors import RunInUseError, StoreError
@@ -79,7 +79,13 @@ class TurnOpening(Opening):
         if self._options.deps is not None:
             await provide_deps(self._workflow, self._run)
         store, turn_id = self._store, self._run.state.run_id
-        opened = await session_part(store).open_turn(turn, self._new_run(), store.owner, store.lease_seconds)
+        try:
+            opened = await session_part(store).open_turn(turn, self._new_run(), store.owner, store.lease_seconds)
+        except PartsGoneError:  # the session was deleted in this moment, so the turn is refused or the first one
+            self._stored_session = None
+            self.begin_anew()
+            self.prepare(self._event)
+            opened = await session_part(store).open_turn(turn, self._new_run(), store.owner, store.lease_seconds)
         if isinstance(opened, TurnRefused):
             self._forget()  # another process, or another message, has the turn of this number
             return opened

@@ -11,7 +11,7 @@ from typing import Any, cast
 from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic_core import to_jsonable_python
 
-__all__ = ["CYCLE", "REDACTED", "TOO_DEEP", "never_show", "redacted", "without_secrets"]
+__all__ = ["CYCLE", "REDACTED", "TOO_DEEP", "known_secrets", "never_show", "redacted", "without_secrets"]
 
 REDACTED = "[redacted]"
 """The replacement for a secret."""
@@ -160,6 +160,8 @@ def _redacted(value: Any, around: set[int]) -> Any:
         return value
     if isinstance(value, SecretStr | SecretBytes):
         return REDACTED
+    if hasattr(kind, "without_secrets"):
+        return value.without_secrets()
     here = id(cast("object", value))
     if here in around:
         return CYCLE
@@ -205,6 +207,11 @@ def never_show(secret: str) -> None:
 
 _SHORTEST_KNOWN = 16
 _known: set[str] = set()
+
+
+def known_secrets() -> int:
+    """Return the number of secrets that ``never_show`` was given."""
+    return len(_known)
 
 
 def _text(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 from pydantic import Field
 
 from batonflow.clock import current_source
-from batonflow.llms.blocks import ContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
+from batonflow.llms.blocks import ContentBlock, TextBlock, ThinkingBlock, ToolCallBlock, WatchedList
 from batonflow.llms.errors import IncompleteResponseError
 from batonflow.llms.lazy_fields import KwargsWithCalls, assembled
 from batonflow.llms.messages import ALL_FIELDS, ChatMessage, ChatResponse, MessageRole
@@ -471,7 +471,7 @@ class Answer:
             additional = KwargsWithCalls(additional, calls)
         # The blocks come from this module and need no validation.
         return assembled(
-            ChatMessage, {"role": MessageRole.ASSISTANT, "additional_kwargs": additional, "blocks": blocks}
+            ChatMessage, {"role": MessageRole.ASSISTANT, "additional_kwargs": additional, "blocks": WatchedList(blocks)}
         )
 
 

@@ -7,6 +7,7 @@ import base64
 import binascii
 from collections.abc import Callable, Iterable
 from io import BytesIO
+from itertools import count
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
@@ -35,11 +36,13 @@ __all__ = [
     "ToolCallBlock",
     "VideoBlock",
     "Watchable",
+    "WatchedList",
     "expand_citable",
     "has_halves",
     "in_words",
     "json_data",
     "lose_watch",
+    "notice_changes",
     "sendable",
     "watch_count",
     "whole_texts",
@@ -137,12 +140,17 @@ def _mimetype(data: bytes | None, path: Path | None, url: str | None) -> str | N
 
 
 class _Count:
-    """A count of changes."""
+    """A count of changes from any thread; after each change ``value`` differs from the value before."""
 
-    __slots__ = ("value",)
+    __slots__ = ("_numbers", "value")
 
     def __init__(self) -> None:
         self.value = 0
+        self._numbers = count(1)
+
+    def add(self) -> None:
+        """Count a change."""
+        self.value = next(self._numbers)
 
 
 watch_count = _Count()
@@ -174,7 +182,44 @@ def lose_watch(part: Any) -> None:
     """Note that a part of a message changes, if it is watched."""
     if getattr(part, "batonflow_watch", None) is not None:
         cast("Any", type(part)).batonflow_watch.__set__(part, None)
-        watch_count.value += 1
+        watch_count.add()
+
+
+def notice_changes(cls: type, base: Any, names: str) -> None:
+    """Let the methods of a container that change it note the change.
+
+    Args:
+        cls: The class of the container.
+        base: The class with the methods.
+        names: The names of the methods, separated by spaces.
+    """
+
+    def changing(name: str) -> Any:
+        method = getattr(base, name)
+
+        def change(self: Any, *arguments: Any, **named: Any) -> Any:
+            lose_watch(self)
+            return method(self, *arguments, **named)
+
+        change.__name__, change.__doc__ = name, method.__doc__
+        return change
+
+    for name in names.split():
+        setattr(cls, name, changing(name))
+
+
+class WatchedList(list[Any]):
+    """The blocks of a message, which can be watched; copies of it are plain lists."""
+
+    __slots__ = ("batonflow_watch",)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+
+notice_changes(
+    WatchedList, list, "append extend insert pop remove clear sort reverse __setitem__ __delitem__ __iadd__ __imul__"
+)
 
 
 class BaseContentBlock(Watchable):

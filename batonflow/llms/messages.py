@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from batonflow import llms
-from batonflow.llms.blocks import ContentBlock, TextBlock, Watchable
+from batonflow.llms.blocks import ContentBlock, TextBlock, Watchable, WatchedList
 from batonflow.llms.lazy_fields import KwargsWithCalls, LazyFields, assembled
 from batonflow.llms.usage import Usage
 from batonflow.values.names import IN_PARTS
@@ -105,10 +105,22 @@ class ChatMessage(Watchable):
         elif content is not None:
             raise TypeError(f"content is text or a list of blocks, not {type(content).__name__}")
         super().__init__(**data)
+        self._watch_blocks()
         # Pydantic would turn the entries of a response into a plain dict, without the calls that are made on demand.
         given = data.get("additional_kwargs")
         if isinstance(given, KwargsWithCalls):
             self.additional_kwargs = given.beside(self.blocks)
+
+    def _watch_blocks(self) -> None:
+        """Put the blocks into a list that can be watched, before anything else holds the list."""
+        values = cast("dict[str, Any]", self.__dict__)
+        if type(values["blocks"]) is list:
+            values["blocks"] = WatchedList(cast("list[Any]", values["blocks"]))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "blocks":
+            self._watch_blocks()
 
     @staticmethod
     def of_text(text: str, role: MessageRole = MessageRole.USER) -> "ChatMessage":
@@ -118,7 +130,7 @@ class ChatMessage(Watchable):
             text: The text.
             role: The author.
         """
-        blocks = [assembled(TextBlock, {"block_type": "text", "text": text})]
+        blocks = WatchedList([assembled(TextBlock, {"block_type": "text", "text": text})])
         return assembled(ChatMessage, {"role": role, "additional_kwargs": {}, "blocks": blocks})
 
     @property

@@ -6,36 +6,16 @@ message shares a watch with its blocks, the list of these and its additional dat
 attribute or a method, takes the watch away and advances a count. While the count stands still, no watched message of
 this process has changed.
 
-Two things are not noticed: changes further inside, such as in the arguments of a call, and changes through
-``__dict__``.
+Three things are not noticed: changes further inside, such as in the arguments of a call, changes through
+``__dict__``, and changes of a dict of additional data that the program has got before the message was watched.
 """
 
 from typing import Any, cast
 
-from batonflow.llms.blocks import BaseContentBlock, Watchable, lose_watch, watch_count
+from batonflow.llms.blocks import BaseContentBlock, Watchable, WatchedList, notice_changes, watch_count
 from batonflow.llms.lazy_fields import KwargsWithCalls
 
-__all__ = ["Watch", "WatchedCalls", "WatchedDict", "WatchedList", "watch"]
-
-
-def _changing(name: str, base: type) -> Any:
-    method = getattr(base, name)
-
-    def change(self: Any, *arguments: Any, **named: Any) -> Any:
-        lose_watch(self)
-        return method(self, *arguments, **named)
-
-    change.__name__, change.__doc__ = name, method.__doc__
-    return change
-
-
-class WatchedList(list[Any]):
-    """The list of a watched message; copies of it are plain lists."""
-
-    __slots__ = ("batonflow_watch",)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return list, (list(self),)
+__all__ = ["Watch", "WatchedCalls", "WatchedDict", "watch"]
 
 
 class WatchedDict(dict[str, Any]):
@@ -53,15 +33,8 @@ class WatchedCalls(KwargsWithCalls):
     __slots__ = ("batonflow_watch",)
 
 
-_OF_DICTS = "pop popitem clear update setdefault __setitem__ __delitem__ __ior__"
-
-for _base, _cls, _names in (
-    (list, WatchedList, "append extend insert pop remove clear sort reverse __setitem__ __delitem__ __iadd__ __imul__"),
-    (dict, WatchedDict, _OF_DICTS),
-    (KwargsWithCalls, WatchedCalls, _OF_DICTS),
-):
-    for _name in _names.split():
-        setattr(_cls, _name, _changing(_name, cast("type", _base)))
+for _cls, _base in ((WatchedDict, dict), (WatchedCalls, KwargsWithCalls)):
+    notice_changes(_cls, _base, "pop popitem clear update setdefault __setitem__ __delitem__ __ior__")
 
 
 class Watch:

@@ -203,10 +203,12 @@ class InParts:
     Attributes:
         items: The class of the items.
         write: Returns the data of the field of a model, with a function for lists; None if it cannot be written so.
+        owns: Whether the lists belong to the state of a run, as those of a memory do.
     """
 
     items: type
     write: Callable[[Any, Callable[..., Any]], Any]
+    owns: bool = False
 
 
 _MARKS = frozenset({IS_PYDANTIC, IS_COMPONENT, IS_DATA, IS_VALUE})

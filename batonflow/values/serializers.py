@@ -109,13 +109,14 @@ class PartSource(Protocol):
         """Return the numbers of the parts that are the items of a list."""
         ...
 
-    def items(self, items: list[Any], cls: type, make: Callable[[Any], Any]) -> list[Any]:
-        """Return the items of a list as objects; a message is the same object in all lists.
+    def items(self, items: list[Any], cls: type, make: Callable[[Any], Any], *, owns: bool) -> list[Any]:
+        """Return the items of a list as objects; a message of the state is the same object in events.
 
         Args:
             items: The items, as they stand in the reference.
             cls: The class of the items.
             make: Makes an object of the data of a part, in which there are no references.
+            owns: Whether the list belongs to the state; no two of these lists share an object.
         """
         ...
 
@@ -275,6 +276,8 @@ class JsonSerializer:
             return self._encode_model(value, form)
         if isinstance(value, dict) and _values.is_ours(kind):  # batonflow's own subclasses count as plain dicts
             return self._encode_dict({**cast("dict[Any, Any]", value)})
+        if isinstance(value, list) and _values.is_ours(kind):
+            return self._encode_list(_plain_list(value))
         if not isinstance(value, Enum | dict | list) and hasattr(value, "class_name") and hasattr(value, "to_dict"):
             self.check_name(name := qualified_name(kind))
             return {IS_COMPONENT: True, "value": value.to_dict(), "qualified_name": name}
@@ -300,7 +303,7 @@ class JsonSerializer:
         return {IS_DATA: True, "value": found, "qualified_name": "dict"} if is_marked(found) else found
 
     def _encode_list(self, value: list[Any]) -> Any:
-        if self._parts is not None and value and (kept := self._list_in_parts(self._parts, value)) is not None:
+        if value and (kept := self.list_in_parts(value)) is not None:
             return kept
         found: list[Any] = []
         if len(value) > _FEW and not self._writes_all and len(set(map(type, value))) == 1:
@@ -327,6 +330,8 @@ class JsonSerializer:
         """
         if form.problem is not None:
             raise NotWritable(form.problem)
+        if self._parts is not None and (form.tried or form.tried_once):  # reading it is tried, which needs all of it
+            return self.for_records()._encode_model(model, form, tried=tried)
         self.check_name(form.name)
         scalars = form.scalars_of(model)
         if scalars is not None:
@@ -367,20 +372,28 @@ class JsonSerializer:
         written = {name: field.write(model, keep) for name, field in form.in_parts.items()}
         return {name: value for name, value in written.items() if value is not None}
 
-    def _list_in_parts(self, parts: "PartKeeper", values: list[Any]) -> Any:
-        """Return the reference to a list of messages or results; None for other lists."""
+    def list_in_parts(self, values: list[Any], *, grows: bool = True) -> Any:
+        """Return the reference to a list of messages or results; None for other lists, and if nothing keeps parts.
+
+        Args:
+            values: The list.
+            grows: Whether further items will be added to the list.
+        """
+        parts = self._parts
+        if parts is None:
+            return None
         cls = cast("Any", type(values[0]))
         form = _values.form_of(cls)
         if form is None or not form.is_part:
             return None
         if all(type(one) is cls for one in values):
             self.check_name(form.name)
-            kept = parts.keep(values, self._unmarked_any, grows=True, name=form.name)
+            kept = parts.keep(values, self._unmarked_any, grows=grows, name=form.name)
             if kept is not None:
                 return kept
         if not all(_is_part(cast("Any", type(one))) for one in values):
             return None
-        return parts.keep(values, self._written, grows=True, marked=True)
+        return parts.keep(values, self._written, grows=grows, marked=True)
 
     def _unmarked(self, item: Any) -> Any:
         """Return a message of batonflow's own class as data without marks; None if there are marks in it."""
@@ -452,7 +465,7 @@ class JsonSerializer:
         for name in form.untyped or ():
             add(name, getattr(model, name))
         for name in apart:
-            value = getattr(model, name)
+            value = _plain_list(getattr(model, name))
             add(name, value)
             form.accept(name, value)
         if form.has_data and (data := model.to_dict()):
@@ -540,20 +553,23 @@ class JsonSerializer:
         if "items" in reference:
             cls = self._resolve(reference["of"], _is_model)
             items = reference["items"][REFERENCE] if isinstance(reference["items"], dict) else reference["items"]
-            return stored.items(items, cls, lambda data: self._decode_model(cls, data, (), is_whole=True))
+            return stored.items(items, cls, lambda data: self._decode_model(cls, data, (), is_whole=True), owns=True)
         return {key: self._read(inner) for key, inner in reference["data"].items()}
 
-    def _with_items(self, stored: "PartSource", data: Any, cls: type) -> Any:
-        """Return a field with the objects of a class in the place of references to lists."""
+    def _with_items(self, stored: "PartSource", data: Any, field: "InParts") -> Any:
+        """Return a field with objects in the place of references to lists."""
         if isinstance(data, list):
-            return [self._with_items(stored, inner, cls) for inner in cast("list[Any]", data)]
+            return [self._with_items(stored, inner, field) for inner in cast("list[Any]", data)]
         if not isinstance(data, dict):
             return data
         found = cast("dict[str, Any]", data)
         if len(found) > 1 or REFERENCE not in found:
-            return {name: self._with_items(stored, inner, cls) for name, inner in found.items()}
+            return {name: self._with_items(stored, inner, field) for name, inner in found.items()}
         if isinstance(found[REFERENCE], list):
-            return stored.items(found[REFERENCE], cls, lambda data: self._decode_model(cls, data, (), is_whole=True))
+            cls, owns = field.items, field.owns
+            return stored.items(
+                found[REFERENCE], cls, lambda data: self._decode_model(cls, data, (), is_whole=True), owns=owns
+            )
         return stored.expanded(found)
 
     # Writes and reads inner values; a subclass may replace them.
@@ -565,6 +581,8 @@ class JsonSerializer:
         if not isinstance(written, dict):
             return cls.model_validate(self._read(written), by_name=True, by_alias=True)
         fields = dict(cast("dict[str, Any]", written))
+        if self._stored is not None and not is_whole and len(fields) == 1 and REFERENCE in fields:
+            fields = dict(cast("dict[str, Any]", fields[REFERENCE]["data"]))
         private = fields.pop(PRIVATE, None) if PRIVATE in fields else None
         if (stored := self._stored) is not None and not is_whole:
             form = _values.form_of(cls)
@@ -572,7 +590,7 @@ class JsonSerializer:
             marked = fields if within is True else within or ()
             for name, value in fields.items():
                 if name in in_parts:
-                    fields[name] = self._with_items(stored, value, in_parts[name].items)
+                    fields[name] = self._with_items(stored, value, in_parts[name])
                 elif name not in marked:
                     fields[name] = stored.expanded(value)
         if within is True:
@@ -624,6 +642,12 @@ class JsonSerializer:
     def _argument(self, name: str) -> Any:
         """Return the class of a generic model or of one of its arguments."""
         return _values.built_in(name) or self._resolve(name, _is_named)
+
+
+def _plain_list(value: Any) -> Any:
+    """Return a list of a subclass of batonflow's own as a plain list; return other values unchanged."""
+    kind = cast("Any", type(value))
+    return [*value] if kind is not list and issubclass(kind, list) and _values.is_ours(kind) else value
 
 
 def _own_items(value: Any) -> Any:

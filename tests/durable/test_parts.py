@@ -1,5 +1,6 @@
 """A conversation is written once: records refer to its messages, in a run, the next ones and in other processes."""
 
+import asyncio
 import random
 import sqlite3
 import string
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, model_validator
 
 from batonflow.agents import AgentInput, FunctionAgent
 from batonflow.agents.memory import ChatMemoryBuffer
@@ -18,12 +20,14 @@ from batonflow.durable.store_protocol import PartsGoneError, PartStore, RunStore
 from batonflow.durable.stores import bounds
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.durable.stores.sqlite import SQLiteStore
+from batonflow.instrumentation.redaction import never_show
 from batonflow.llms import ChatMessage, Messages, ScriptedLLM, TextBlock, ToolCallBlock
 from batonflow.tools import tool
 from batonflow.values.serializers import as_json, read_json
 from batonflow.workflow_core import (
     Context,
     Event,
+    HumanResponseEvent,
     StartEvent,
     StopEvent,
     StoreCorruptedError,
@@ -415,3 +419,228 @@ async def test_a_commit_that_is_repeated_adds_its_parts_once(store: RunStore) ->
     assert [verdict.outcome for verdict in await store.commit([one])] == ["committed"]
     assert [verdict.outcome for verdict in await store.commit([one])] == ["already"]
     assert await stored_parts(store, "a") == [b'"one"']
+
+
+# --- data and objects of programs -------------------------------------------------------------------------------------
+
+
+class Asked(Event):
+    number: int
+
+
+class Data(Workflow):
+    """Keeps data that look like references, and returns them."""
+
+    given: Any = None
+    long = False
+
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> Asked:
+        await ctx.store.set("given", self.given)
+        if self.long:
+            await ctx.store.set("long", text(0))
+        return Asked(number=1)
+
+    @step
+    async def end(self, ctx: Context, ev: Asked) -> StopEvent:
+        answer = await ctx.wait_for_event(HumanResponseEvent, timeout=None)
+        return StopEvent(result=[await ctx.store.get("given"), answer.response])
+
+
+@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("given", [{"$": 0}, {"$": [0, 1]}, {"$": {"data": {"$": 0}}}, {"$": {"of": "x", "items": []}}])
+async def test_data_that_look_like_references_stay_data(stores: Stores, given: Any, long: bool) -> None:
+    class Kept(Data):
+        pass
+
+    Kept.given, Kept.long = given, long
+    run = Kept(store=stores.open(), timeout=None).run(run_id="r")
+    await asyncio.sleep(0.05)
+    await run.interrupt()
+    for at in range(1, (await stores.open().info("r")).seq + 1):  # type: ignore[union-attr]
+        branch = Kept(store=stores.open(), timeout=None).fork("r", at, new_id=f"f{at}", state={"x.y": given})
+        branch.ctx.send_event(HumanResponseEvent(response=given))
+        assert await branch == [given, given]
+        assert (await stores.open().replay(f"f{at}")).state_at(10**6)["x.y"] == given
+    again = Kept(store=stores.open(), timeout=None).resume("r")
+    again.ctx.send_event(HumanResponseEvent(response=given))
+    assert await again == [given, given]
+    assert await Kept(store=stores.open(), timeout=None).run(run_id="r") == [given, given]
+    assert (await stores.open().replay("r")).result == [given, given]
+
+
+async def test_an_event_whose_only_data_have_the_name_of_references_comes_back(stores: Stores) -> None:
+    class Only(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await ctx.store.set("long", text(0))
+            answer = await ctx.wait_for_event(HumanResponseEvent, timeout=None)
+            return StopEvent(result=[ev.to_dict(), answer.response])
+
+    run = Only(store=stores.open(), timeout=None).run(**{"$": 3}, run_id="r")  # type: ignore[arg-type]
+    await asyncio.sleep(0.05)
+    await run.interrupt()
+    again = Only(store=stores.open(), timeout=None).resume("r")
+    again.ctx.send_event(HumanResponseEvent(response="yes"))
+    assert await again == [{"$": 3}, "yes"]
+
+
+async def test_values_set_between_runs_on_a_context_belong_to_the_next_run(store: RunStore) -> None:
+    agent = agent_with(store)
+    ctx = await talk(agent, 1)
+    for number in range(1, 4):
+        await ctx.store.set("between", text(100 + number))
+        await asyncio.sleep(0)
+        handler = agent.run(text(number), ctx=ctx, run_id=f"r{number}")
+        await handler.ctx.store.set("beside", text(200 + number))
+        await handler
+    parts = await stored_parts(store, "r3")
+    assert len(set(parts)) == len(parts)
+    assert [as_json(text(0))] == [part for part in parts if text(0)[:50].encode() in part]
+    for number in range(1, 4):
+        state = (await store.replay(f"r{number}", agent)).state_at(10**6)
+        assert state["between"] == text(100 + number)
+
+
+class OwnBuffer(ChatMemoryBuffer):
+    """A memory with a field that memories of another class have."""
+
+    session_id: str = "ann"
+
+
+class Validated(BaseModel):
+    """A model with a validator of the program, and anything in it."""
+
+    held: Any = None
+
+    @model_validator(mode="after")
+    def check(self) -> "Validated":
+        return self
+
+
+async def test_memories_and_models_of_programs_come_back(stores: Stores) -> None:
+    class Holds(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            memory = OwnBuffer.from_defaults([ChatMessage(text(number)) for number in range(10)])
+            own = OwnBuffer(chat_store=memory.chat_store)
+            await ctx.store.set("own", own)
+            await ctx.store.set("held", Validated(held=own))
+            await ctx.store.set("messages", Validated(held=[ChatMessage(text(0))]))
+            await ctx.store.set("blocks", own.get_all()[0].blocks)
+            await ctx.wait_for_event(HumanResponseEvent, timeout=None)
+            return StopEvent()
+
+    run = Holds(store=stores.open(), timeout=None).run(run_id="r")
+    await asyncio.sleep(0.05)
+    await run.interrupt()
+    again = Holds(store=stores.open(), timeout=None).resume("r")
+    await again.started()
+    for name in ("own", "held"):
+        found = await again.ctx.store.get(name)
+        memory = found if name == "own" else found.held
+        assert [message.content for message in memory.get_all()] == [text(number) for number in range(10)]
+    assert (await again.ctx.store.get("messages")).held[0].content == text(0)
+    assert (await again.ctx.store.get("blocks"))[0].text == text(0)
+    await again.interrupt()
+
+
+async def test_a_list_of_blocks_that_a_step_holds_is_that_of_its_message(store: RunStore) -> None:
+    class Holds(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            message = ChatMessage("one")
+            blocks = message.blocks
+            await ctx.store.set("messages", [message])
+            await ctx.once("recorded", str)
+            blocks.append(TextBlock(text="two"))
+            return StopEvent(result=message.content)
+
+    assert await Holds(store=store, timeout=None).run(run_id="r") == "one\ntwo"
+    state = (await store.replay("r")).state_at(10**6)
+    assert state["messages"][0].content == "one\ntwo"
+
+
+async def test_equal_messages_of_two_memories_are_two_messages_after_a_restart(stores: Stores) -> None:
+    class Two(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            for name in ("one", "other"):
+                memory = ChatMemoryBuffer.from_defaults([ChatMessage("hi")])
+                await ctx.store.set(name, memory)
+            await ctx.wait_for_event(HumanResponseEvent, timeout=None)
+            (await ctx.store.get("one")).get_all()[0].content = "changed"
+            return StopEvent(result=(await ctx.store.get("other")).get_all()[0].content)
+
+    run = Two(store=stores.open(), timeout=None).run(run_id="r")
+    await asyncio.sleep(0.05)
+    await run.interrupt()
+    again = Two(store=stores.open(), timeout=None).resume("r")
+    await again.started()
+    one, other = [(await again.ctx.store.get(name)).get_all()[0] for name in ("one", "other")]
+    assert one is not other
+    await again.interrupt()
+
+
+class Shown(Event):
+    messages: Messages
+
+
+async def test_a_secret_that_is_only_streamed_is_in_no_part(store: RunStore) -> None:
+    class Shows(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            ctx.write_event_to_stream(Shown(messages=[ChatMessage("key sk-abcdefghijklmnop1234")]))
+            return StopEvent()
+
+    await Shows(store=store).run(run_id="r")
+    loaded = await store.load("r")
+    assert loaded is not None
+    assert b"abcdefghijklmnop1234" not in b"".join([*loaded.parts, *(commit.body for commit in loaded.commits)])
+    [shown] = [one.event for one in (await store.replay("r")).events if isinstance(one.event, Shown)]
+    assert shown.messages[0].content == "key [redacted]"
+
+
+async def test_a_secret_that_is_known_later_is_not_streamed_any_more(stores: Stores) -> None:
+    secret = f"the word is {text(7, 30)}"
+    agent = agent_with(stores.open())
+    ctx = Context(agent)
+    await agent.run(secret, ctx=ctx, run_id="before")
+    never_show(secret)
+    await agent.run("And now?", ctx=ctx, run_id="after")
+    assert agent.run_store is not None
+    assert secret in str(await agent.run_store.history("before"))
+    shown = [one.event for one in (await agent.run_store.replay("after", agent)).events]
+    assert any(isinstance(event, AgentInput) for event in shown)
+    assert secret not in str([event for event in shown if isinstance(event, AgentInput)])
+    [call, *_] = (await agent.run_store.replay("after", agent)).model_calls
+    assert secret not in str(call)
+
+
+async def test_references_deep_in_an_event_are_written(store: RunStore) -> None:
+    class Deep(Event):
+        inner: Any
+
+    class Shows(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            inner: Any = Shown(messages=[ChatMessage("deep")])
+            for _ in range(30):
+                inner = {"in": inner}
+            ctx.write_event_to_stream(Deep(inner=inner))
+            return StopEvent()
+
+    await Shows(store=store, types=[Deep]).run(run_id="r")
+    [deep] = [one.event for one in (await store.replay("r", Shows(types=[Deep]))).events if isinstance(one.event, Deep)]
+    inner = deep.inner
+    for _ in range(30):
+        inner = inner["in"]
+    assert inner.messages[0].content == "deep"
+
+
+async def test_forks_of_forks_are_read(store: RunStore) -> None:
+    agent = agent_with(store)
+    await agent.run("Go.", run_id="f0")
+    for number in range(60):
+        assert await store.fork(f"f{number}", 3, f"f{number + 1}", []) == "forked"
+    assert len(await store.history("f60")) >= 3

@@ -21,7 +21,7 @@ from batonflow.agents.memory.chat_store import (
 )
 from batonflow.agents.memory.insertion import MEMORY_BLOCKS_TEMPLATE, PLACE, inserted
 from batonflow.agents.memory.sqlite_store import DEFAULT_TABLE, SQLiteChatStore
-from batonflow.agents.memory.store_memory import STORE_IN_PARTS, archiving, dumped, loaded
+from batonflow.agents.memory.store_memory import archiving, dumped, loaded, store_in_parts
 from batonflow.agents.memory.tokens import Content, MediaTokens, Tokenizer, count_tokens
 from batonflow.agents.memory.turns import as_shown, cuts, is_question, next_start, without_orphans
 from batonflow.llms import ChatMessage
@@ -64,7 +64,7 @@ class Memory(AsyncMemory):
         >>> answer = await agent.run("Hello", memory=memory)
     """
 
-    __batonflow_parts__: ClassVar[Mapping[str, InParts]] = {"chat_store": STORE_IN_PARTS}
+    __batonflow_parts__: ClassVar[Mapping[str, InParts]] = {"chat_store": store_in_parts("session_id")}
 
     token_limit: int = Field(default=DEFAULT_TOKEN_LIMIT, ge=1)
     token_flush_size: int = 0

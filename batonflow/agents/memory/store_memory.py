@@ -1,6 +1,8 @@
 """The base of memories over a chat store, and the parts of a memory as data."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from os import PathLike
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -17,7 +19,6 @@ from batonflow.values.names import InParts, loaded_class, qualified_name
 
 __all__ = [
     "DEFAULT_CHAT_STORE_KEY",
-    "STORE_IN_PARTS",
     "BaseChatStoreMemory",
     "archiving",
     "dumped",
@@ -25,6 +26,7 @@ __all__ = [
     "loaded",
     "of_the_same_kind",
     "opened",
+    "store_in_parts",
 ]
 
 _T = TypeVar("_T", bound=BaseModel)
@@ -102,12 +104,12 @@ def _subclasses(base: type[_T]) -> list[type[_T]]:
     return found
 
 
-def _store_in_parts(memory: Any, keep: Callable[..., Any]) -> dict[str, Any] | None:
+def _store_in_parts(key_of: Callable[[Any], str], memory: Any, keep: Callable[..., Any]) -> dict[str, Any] | None:
     """Return the data of a memory's chat store, whose messages ``keep`` writes; None for other stores."""
     store = memory.chat_store
     if type(store) is not SimpleChatStore:
         return None
-    key = memory.session_id if hasattr(memory, "session_id") else memory.chat_store_key
+    key = key_of(memory)
     written: dict[str, Any] = {}
     for name, messages in (("store", store.store), ("archived", store.archived)):
         kept = keep(messages[key], grows=True) if key in messages else None
@@ -117,8 +119,14 @@ def _store_in_parts(memory: Any, keep: Callable[..., Any]) -> dict[str, Any] | N
     return dumped(store, written)
 
 
-STORE_IN_PARTS = InParts(ChatMessage, _store_in_parts)
-"""The chat store of a memory, of which records write each message once."""
+def store_in_parts(key: str) -> InParts:
+    """Return the chat store of a memory as a field of which records write each message once.
+
+    Args:
+        key: The name of the field with the key of the conversation.
+    """
+    return InParts(ChatMessage, partial(_store_in_parts, attrgetter(key)), owns=True)
+
 
 DEFAULT_CHAT_STORE_KEY = "chat_history"
 SHARE_OF_CONTEXT = 0.75
@@ -133,7 +141,7 @@ class BaseChatStoreMemory(BaseMemory):
         tokenizer_fn: Splits a text into tokens; without it their number is estimated. It is not written into snapshots.
     """
 
-    __batonflow_parts__: ClassVar[Mapping[str, InParts]] = {"chat_store": STORE_IN_PARTS}
+    __batonflow_parts__: ClassVar[Mapping[str, InParts]] = {"chat_store": store_in_parts("chat_store_key")}
 
     chat_store: BaseChatStore = Field(default_factory=SimpleChatStore)
     chat_store_key: str = DEFAULT_CHAT_STORE_KEY

@@ -22,6 +22,8 @@ class PartObjects:
     def __init__(self, reader: PartReader) -> None:
         self.reader = reader
         self.made: dict[tuple[int, int], Any] = {}
+        # The objects in lists of the state, no two of which share an object.
+        self._owned: set[int] = set()
 
     def data(self, number: int) -> Any:
         """See ``PartSource.data``."""
@@ -35,7 +37,7 @@ class PartObjects:
         """See ``PartSource.numbers``."""
         return self.reader.numbers(items)
 
-    def items(self, items: list[Item], cls: type, make: Callable[[Any], Any]) -> list[Any]:
+    def items(self, items: list[Item], cls: type, make: Callable[[Any], Any], *, owns: bool) -> list[Any]:
         """See ``PartSource.items``."""
         numbers = self.reader.numbers(items)
         if not hasattr(cls, "__batonflow_watch__"):
@@ -43,7 +45,10 @@ class PartObjects:
         found: list[Any] = []
         for key in occurrences(numbers):
             one = self.made.get(key)
-            if type(one) is not cls:
-                one = self.made[key] = make(self.reader.new_value(key[0]))
+            if type(one) is not cls or (owns and id(one) in self._owned):
+                one = make(self.reader.new_value(key[0]))
+                self.made.setdefault(key, one)
+            if owns:
+                self._owned.add(id(one))
             found.append(one)
         return found

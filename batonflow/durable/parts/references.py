@@ -151,8 +151,8 @@ _REDACTED = b'{"$":{"redacted":'
 
 
 def with_count(body: bytes, count: int) -> bytes:
-    """Return the body of a commit that may refer to the first ``count`` parts."""
-    return b"%b%d,%b" % (_COUNT, count, body[1:]) if count else body
+    """Mark the body of a commit whose values may refer to the first ``count`` parts, and in which data are escaped."""
+    return b"%b%d,%b" % (_COUNT, count, body[1:])
 
 
 def has_references(body: bytes) -> bool:
@@ -172,6 +172,9 @@ def without_references(commits: list[StoredCommit], parts: Callable[[], Sequence
     for commit in commits:
         if not has_references(commit.body):
             found.append(commit)
+            continue
+        if _REFERENCE not in commit.body:
+            found.append(commit._replace(body=b"{" + commit.body.partition(b",")[2]))
             continue
         reader = reader or PartReader(parts())
         data = _without_count(commit.body)

@@ -2,19 +2,20 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from batonflow.durable.parts.references import DATA, ITEMS, OF, REDACTED, Item, PartReader, occurrences
-from batonflow.instrumentation.redaction import redacted
+from batonflow.instrumentation.redaction import known_secrets, redacted
 from batonflow.values.names import REFERENCE
 from batonflow.values.serializers import as_json
 
 if TYPE_CHECKING:
     from batonflow.llms.watched import Watch
 
-__all__ = ["LONG_LIST", "LONG_TEXT", "ListReference", "PartWriter"]
+__all__ = ["LONG_LIST", "LONG_TEXT", "ListReference", "PartWriter", "ShownParts"]
 
 LONG_TEXT = 200
 """Characters from which on a text is a part."""
@@ -72,6 +73,14 @@ class _Range:
         return self.end == len(self.known.numbers)
 
 
+class _Way(NamedTuple):
+    """The way of writing the items of a list; see ``PartWriter.keep``."""
+
+    encode: Encode
+    marked: bool
+    shown: bool
+
+
 class ListReference:
     """A list in a record whose items are parts.
 
@@ -125,12 +134,14 @@ class PartWriter:
         count: The number of parts.
         stored: The number of parts that a store has.
         place: The store, and the number of the log there; None before the first run has begun.
+        owner: The lease of the run that writes the parts now. A run that is over writes no more of them.
     """
 
     def __init__(self, stored: PartReader | None = None) -> None:
         self.count = 0
         self.stored = 0
         self.place: tuple[Any, int] | None = None
+        self.owner: Any = None
         self._new: list[bytes] = []
         self._contents: dict[bytes, int] = {}
         # Watched messages with their watch and part, by id.
@@ -139,6 +150,7 @@ class PartWriter:
         self._places: dict[int, tuple[_KnownList, int]] = {}
         # The parts without secrets of parts with secrets.
         self._redacted: dict[int, int] = {}
+        self._secrets = known_secrets() if stored is None else -1
         self._changes = 0
         self._watch: Watch | None = None
         if stored is not None:
@@ -215,7 +227,14 @@ class PartWriter:
     # --- lists --------------------------------------------------------------------------------------------------------
 
     def keep(
-        self, values: Sequence[Any], encode: Encode, *, grows: bool, name: str = "", marked: bool = False
+        self,
+        values: Sequence[Any],
+        encode: Encode,
+        *,
+        grows: bool,
+        name: str = "",
+        marked: bool = False,
+        shown: bool = False,
     ) -> ListReference | None:
         """Return the reference to a list of messages or results; None if it has to be written whole.
 
@@ -225,19 +244,23 @@ class PartWriter:
             grows: Whether the list belongs to a state, so that further items will be added to it.
             name: The name of the class that marks the items; empty to leave them as ``encode`` returns them.
             marked: Whether ``encode`` returns data with marks, which are compared instead of the objects.
+            shown: Whether the list is only for readers, so that new items are written without their secrets.
         """
         self._look_for_changes()
-        pieces = self._pieces(values, encode, marked)
-        if grows and pieces is not None and self._grow(pieces, values, marked):
-            pieces = self._pieces(values, encode, marked)
+        if self._secrets != known_secrets():
+            self._look_for_secrets(encode)
+        way = _Way(partial(_without_secrets, encode) if shown else encode, marked, shown)
+        pieces = self._pieces(values, way)
+        if grows and pieces is not None and self._grow(pieces, values, way):
+            pieces = self._pieces(values, way)
         return None if pieces is None else ListReference(pieces, self._redacted, name)
 
-    def _pieces(self, values: Sequence[Any], encode: Encode, marked: bool) -> list[_Range | int] | None:
+    def _pieces(self, values: Sequence[Any], way: _Way) -> list[_Range | int] | None:
         """Return a list as ranges of known lists and single parts; None if an item cannot be a part."""
         pieces: list[_Range | int] = []
         at = 0
         while at < len(values):
-            number = self._number(values[at], encode, marked)
+            number = self._number(values[at], way)
             if number is None:
                 return None
             place = self._places.get(number)
@@ -246,24 +269,36 @@ class PartWriter:
                 at += 1
                 continue
             known, begin = place
-            size = self._in_common(known, begin, values, at, encode, marked)
+            size = self._in_common(known, begin, values, at, way)
             pieces.append(_Range(known, begin, begin + size))
             at += size
         return pieces
 
-    def _number(self, value: Any, encode: Encode, marked: bool) -> int | None:
-        known = None if marked else self._objects.get(id(value))
+    def _number(self, value: Any, way: _Way) -> int | None:
+        known = None if way.marked else self._objects.get(id(value))
         if known is not None:
             return known[2]
-        data = encode(value)
+        data = way.encode(value)
         if data is None:
             return None
         number = self.part(self.lean(data))
-        if number not in self._redacted and (shown := redacted(data)) != data:
-            self._redacted[number] = self.part({REFERENCE: {REDACTED: number, DATA: self.lean(shown)}})
-        if not marked:
+        if not way.shown:
+            self._note_secrets(number, data)
+        if not (way.marked or way.shown):
             self._watch_object(value, number)
         return number
+
+    def _note_secrets(self, number: int, data: Any) -> None:
+        """Write a part without its secrets, for streams."""
+        if (shown := redacted(data)) != data:
+            self._redacted[number] = self.part({REFERENCE: {REDACTED: number, DATA: self.lean(shown)}})
+
+    def _look_for_secrets(self, encode: Encode) -> None:
+        """Look for secrets again in the messages so far, because more secrets are known now."""
+        self._secrets = known_secrets()
+        for value, _, number in list(self._objects.values()):
+            if (data := encode(value)) is not None:
+                self._note_secrets(number, data)
 
     def _watch_object(self, value: Any, number: int) -> None:
         """Note the part of a message for as long as the message does not change."""
@@ -277,27 +312,28 @@ class PartWriter:
             self._objects = {key: entry for key, entry in self._objects.items() if key in alive}
         self._objects[id(value)] = value, watch, number
 
-    def _in_common(
-        self, known: _KnownList, begin: int, values: Sequence[Any], at: int, encode: Encode, marked: bool
-    ) -> int:
+    def _in_common(self, known: _KnownList, begin: int, values: Sequence[Any], at: int, way: _Way) -> int:
         """Return how many values from ``at`` on are the items of a known list from ``begin`` on."""
         most = min(len(known.objects) - begin, len(values) - at)
         ours, others = known.objects[begin : begin + most], values[at : at + most]
         if known.is_watched and all(map(is_, ours, others)):
             return most
         for size, (one, other) in enumerate(zip(ours, others, strict=True)):
-            if not (one is other and known.is_watched):
-                if self._number(other, encode, marked) != known.numbers[begin + size]:
-                    return size
+            if one is other and known.is_watched:
+                continue
+            if self._number(other, way) != known.numbers[begin + size]:
+                return size
+            if not way.shown:
                 known.objects[begin + size] = other
-        if begin == 0 and most == len(known.objects):
-            known.is_watched = not marked and self._are_watched(known.objects)
+                known.is_watched = known.is_watched and id(other) in self._objects
+        if begin == 0 and most == len(known.objects) and not way.shown:
+            known.is_watched = not way.marked and self._are_watched(known.objects)
         return most
 
     def _are_watched(self, values: Sequence[Any]) -> bool:
         return all(id(one) in self._objects for one in values)
 
-    def _grow(self, pieces: list[_Range | int], values: Sequence[Any], marked: bool) -> bool:
+    def _grow(self, pieces: list[_Range | int], values: Sequence[Any], way: _Way) -> bool:
         """Lengthen a known list by the items behind it, or make a new one of many pieces; tell whether it was done."""
         ends = [at for at, piece in enumerate(pieces) if isinstance(piece, _Range) and piece.reaches_end]
         last = max(ends, key=lambda at: _size(pieces[at]), default=-1)
@@ -310,7 +346,7 @@ class PartWriter:
         added, items = values[-len(numbers) :], _items(behind)
         if known.parts:
             items = [[known.parts[-1][0], 0, known.parts[-1][1]], *items]
-        known.is_watched = known.is_watched and not marked and self._are_watched(added)
+        known.is_watched = known.is_watched and not way.marked and self._are_watched(added)
         self._lengthen(known, added, numbers, self.part({REFERENCE: items}))
         return True
 
@@ -342,6 +378,31 @@ class PartWriter:
             del self._objects[key]
         for known in self._lists if changed else ():
             known.objects = [None if id(one) in changed else one for one in known.objects]
+
+
+class ShownParts:
+    """The parts for events that are only streamed: new items are written without their secrets.
+
+    Args:
+        parts: The parts.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: PartWriter) -> None:
+        self._parts = parts
+
+    def keep(
+        self, values: Sequence[Any], encode: Encode, *, grows: bool, name: str = "", marked: bool = False
+    ) -> ListReference | None:
+        """See ``PartWriter.keep``. Lists of a stream do not grow."""
+        del grows
+        return self._parts.keep(values, encode, grows=False, name=name, marked=marked, shown=True)
+
+
+def _without_secrets(encode: Encode, value: Any) -> Any:
+    data = encode(value)
+    return None if data is None else redacted(data)
 
 
 def _numbers(piece: _Range | int) -> list[int]:

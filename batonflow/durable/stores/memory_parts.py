@@ -6,6 +6,7 @@ from itertools import count
 from weakref import WeakValueDictionary
 
 from batonflow.durable.store_protocol import NewRun, PartsGoneError
+from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["PartLog", "PartLogs"]
 
@@ -33,14 +34,25 @@ class PartLog:
         """The number of parts, with those of its parents."""
         return self.begins + len(self.bodies)
 
-    def parts(self, last: int | None = None) -> list[bytes]:
-        """Return the parts before a number, with those of its parents."""
-        end = self.length if last is None else min(last, self.length)
-        earlier = [] if self.parent is None else self.parent.parts(min(self.begins, end))
-        return [*earlier, *self.bodies[: max(0, end - self.begins)]]
+    def parts(self) -> list[bytes]:
+        """Return the parts, with those of its parents."""
+        line: list[tuple[PartLog, int | None]] = [(self, None)]
+        while (parent := line[-1][0].parent) is not None:
+            log, last = line[-1]
+            line.append((parent, log.begins if last is None else min(log.begins, last)))
+        parts: list[bytes] = []
+        for log, last in reversed(line):
+            parts += log.bodies if last is None else log.bodies[: max(0, last - log.begins)]
+        return parts
 
     def add(self, first: int, bodies: Sequence[bytes]) -> None:
-        """Add parts from a number on, as far as they are new."""
+        """Add parts from a number on, as far as they are new.
+
+        Raises:
+            StoreError: Parts before them are missing.
+        """
+        if first > self.length:
+            raise StoreError(f"Part {first} of a conversation was written before part {self.length}")
         self.bodies += bodies[self.length - first :]
 
 

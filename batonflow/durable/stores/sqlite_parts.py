@@ -79,25 +79,29 @@ def insert_parts(session: DatabaseSession, log: int, first: int, bodies: Sequenc
     session.connection.executemany("INSERT INTO parts VALUES (?, ?, ?)", rows)
 
 
-def read_parts(session: DatabaseSession, log: int, last: int | None = None) -> list[bytes]:
-    """Return the parts of a log before a number, with those of the logs that it continues.
+def read_parts(session: DatabaseSession, log: int) -> list[bytes]:
+    """Return the parts of a log, with those of the logs that it continues.
 
     Raises:
         StoreCorruptedError: A part is damaged or missing.
     """
-    parent = _parent(session, log)
-    begins = 0 if parent is None else parent[1]
-    earlier = [] if parent is None else read_parts(session, parent[0], begins if last is None else min(begins, last))
-    first = log << PLACE_BITS
-    behind = (log + 1) << PLACE_BITS if last is None else first + last
-    found = session.connection.execute(
-        "SELECT place, body, crc FROM parts WHERE place >= ? AND place < ? ORDER BY place", (first, behind)
-    )
-    for number, (place, body, crc) in enumerate(found.fetchall(), len(earlier)):
-        if place - first != number or crc != checksum(log, number, body):
-            raise _damaged_part(session, log, number)
-        earlier.append(unpacked(body))
-    return earlier
+    # The logs with the ends of the ranges that are read of them, the latest log first.
+    line: list[tuple[int, int | None]] = [(log, None)]
+    while (parent := _parent(session, line[-1][0])) is not None:
+        last = line[-1][1]
+        line.append((parent[0], parent[1] if last is None else min(parent[1], last)))
+    parts: list[bytes] = []
+    for each, last in reversed(line):
+        first = each << PLACE_BITS
+        found = session.connection.execute(
+            "SELECT place, body, crc FROM parts WHERE place >= ? AND place < ? ORDER BY place",
+            (first, (each + 1) << PLACE_BITS if last is None else first + last),
+        )
+        for number, (place, body, crc) in enumerate(found.fetchall(), len(parts)):
+            if place - first != number or crc != checksum(each, number, body):
+                raise _damaged_part(session, each, number)
+            parts.append(unpacked(body))
+    return parts
 
 
 class LogParts(Sequence[bytes]):

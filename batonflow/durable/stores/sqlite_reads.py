@@ -8,7 +8,7 @@ from batonflow.durable.parts.references import without_references
 from batonflow.durable.store_protocol import InboxItem, Loaded, RunInfo, RunStatus, StoredCommit
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.stores.packing import unpacked
-from batonflow.durable.stores.sqlite_parts import info_of, read_parts
+from batonflow.durable.stores.sqlite_parts import LogParts, info_of, read_parts
 from batonflow.durable.stores.sqlite_rows import ENDS, PLACE_BITS, DatabaseSession, RunRow, checksum, damaged, find_run
 from batonflow.workflow_core.errors import StoreError
 
@@ -119,7 +119,7 @@ def read(session: DatabaseSession, run_id: str, after: int, limit: int) -> list[
 
 def _whole_commits(session: DatabaseSession, row: RunRow, after: int, limit: int) -> list[StoredCommit]:
     commits = _commits(session, row, after, row.seq, limit)
-    return without_references(commits, lambda: read_parts(session, row.log))
+    return without_references(commits, lambda: LogParts(session, row.log))
 
 
 def follow(
