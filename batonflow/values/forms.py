@@ -236,6 +236,8 @@ def _made(cls: type[BaseModel]) -> Form:
         if not (name in untyped or name in by_field or "*" in by_field or dumps_itself)
     }
     plans |= {name: _of_own(partial(check, is_plain=is_plain)) for name, check in own_checks.items()}
+    if is_root and untyped:
+        plans["root"] = _PLAIN
     open_plans = {name: plan for name, plan in plans.items() if not (is_ours(cls) and plan.closed)}
     untyped = set[str]() if is_root or (dumps_itself and not is_ours(cls)) else untyped
     extra, private, starts_itself = cls.model_config.get("extra"), _private_names(cls), _starts_itself(cls)

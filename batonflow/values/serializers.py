@@ -333,7 +333,7 @@ class JsonSerializer:
         if self._parts is not None and (form.tried or form.tried_once):  # reading it is tried, which needs all of it
             return self.for_records()._encode_model(model, form, tried=tried)
         self.check_name(form.name)
-        scalars = form.scalars_of(model)
+        scalars = None if form.is_root else form.scalars_of(model)
         if scalars is not None:
             return {IS_PYDANTIC: True, "value": scalars, "qualified_name": form.name}
         marked: dict[str, Any] = {IS_PYDANTIC: True, "value": None, "qualified_name": form.name}
@@ -553,7 +553,7 @@ class JsonSerializer:
         if "items" in reference:
             cls = self._resolve(reference["of"], _is_model)
             items = reference["items"][REFERENCE] if isinstance(reference["items"], dict) else reference["items"]
-            return stored.items(items, cls, lambda data: self._decode_model(cls, data, (), is_whole=True), owns=True)
+            return stored.items(items, cls, partial(self._part, cls), owns=True)
         return {key: self._read(inner) for key, inner in reference["data"].items()}
 
     def _with_items(self, stored: "PartSource", data: Any, field: "InParts") -> Any:
@@ -566,11 +566,12 @@ class JsonSerializer:
         if len(found) > 1 or REFERENCE not in found:
             return {name: self._with_items(stored, inner, field) for name, inner in found.items()}
         if isinstance(found[REFERENCE], list):
-            cls, owns = field.items, field.owns
-            return stored.items(
-                found[REFERENCE], cls, lambda data: self._decode_model(cls, data, (), is_whole=True), owns=owns
-            )
+            return stored.items(found[REFERENCE], field.items, partial(self._part, field.items), owns=field.owns)
         return stored.expanded(found)
+
+    def _part(self, cls: type[BaseModel], data: dict[str, Any]) -> Any:
+        """Read an item of a list from its part, which has no references any more."""
+        return self.reading(None)._read(data) if is_marked(data) else self._decode_model(cls, data, (), is_whole=True)
 
     # Writes and reads inner values; a subclass may replace them.
     _written = encode
@@ -581,22 +582,26 @@ class JsonSerializer:
         if not isinstance(written, dict):
             return cls.model_validate(self._read(written), by_name=True, by_alias=True)
         fields = dict(cast("dict[str, Any]", written))
-        if self._stored is not None and not is_whole and len(fields) == 1 and REFERENCE in fields:
-            fields = dict(cast("dict[str, Any]", fields[REFERENCE]["data"]))
-        private = fields.pop(PRIVATE, None) if PRIVATE in fields else None
+        form = _values.form_of(cls)
         if (stored := self._stored) is not None and not is_whole:
-            form = _values.form_of(cls)
+            if form is not None and form.is_root:
+                root = self._read(fields) if within is True else stored.expanded(fields)
+                return cls.model_validate(root, by_name=True, by_alias=True)
+            fields = dict(_unescaped(fields))
+        private = fields.pop(PRIVATE, None) if PRIVATE in fields else None
+        if within is None:  # payloads of earlier versions and of LlamaIndex do not name the fields with marks
+            within = form.free if form is not None else ()
+        if stored is not None and not is_whole and within is not True:
             in_parts: Mapping[str, InParts] = {} if form is None else form.in_parts
-            marked = fields if within is True else within or ()
+            # Fields with marks are read below; reading resolves their references.
             for name, value in fields.items():
-                if name in in_parts:
-                    fields[name] = self._with_items(stored, value, in_parts[name])
-                elif name not in marked:
-                    fields[name] = stored.expanded(value)
+                if name not in within:
+                    field = in_parts.get(name)
+                    fields[name] = stored.expanded(value) if field is None else self._with_items(stored, value, field)
         if within is True:
-            fields = self._read(fields)
+            fields = self._read(fields) if stored is None else self._decode_named(fields)
         else:
-            self._decode_fields(cls, fields, within)
+            self._decode_fields(fields, within)
         model = cls.model_validate(fields, by_name=True, by_alias=True)
         for name, value in self._decode_named(private or {}).items():
             if name in cls.__private_attributes__:
@@ -607,14 +612,12 @@ class JsonSerializer:
         """Read values under names that are data."""
         return {name: self._read(value) for name, value in values.items()}
 
-    def _decode_fields(self, cls: type[BaseModel], fields: dict[str, Any], within: Any) -> None:
-        if within is None:  # payloads of earlier versions and of LlamaIndex do not name the fields with marks
-            form = _values.form_of(cls)
-            within = form.free if form is not None else ()
+    def _decode_fields(self, fields: dict[str, Any], within: Any) -> None:
         for name in within:
             value = fields.get(name)
             if name == "_data" and isinstance(value, dict):  # its keys are data, not marks
-                fields[name] = self._decode_named(cast("dict[str, Any]", value))
+                named = cast("dict[str, Any]", value)
+                fields[name] = self._decode_named(named if self._stored is None else _unescaped(named))
             elif name in fields:
                 fields[name] = self._read(value)
 
@@ -642,6 +645,11 @@ class JsonSerializer:
     def _argument(self, name: str) -> Any:
         """Return the class of a generic model or of one of its arguments."""
         return _values.built_in(name) or self._resolve(name, _is_named)
+
+
+def _unescaped(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a model or the data of an event, which are not a reference."""
+    return fields[REFERENCE]["data"] if len(fields) == 1 and REFERENCE in fields else fields
 
 
 def _plain_list(value: Any) -> Any:

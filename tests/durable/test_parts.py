@@ -5,12 +5,13 @@ import random
 import sqlite3
 import string
 from collections.abc import Callable, Sequence
+from datetime import date
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, RootModel, model_validator
 
 from batonflow.agents import AgentInput, FunctionAgent
 from batonflow.agents.memory import ChatMemoryBuffer
@@ -644,3 +645,116 @@ async def test_forks_of_forks_are_read(store: RunStore) -> None:
     for number in range(60):
         assert await store.fork(f"f{number}", 3, f"f{number + 1}", []) == "forked"
     assert len(await store.history("f60")) >= 3
+
+
+class OwnMessage(ChatMessage):
+    note: str = ""
+
+
+class Box(BaseModel):
+    free: Any = None
+    messages: Messages = []
+
+
+class Conversations(RootModel[list[ChatMessage]]):
+    """A list of messages as a model."""
+
+
+class FreeRoot(RootModel[Any]):
+    """Any data as a model."""
+
+
+class Held(Event):
+    messages: Messages
+    plain: list[ChatMessage]
+    named: dict[str, Messages]
+    free: Any
+    box: Box
+
+
+ODD_MESSAGES: dict[str, ChatMessage] = {
+    "date": ChatMessage("odd", additional_kwargs={"at": date(2026, 1, 2)}),
+    "class": OwnMessage("odd", note="kept"),
+    "marks": ChatMessage("odd", additional_kwargs={"__is_pydantic": True, "value": {}, "qualified_name": "x"}),
+    "reference": ChatMessage("odd", additional_kwargs={"$": 0}),
+}
+ODD_DATA = [
+    {"$": 0},
+    {"$": 99},
+    [{"$": "usd"}],
+    {"$": {"data": 5}},
+    {"$": date(2026, 1, 2)},
+    (1, {"$": 0}),
+    "long " * 99,
+]
+
+
+@pytest.mark.parametrize("data", ODD_DATA, ids=lambda data: str(data)[:30])
+@pytest.mark.parametrize("kind", ODD_MESSAGES)
+async def test_odd_messages_and_data_are_the_same_after_a_restart_at_any_commit(
+    stores: Stores, kind: str, data: Any
+) -> None:
+    def messages() -> list[ChatMessage]:
+        return [ODD_MESSAGES[kind].model_copy(deep=True), *(ChatMessage(text(n)) for n in range(10))]
+
+    def box() -> Box:
+        return Box(free=data, messages=messages())
+
+    def held() -> Held:
+        more: dict[str, Any] = {"$": data}
+        return Held(messages=messages(), plain=messages(), named={"one": messages()}, free=data, box=box(), **more)
+
+    class Holds(Workflow):
+        @step
+        async def begin(self, ctx: Context, ev: StartEvent) -> Held:
+            await ctx.store.set("box", box())
+            await ctx.store.set("roots", [Conversations(messages()), FreeRoot(data)])
+            await ctx.once("box", box)
+            return held()
+
+        @step
+        async def end(self, ctx: Context, ev: Held) -> StopEvent:
+            assert ev == held()
+            assert await ctx.store.get("box") == await ctx.once("again", box) == box()
+            assert await ctx.store.get("roots") == [Conversations(messages()), FreeRoot(data)]
+            return StopEvent(result=ev.box)
+
+    first = stores.open()
+    assert await Holds(store=first).run(run_id="r") == box()
+    info = await first.info("r")
+    assert info is not None
+    for at in range(1, info.seq):
+        assert await Holds(store=stores.open()).fork("r", at=at, new_id=f"fork.{at}") == box()
+
+
+@pytest.mark.parametrize("kind", ODD_MESSAGES)
+async def test_a_model_is_asked_with_odd_messages_after_a_restart(stores: Stores, kind: str) -> None:
+    agent = FunctionAgent(llm=ScriptedLLM(["one", "two"]), store=stores.open())
+    ctx = Context(agent)
+    await agent.run(ODD_MESSAGES[kind], ctx=ctx, run_id="first")
+    await agent.run("And?", ctx=ctx, run_id="second")
+    for at in (1, 2, 3):
+        other = ScriptedLLM(["three"])
+        await FunctionAgent(llm=other, store=stores.open()).fork("second", at=at, new_id=f"fork.{at}")
+        assert [message.content for message in other.requests[0].messages] == ["odd", "one", "And?"]
+
+
+async def test_a_result_of_a_tool_that_looks_like_a_reference_is_the_same_after_a_restart(stores: Stores) -> None:
+    for number, given in enumerate(ODD_DATA[:4]):
+
+        def odd(given: Any = given) -> Any:
+            """Return odd data."""
+            return given
+
+        def agent(store: RunStore) -> FunctionAgent:
+            call = ToolCallBlock(tool_call_id="1", tool_name="odd", tool_kwargs={})
+            llm = ScriptedLLM([lambda request: "done" if len(request.messages) > 2 else call] * 2)
+            return FunctionAgent(llm=llm, tools=[tool(odd, idempotent=True)], store=store)
+
+        first = stores.open()
+        await agent(first).run("Go.", run_id=f"run.{number}")
+        info = await first.info(f"run.{number}")
+        assert info is not None
+        for at in range(1, info.seq):
+            output = await agent(stores.open()).fork(f"run.{number}", at=at, new_id=f"fork.{number}.{at}")
+            assert [call.tool_output.raw_output for call in output.tool_calls] == [given]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from batonflow.durable.parts.references import Item, PartReader, occurrences
-from batonflow.values.serializers import read_json
+from batonflow.values.serializers import is_marked, read_json
 
 __all__ = ["PartObjects"]
 
@@ -46,8 +46,10 @@ class PartObjects:
         for key in occurrences(numbers):
             one = self.made.get(key)
             if type(one) is not cls or (owns and id(one) in self._owned):
-                one = make(self.reader.new_value(key[0]))
-                self.made.setdefault(key, one)
+                data = self.reader.new_value(key[0])
+                one = make(data)
+                if not is_marked(data):  # the writer compares the data of those with marks
+                    self.made.setdefault(key, one)
             if owns:
                 self._owned.add(id(one))
             found.append(one)
