@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from pydantic import BaseModel, RootModel
 
 from batonflow.agents import AgentInput
 from batonflow.agents.memory import ChatMemoryBuffer
@@ -14,9 +15,10 @@ from batonflow.durable.parts.objects import PartObjects
 from batonflow.durable.parts.references import PartReader
 from batonflow.durable.parts.writer import LONG_TEXT, PartWriter
 from batonflow.instrumentation.redaction import redacted
-from batonflow.llms import ChatMessage, MessageRole, TextBlock
+from batonflow.llms import ChatMessage, MessageRole, Messages, TextBlock
 from batonflow.llms.blocks import ToolCallBlock
 from batonflow.values.serializers import JsonSerializer, as_json, read_json
+from batonflow.workflow_core import Event
 from tests.promises.properties.plain_data import MARKS, like_marks
 
 long_texts = st.integers(LONG_TEXT - 2, LONG_TEXT + 2).map(lambda size: "tide " * (size // 5) + "~" * (size % 5))
@@ -47,6 +49,53 @@ def test_values_are_the_same_when_they_are_read_by_the_serializer(value: Any) ->
     lean = stored(Codec(JsonSerializer(), writer).value(value))
     objects = PartObjects(PartReader(writer.take_new()))
     assert Codec(JsonSerializer(), stored=objects).read(lean) == value
+
+
+class Note(BaseModel):
+    free: Any = None
+    by_name: dict[str, Any] = {}
+    messages: Messages = []
+    inner: "Note | NoteRoot | None" = None
+
+
+class NoteRoot(RootModel[Any]):
+    """Any data as a model."""
+
+
+class NoteEvent(Event):
+    free: Any = None
+    messages: Messages
+    note: Note
+
+
+odd_data = data | st.dates() | st.tuples(data, st.dates()) | st.dictionaries(names, st.dates() | data, max_size=3)
+odd_messages = st.lists(
+    st.builds(
+        ChatMessage,
+        st.text(max_size=3) | long_texts,
+        additional_kwargs=st.dictionaries(names, odd_data, max_size=2).filter(lambda held: "tool_calls" not in held),
+    ),
+    max_size=12,
+)
+notes = st.deferred(lambda: st.builds(
+    Note, free=odd_data, by_name=st.dictionaries(names, odd_data, max_size=2), messages=odd_messages,
+    inner=st.none() | notes | st.builds(NoteRoot, odd_data),
+))  # fmt: skip
+note_events = st.builds(
+    lambda more, **fields: NoteEvent(**fields, **more),
+    st.dictionaries(st.sampled_from(["$", "data", "other"]), odd_data, max_size=2),
+    free=odd_data | notes, messages=odd_messages, note=notes,
+)  # fmt: skip
+
+
+@given(notes | note_events | st.lists(notes, max_size=2))
+def test_models_with_free_fields_and_messages_are_the_same_when_they_are_read(value: Any) -> None:
+    writer = PartWriter()
+    codec = Codec(JsonSerializer(), writer)
+    lean = stored(codec.event(value) if isinstance(value, Event) else codec.value(value))
+    reader = PartReader(writer.take_new())
+    assert Codec(JsonSerializer(), stored=PartObjects(reader)).read(lean) == value
+    assert Codec(JsonSerializer()).read(reader.expanded(lean)) == value
 
 
 @given(st.lists(data, min_size=1, max_size=4))
