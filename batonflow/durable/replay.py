@@ -105,7 +105,8 @@ class ReplayedRun:
     def state_at(self, commit: int) -> dict[str, Any]:
         """Return the recorded key-value state of the run itself after a commit.
 
-        Dotted paths are separate keys until a value above them is written.
+        Dotted paths are separate keys until a value above them is written. Values that were set before the first
+        record that ``compact`` has left are missing.
 
         Raises:
             TypeError: ``commit`` is not a number.
