@@ -164,7 +164,7 @@ class ChatMessage(Watchable):
 
 
 Messages = Annotated[list[ChatMessage], IN_PARTS]
-"""A list of messages of which records write each message once. Fields of events and models may have this type."""
+"""A list of messages. Records write each of them once. Fields of events and models may have this type."""
 
 
 class LogProb(BaseModel):

@@ -1,4 +1,4 @@
-"""The messages of a recorded run as objects, each of which is made once, as it was in the run."""
+"""The messages of a recorded run as objects. Each message is made once, as it was in the run."""
 
 from collections.abc import Callable
 from typing import Any

@@ -105,7 +105,7 @@ def read_parts(session: DatabaseSession, log: int) -> list[bytes]:
 
 
 class LogParts(Sequence[bytes]):
-    """The parts of a log, each of which is read when it is asked for."""
+    """The parts of a log. A part is read when it is asked for."""
 
     def __init__(self, session: DatabaseSession, log: int) -> None:
         self._session, self._log = session, log
