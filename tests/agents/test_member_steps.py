@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +29,7 @@ from batonflow.workflow_core.errors import WorkflowValidationError
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt
 from tests.agents import overriding
 from tests.agents.overriding import STEPS, made, wired_team
+from tests.sampling import sampled
 
 PLACES = ("alone", "team", "team in team", "as tool", "forked")
 
@@ -61,8 +63,7 @@ async def test_an_override_acts_and_its_super_runs_the_loop(name: str, place: st
     assert ("body" in ran) is (name != "call_tool"), "the override of call_tool forbids the tool"
 
 
-@pytest.mark.parametrize("place", ["alone", "team"])
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(("name", "place"), sampled(product(STEPS, ["alone", "team"]), every=3))
 async def test_an_override_acts_after_kill_9_in_another_process(name: str, place: str, tmp_path: Path) -> None:
     program = Path(overriding.__file__)
     arguments = (sys.executable, str(program), name, place)

@@ -21,6 +21,7 @@ from batonflow.tools import FunctionTool, tool
 from batonflow.tools.code import Executor, MontyExecutor, UnsafeLocalExecutor
 from batonflow.workflow_core import Context
 from tests.durable.listening import Listener
+from tests.sampling import sampled
 
 KEY = b"a key for tests, 32 bytes long.."
 ROOT = Path(__file__).resolve().parents[2]
@@ -175,12 +176,12 @@ class TestAProcessThatEndsInTheMiddle:
         lines = (tmp_path / "log").read_text().split()
         assert sorted(lines) == ["fail", "note", "publish", "slow"]
 
-    @pytest.mark.parametrize("place", range(6))
+    @pytest.mark.parametrize("place", sampled(range(6), every=2))
     def test_monty_goes_on_there(self, tmp_path: Path, place: int) -> None:
         self.check(tmp_path, "MontyExecutor", WITH_THE_CLOCK, place)
 
     @pytest.mark.external("bubblewrap")
-    @pytest.mark.parametrize("place", range(6))
+    @pytest.mark.parametrize("place", sampled(range(6), every=2, begin=1))
     def test_bubblewrap_runs_the_snippet_again_with_the_recorded_results(self, tmp_path: Path, place: int) -> None:
         self.check(tmp_path, "BubblewrapExecutor", SNIPPET, place)
 

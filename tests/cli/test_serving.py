@@ -19,6 +19,7 @@ import pytest
 from batonflow.lazy import how_to_install
 from tests.cli.conftest import Cli
 from tests.cli.projects import cli, start
+from tests.sampling import sampled
 
 
 @pytest.fixture
@@ -124,9 +125,17 @@ os.setuid(65534)
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give rights up")
 @pytest.mark.parametrize(
-    ("mode", "told"), [(0o444, "cannot be written (attempt to write a readonly database)"), (0, "cannot be read")]
+    ("served", "mode", "told"),
+    sampled(
+        [
+            ("greet", 0o444, "cannot be written (attempt to write a readonly database)"),
+            ("greet", 0, "cannot be read"),
+            ("server", 0o444, "cannot be written (attempt to write a readonly database)"),
+            ("server", 0, "cannot be read"),
+        ],
+        every=3,
+    ),
 )
-@pytest.mark.parametrize("served", ["greet", "server"])
 def test_a_store_that_cannot_be_written_is_refused(folder: Path, served: str, mode: int, told: str) -> None:
     # A directory of its own below /tmp: those above pytest's are closed to other users.
     public = Path("/tmp") / f"batonflow-{os.getpid()}-{folder.name}"

@@ -6,7 +6,7 @@ import sqlite3
 import string
 from collections.abc import Callable, Sequence
 from datetime import date
-from itertools import count, pairwise
+from itertools import count, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from batonflow.workflow_core import (
 )
 from tests.durable.conftest import Stores
 from tests.durable.runs import begin, entry, new_run, write
+from tests.sampling import sampled
 
 TEXT = 1000
 
@@ -308,7 +309,7 @@ async def values(store: RunStore, run_id: str) -> list[Any]:
     return [read_json(one.body)["r"][0]["writes"][0][2][0] for one in await store.read(run_id)]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", sampled(range(20), every=5))
 async def test_parts_stay_as_long_as_something_needs_them(stores: Stores, seed: int) -> None:
     """Runs begin, continue one another, are forked and deleted in any order; each that is left is whole."""
     store, chance = stores.open(), random.Random(seed)
@@ -689,8 +690,7 @@ ODD_DATA = [
 ]
 
 
-@pytest.mark.parametrize("data", ODD_DATA, ids=lambda data: str(data)[:30])
-@pytest.mark.parametrize("kind", ODD_MESSAGES)
+@pytest.mark.parametrize(("kind", "data"), sampled(product(ODD_MESSAGES, ODD_DATA), every=5))
 async def test_odd_messages_and_data_are_the_same_after_a_restart_at_any_commit(
     stores: Stores, kind: str, data: Any
 ) -> None:

@@ -19,8 +19,10 @@ from tests.llms.matrix.content import ASK, SHORT, WEATHER
 from tests.llms.wire.chunking import hanging, streamed
 from tests.llms.wire.content import Said, Text
 from tests.llms.wire.readers import http_client
+from tests.sampling import sampled
 
 each_api = pytest.mark.parametrize("api", APIS[:3], ids=lambda api: api.name)
+one_api = pytest.mark.parametrize("api", sampled(APIS[:3], every=3), ids=lambda api: api.name)
 
 # How long a test waits for what should come at once.
 AT_ONCE = 30
@@ -208,7 +210,7 @@ class TestBeforeTheAnswer:
 
 
 class TestMany:
-    @each_api
+    @one_api
     async def test_two_hundred_streams_of_one_model(self, server: Loopback, api: API) -> None:
         held = asyncio.Semaphore(0)
 
@@ -245,7 +247,7 @@ class TestMany:
         async with asyncio.timeout(AT_ONCE):
             await asyncio.wait((asyncio.all_tasks() - before) | {asyncio.create_task(asyncio.sleep(0))})
 
-    @each_api
+    @one_api
     async def test_two_hundred_that_are_left_alone(self, server: Loopback, api: API) -> None:
         server.answers = lambda _: hanging(api.unfinished(SHORT))
         everybody, waiting = asyncio.Event(), 0
@@ -295,7 +297,7 @@ def server_elsewhere() -> Iterator[Loopback]:
 
 
 class TestSynchronous:
-    @each_api
+    @one_api
     async def test_inside_a_running_loop(self, api: API) -> None:
         with server_elsewhere() as server:
             server.answers = lambda _: streamed(api.stream(SHORT), "inside characters")
@@ -311,7 +313,7 @@ class TestSynchronous:
             await llm.aclose()
             run_sync(llm.aclose())
 
-    @each_api
+    @one_api
     async def test_leaving_a_stream_closes_the_connection(self, api: API) -> None:
         with server_elsewhere() as server:
             server.answers = lambda _: hanging(api.unfinished(SHORT))

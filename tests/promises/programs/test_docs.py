@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.llms.loopback import Answer, loopback
-from tests.promises.programs.running import ROOT, run_program, without_records
+from tests.promises.programs.running import ROOT, Forking, without_records
 
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 
@@ -29,7 +29,7 @@ def stream(*deltas: dict[str, object], finish: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("code", "printed"), blocks())
-async def test_block(code: str, printed: str | None, tmp_path: Path) -> None:
+async def test_block(code: str, printed: str | None, tmp_path: Path, beside: Path, programs: Forking) -> None:
     program = tmp_path / "program.py"
     program.write_text(code)
     call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2, "b": 40}'}}
@@ -40,8 +40,8 @@ async def test_block(code: str, printed: str | None, tmp_path: Path) -> None:
             Answer(stream({"role": "assistant", "tool_calls": [call]}, finish="tool_calls")),
             Answer(stream({"role": "assistant", "content": "2 + 40 is 42."}, finish="stop")),
         ]
-        exit_code, output, errors = await run_program(
-            program, tmp_path, OPENAI_API_KEY="none", OPENAI_BASE_URL=f"{server.url}/v1"
+        exit_code, output, errors = await programs.run_program(
+            program, tmp_path, beside, OPENAI_API_KEY="none", OPENAI_BASE_URL=f"{server.url}/v1"
         )
     assert (exit_code, without_records(errors)) == (0, "")
     if printed is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.promises.programs.running import ROOT, run_program, without_records
+from tests.promises.programs.running import ROOT, Forking, run_program, without_records
 
 EXPECTED = Path(__file__).with_name("expected")
 EXAMPLES = [*sorted(ROOT.glob("examples/[0-9]*.py")), ROOT / "examples" / "demo.py"]
@@ -33,8 +33,8 @@ def settled(output: str) -> str:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-async def test_example(example: Path, tmp_path: Path) -> None:
-    code, output, errors = await run_program(example, tmp_path)
+async def test_example(example: Path, tmp_path: Path, beside: Path, programs: Forking) -> None:
+    code, output, errors = await programs.run_program(example, tmp_path, beside)
     assert (code, without_records(errors)) == (0, "")
     assert settled(output) == (EXPECTED / f"{example.stem}.txt").read_text()
     left = [entry.name for entry in os.scandir(tmp_path)]

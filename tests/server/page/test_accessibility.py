@@ -36,7 +36,7 @@ async def findings(watched: Watched) -> list[str]:
     ("size", "scheme"),
     [
         pytest.param(DESK, "light", id="desk-light"),
-        pytest.param(PHONE, "dark", id="phone-dark"),
+        pytest.param(PHONE, "dark", id="phone-dark", marks=pytest.mark.soak(only=True)),
         pytest.param(DESK, "dark", id="desk-dark", marks=pytest.mark.soak(only=True)),
         pytest.param(PHONE, "light", id="phone-light", marks=pytest.mark.soak(only=True)),
     ],
