@@ -118,7 +118,7 @@ STORED = ("commits", "parts", "results")
 
 async def restore(folder: Path, before: int) -> dict[str, float]:
     """The CPU of loading and restoring a run in the midst of a turn, the least of the samples."""
-    from batonflow.durable.at_rest import recorded_run, run_of
+    from batonflow.durable.recovery import recorded_run, run_of
 
     new = texts()
     agent = agent_in(folder / "runs.db", new)

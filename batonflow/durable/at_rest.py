@@ -5,78 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 from batonflow.durable.history import no_such_run
 from batonflow.durable.live_runs import known_run
-from batonflow.durable.parts.objects import PartObjects
-from batonflow.durable.parts.references import PartReader, change_values, escaped, has_references, whole_commits
-from batonflow.durable.recorded_run import RecordedRun
-from batonflow.durable.recovery import add_commit, from_snapshot, snapshot_of
+from batonflow.durable.recovery import recorded_run, run_of
 from batonflow.durable.store_protocol import Loaded
-from batonflow.values.serializers import JsonSerializer, read_json
-from batonflow.workflow_core.context.snapshot import load_run
-from batonflow.workflow_core.context.state_store import StateCell, lacks_default
-from batonflow.workflow_core.engine.state import RunState
-from batonflow.workflow_core.errors import ContextSerdeError, InputClosedError, ReplayIncompatible
+from batonflow.workflow_core.errors import InputClosedError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest, open_requests
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
-from batonflow.workflow_core.runs import WorkflowRun
 
 if TYPE_CHECKING:
     from batonflow.durable.store_protocol import RunStore
 
-__all__ = [
-    "awaited_events", "awaited_events_of", "open_inputs_of", "recorded_run", "repeat_questions", "restore",
-    "run_at_rest", "run_of",
-]  # fmt: skip
-
-
-def recorded_run(workflow: AnyWorkflow, loaded: Loaded) -> RecordedRun:
-    """Read the records of a run.
-
-    Raises:
-        ReplayIncompatible: The code of the workflow does not fit the records.
-    """
-    upcast = workflow.__batonflow__.upcaster(loaded.info.version)
-    refers = upcast is None and any(has_references(commit.body) for commit in loaded.commits)
-    stored = PartObjects(PartReader(loaded.parts)) if refers else None
-    recorded = RecordedRun(workflow, stored)
-    if loaded.snapshot is not None:
-        recorded = from_snapshot(workflow, read_json(loaded.snapshot[1]), stored)
-    for commit in loaded.commits if upcast is None else whole_commits(loaded):
-        body = read_json(commit.body)
-        if stored is not None and not has_references(commit.body):  # of an earlier version, or of a fork
-            for record in body["r"]:
-                change_values(record, escaped)
-        records = body["r"] if upcast is None else [upcast(record) for record in body["r"]]
-        add_commit(recorded, records, body["e"])
-    return recorded
-
-
-def restore(run: Run, recorded: RecordedRun) -> None:
-    """Set a run to the state after its last record."""
-    workflow = run.workflow
-    try:
-        serializer = workflow.__batonflow__.serializer
-        if type(serializer) is JsonSerializer:
-            serializer = serializer.reading(recorded.stored)
-        loaded = load_run(workflow, snapshot_of(recorded, run.state.run_id), serializer)
-        run.adopt(loaded)
-    except ContextSerdeError as error:
-        if lacks_default(error.__cause__):  # the records are valid
-            text = f"Run {run.state.run_id!r} cannot go on with {type(workflow).__name__}: {error}"
-            raise ReplayIncompatible(f"{text}. Give new fields of a state a default") from error
-        raise ReplayIncompatible(
-            f"The records of run {run.state.run_id!r} do not fit {type(workflow).__name__} any more: {error}. Restore "
-            "what they need, or translate old records with Workflow(version=..., upcasters=...)"
-        ) from error
-
-
-def run_of(workflow: AnyWorkflow, run_id: str, recorded: RecordedRun) -> Run:
-    """Return a run in the state after its last record, without starting it and without child runs."""
-    steps = workflow.__batonflow__.steps
-    run = WorkflowRun(workflow, RunState(run_id, steps.table), StateCell(steps.state_type))
-    restore(run, recorded)
-    return run
+__all__ = ["awaited_events", "awaited_events_of", "open_inputs_of", "repeat_questions", "run_at_rest"]
 
 
 async def run_at_rest(

@@ -11,12 +11,11 @@ from pydantic_core import PydanticSerializationError
 
 from batonflow.durable.attempt_record import as_json
 from batonflow.durable.parts.objects import PartObjects
-from batonflow.durable.parts.references import escaped
 from batonflow.durable.parts.writer import PartWriter, ShownParts
 from batonflow.instrumentation.redaction import redacted
 from batonflow.values.forms import Form, form_of
-from batonflow.values.names import PRIVATE, REFERENCE_MARK, NotWritable, payload_name, qualified_name
-from batonflow.values.serializers import IS_PYDANTIC, MARKED, BaseSerializer, JsonSerializer, is_plain, read_json
+from batonflow.values.names import PRIVATE, NotWritable, payload_name, qualified_name
+from batonflow.values.serializers import IS_PYDANTIC, MARKED, BaseSerializer, JsonSerializer, is_plain
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, StopEvent
 
@@ -38,15 +37,15 @@ class Codec:
         stored: The parts that the data to read refer to.
     """
 
-    __slots__ = ("_parts", "_refers", "_serializer", "_short", "_shown")
+    __slots__ = ("_parts", "_serializer", "_short", "_shown")
 
     def __init__(
         self, serializer: BaseSerializer, parts: PartWriter | None = None, stored: PartObjects | None = None
     ) -> None:
         self._parts = parts if type(serializer) is JsonSerializer else None
-        self._refers = stored is not None and type(serializer) is JsonSerializer
         if isinstance(serializer, JsonSerializer):
-            serializer = serializer.for_records(self._parts).reading(stored if self._refers else None)
+            refers = type(serializer) is JsonSerializer
+            serializer = serializer.for_records(self._parts).reading(stored if refers else None)
         self._serializer = serializer
         self._short = serializer if type(serializer) is JsonSerializer else None
         # Writes events that are only streamed.
@@ -165,19 +164,6 @@ class Codec:
             return self._serializer.deserialize(self.text(data))
         except Exception as error:  # validators of the program may raise any exception
             raise StoreError(f"A record cannot be read: {error}") from error
-
-    def event_of_text(self, text: str) -> Any:
-        """Return an event as data, from the text of a snapshot."""
-        return text if self._short is None else _as_parts(self._read_text(text))
-
-    def value_of_text(self, text: str) -> Any:
-        """Return a value as data, from the text of a snapshot."""
-        return text if self._short is None else [None, self._read_text(text)]
-
-    def _read_text(self, text: str) -> Any:
-        """Return the data of a text without references as those of a record, which may have some."""
-        data = read_json(text)
-        return escaped(data) if self._refers and REFERENCE_MARK in text else data
 
     def class_name(self, data: Any) -> str:
         """Return the class name of an event from data."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
-from batonflow.durable.at_rest import recorded_run, repeat_questions, restore, run_of
+from batonflow.durable.at_rest import repeat_questions
 from batonflow.durable.cancels import end_cancelled
 from batonflow.durable.codec import Codec
 from batonflow.durable.connection import StoreConnection, connection_of
@@ -20,6 +20,7 @@ from batonflow.durable.parts.references import PartReader
 from batonflow.durable.parts.writer import PartWriter
 from batonflow.durable.recorded_run import RecordedRun
 from batonflow.durable.recorder import Recorder, note_model_call
+from batonflow.durable.recovery import recorded_run, restore, run_of
 from batonflow.durable.state_edits import edited_state
 from batonflow.durable.store_protocol import (
     Busy,

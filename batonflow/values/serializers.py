@@ -162,9 +162,13 @@ class JsonSerializer:
 
     def knowing(self, types: Iterable[type]) -> "JsonSerializer":
         """Return a copy that also finds ``types``, such as classes declared inside functions."""
+        other = self._copy()
+        other._known = {**{name: cls for cls in types for name in names_of(cls)}, **self._known}
+        return other
+
+    def _copy(self) -> "JsonSerializer":
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other._known = {**{name: cls for cls in types for name in names_of(cls)}, **self._known}
         return other
 
     def with_types(self, *classes: type) -> "JsonSerializer":
@@ -180,14 +184,14 @@ class JsonSerializer:
         Args:
             parts: Keeps the messages of conversations, which are then written as references.
         """
-        other = self.knowing(())
+        other = self._copy()
         other._leaves = True
         other._parts = parts
         return other
 
     def reading(self, stored: "PartSource | None") -> "JsonSerializer":
         """Return a copy that reads data with references to parts."""
-        other = self.knowing(())
+        other = self._copy()
         other._stored = stored
         return other
 

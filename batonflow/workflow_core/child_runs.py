@@ -14,7 +14,7 @@ from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
 
-__all__ = ["ChildRun", "ChildRuns", "call_as_data"]
+__all__ = ["ChildRun", "ChildRuns", "SavedChild", "call_as_data"]
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +36,27 @@ class ChildRun:
     caller: WorkItem | None = None
 
 
+@dataclass(slots=True, eq=False)
+class SavedChild:
+    """A child run of a restored run, until it is restored itself: a snapshot, or a ``LoadedRun`` from records."""
+
+    name: str
+    path: str
+    call: list[Any] | None
+    by_event: bool
+    payload: dict[str, Any] | None = None
+    loaded: Any = None
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether it has a result."""
+        return "result" in self.payload if self.payload is not None else self.loaded.result is not None
+
+    def result(self, serializer: BaseSerializer) -> Any:
+        """Return the event that ended it."""
+        return self.loaded.result if self.payload is None else serializer.deserialize(self.payload["result"])
+
+
 class ChildRuns:
     """The place of a run in the tree of workflows; ``make_inner`` makes a child run that has not begun."""
 
@@ -50,8 +71,8 @@ class ChildRuns:
         self.parent = parent
         self.children: list[ChildRun] = []
         self.finished: list[ChildRun] = []
-        # Snapshots of the child runs of a restored run.
-        self.saved: list[dict[str, Any]] = []
+        # The child runs of a restored run that are not restored yet.
+        self.saved: list[SavedChild] = []
         # Reads these snapshots; None for the serializer of each workflow.
         self.saved_with: BaseSerializer | None = parent.saved_with if parent is not None else None
         self._adopted: dict[str, AnyWorkflow] = {}
@@ -160,16 +181,15 @@ class ChildRuns:
         numbers.calls += 1
         number = numbers.named(numbers.calls)
         as_data = call_as_data((item.id, number))
-        saved = next((saved for saved in self.saved if saved["call"] == as_data), None)
+        saved = next((saved for saved in self.saved if saved.call == as_data), None)
         if saved is not None:
             self.saved.remove(saved)
-            run = self._make_inner(workflow, self, _last_part(saved["path"]), payload=saved["payload"], ctx=ctx)
+            run = self._make_inner(workflow, self, _last_part(saved.path), saved=saved, ctx=ctx)
         else:
             run = self._make_inner(workflow, self, self._own_name(name), ctx=ctx)
         child = ChildRun(name, run, by_event=False, call=(item.id, number), caller=item)
-        if saved is not None and "result" in saved["payload"]:
-            reads = self.saved_with or self.run.workflow.__batonflow__.serializer
-            run.ending.restore(reads.deserialize(saved["payload"]["result"]))
+        if saved is not None and saved.is_over:
+            run.ending.restore(saved.result(self.saved_with or self.run.workflow.__batonflow__.serializer))
             self.finished.append(child)
             return run
         self.children.append(child)
@@ -184,37 +204,36 @@ class ChildRuns:
             if child.call is not None and child.call[0] == item.id:
                 child.call = child.caller = None
         self.finished = [child for child in self.finished if child.call is None or child.call[0] != item.id]
-        self.saved = [saved for saved in self.saved if saved["call"] is None or saved["call"][0] != item.id]
+        self.saved = [saved for saved in self.saved if saved.call is None or saved.call[0] != item.id]
 
     def unfold(self) -> list[Run]:
         """Create the child runs of a restored run that is not started, and return them."""
         attached = self.attached()
         for saved in self.saved:
-            if "result" not in saved["payload"] and saved["name"] in attached:
+            if not saved.is_over and saved.name in attached:
                 self._make_saved(saved)
         return [child.run for child in self.children]
 
     def restart(self) -> None:
         """Continue the child runs that events started; the others continue when their step calls again."""
-        for saved in [saved for saved in self.saved if saved["call"] is None]:
+        for saved in [saved for saved in self.saved if saved.call is None]:
             self.saved.remove(saved)
             run = self._make_saved(saved)
             run.workflow.__batonflow__.turns.launch(run, None)
             run.came_back()
 
-    def _make_saved(self, saved: dict[str, Any]) -> Run:
-        workflow = self.attached()[saved["name"]]
-        run = self._make_inner(workflow, self, _last_part(saved["path"]), payload=saved["payload"])
-        self.children.append(ChildRun(saved["name"], run, by_event=saved.get("by_event", True)))
+    def _make_saved(self, saved: SavedChild) -> Run:
+        run = self._make_inner(self.attached()[saved.name], self, _last_part(saved.path), saved=saved)
+        self.children.append(ChildRun(saved.name, run, by_event=saved.by_event))
         return run
 
-    def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None:
-        """Remember the child runs of a snapshot.
+    def restore(self, counts: dict[str, int], saved: list[SavedChild]) -> None:
+        """Remember the child runs of a restored run.
 
         Raises:
             ContextSerdeError: A child run belongs to a workflow that is not attached any more.
         """
-        lost = [entry["name"] for entry in saved if entry["call"] is None and entry["name"] not in self.attached()]
+        lost = [one.name for one in saved if one.call is None and one.name not in self.attached()]
         if lost:
             raise ContextSerdeError(
                 f"The snapshot holds a run of the attached workflow {lost[0]!r}, which is not attached to "

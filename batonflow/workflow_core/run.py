@@ -330,9 +330,9 @@ class Run(Runner):
         self.broker = Broker(self.state)
         if self.state.served:  # otherwise the mark of the code that resumes the run stays, which may be a server
             mark_input(self.variables, served=True)
-        if loaded.children.get("runs") or loaded.children.get("counts"):
+        if loaded.children or loaded.counts:
             family = self.family = self.family or self.make_child_runs(None)
-            family.restore(loaded.children["counts"], loaded.children["runs"])
+            family.restore(loaded.counts, loaded.children)
         if self.handler_context is not None:
             self.handler_context.bind(self)
         self.held_back = deque()

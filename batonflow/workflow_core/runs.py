@@ -17,7 +17,7 @@ from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.child_runs import ChildRuns
+    from batonflow.workflow_core.child_runs import ChildRuns, SavedChild
     from batonflow.workflow_core.questions import OpenQuestions
 
 __all__ = ["WorkflowRun", "keep_when_abandoned", "new_run"]
@@ -44,15 +44,12 @@ def new_run(
 ) -> Run:
     """Create a run without starting it, with the state of a context."""
     options = workflow.__batonflow__
-    restored, cell, children = (
-        ctx.take_restored() if ctx is not None else (None, StateCell(options.steps.state_type), {})
-    )
+    loaded, cell = ctx.take_loaded() if ctx is not None else (None, StateCell(options.steps.state_type))
     if cell.foreign is not None:
         raise WorkflowRuntimeError(
             f"The snapshot keeps its state in a durable state store ({cell.foreign}), which this runtime does not offer"
         )
-    if restored is None:
-        restored = RunState("", options.steps.table)
+    restored: RunState = RunState("", options.steps.table) if loaded is None else loaded.state
     known = None if options.keeper is not None else options.runtime.find(restored.run_id)
     if known is not None and not getattr(workflow, "__batonflow_id_matters__", False):
         restored.run_id = ""  # the snapshot is from a run that still goes on here, so this is another run
@@ -64,12 +61,12 @@ def new_run(
         mark_input(run.variables, served=True)
     if debug is not None or options.debug is not None:
         set_debugging(run.variables, debug, options.debug)
-    if children and children["runs"]:
+    if loaded is not None and loaded.children:
         family: ChildRuns = cast("ChildRuns | None", run.family) or run.make_child_runs(None)
         run.family = family
         family.saved_with = ctx.given_serializer if ctx is not None else None
-    if run.family is not None and children:
-        run.family.restore(children["counts"], children["runs"])
+    if run.family is not None and loaded is not None:
+        run.family.restore(loaded.counts, loaded.children)
     if ctx is not None:
         ctx.bind(run)
         run.handler_context = ctx
@@ -92,29 +89,30 @@ def _inner_run(
     parent: "ChildRuns",
     own_name: str,
     *,
-    payload: dict[str, Any] | None = None,
+    saved: "SavedChild | None" = None,
     ctx: Context[Any] | None = None,
 ) -> Run:
-    """Create a child run: new, with the state of a context, or from a snapshot."""
+    """Create a child run: new, with the state of a context, or from a restored run."""
     options = workflow.__batonflow__
     around = parent.run
     path = f"{around.path}/{own_name}" if around.path else own_name
     run_id = f"{around.state.run_id}/{own_name}"
-    if payload is not None:
-        loaded: Any = load_run(workflow, payload, parent.saved_with or options.serializer)
-        state, cell, children = loaded.state, loaded.cell, loaded.children
+    loaded: Any = None
+    if saved is not None:
+        loaded = saved.loaded or load_run(workflow, saved.payload, parent.saved_with or options.serializer)
+        state, cell = loaded.state, loaded.cell
         state.run_id = run_id
     else:
-        cell = StateCell(options.steps.state_type) if ctx is None else ctx.take_restored()[1]
-        state, children = RunState(run_id, options.steps.table), cast("dict[str, Any]", {})
+        cell = StateCell(options.steps.state_type) if ctx is None else ctx.take_loaded()[1]
+        state = RunState(run_id, options.steps.table)
     run = WorkflowRun(workflow, state, cell, path=path, parent=parent)
     # An event from elsewhere may have started it, or the parent was resumed.
     state.served = around.state.served
     mark_input(run.variables, served=state.served)
     if options.debug is not None:
         set_debugging(run.variables, options.debug)
-    if run.family is not None and children:
-        run.family.restore(children["counts"], children["runs"])
+    if run.family is not None and loaded is not None:
+        run.family.restore(loaded.counts, loaded.children)
     if ctx is not None:
         ctx.bind(run)
         run.handler_context = ctx

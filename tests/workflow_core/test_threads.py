@@ -195,7 +195,7 @@ class TestHangingWork:
         tried = threading.Event()
 
         class Late(Workflow):
-            @step(timeout=0.05)
+            @step(timeout=0.5)  # time enough for the first write on a busy machine
             def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
                 store = ctx.store
                 store.set_sync("early", 1)

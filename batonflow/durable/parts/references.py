@@ -9,16 +9,15 @@ name; with ``"redacted": 17`` beside it, it is part 17 without secrets. Parts ma
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import Any, cast
 
 from batonflow.durable.store_protocol import Loaded, StoredCommit
-from batonflow.values.names import IS_PYDANTIC, REFERENCE, REFERENCE_MARK
+from batonflow.values.names import IS_PYDANTIC, REFERENCE
 from batonflow.values.serializers import as_json, read_json
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = [
-    "DATA", "ITEMS", "OF", "REDACTED", "Item", "PartReader", "change_values", "escaped", "escaped_texts",
+    "DATA", "ITEMS", "OF", "REDACTED", "Item", "PartReader", "change_values", "escaped",
     "has_references", "occurrences", "whole_commits", "whole_data", "whole_result", "with_count", "without_references",
 ]  # fmt: skip
 
@@ -216,16 +215,6 @@ def escaped(data: Any) -> Any:
         return {REFERENCE: {DATA: found}} if len(found) == 1 and REFERENCE in found else found
     if type(data) is list:
         return [escaped(one) for one in cast("list[Any]", data)]
-    return data
-
-
-def escaped_texts(data: Any) -> Any:
-    """Return the state of a snapshot, whose values are JSON texts, in which nothing is taken for a reference."""
-    if type(data) is dict:
-        return {name: escaped_texts(one) for name, one in cast("dict[str, Any]", data).items()}
-    if type(data) is str and REFERENCE_MARK in data:
-        with suppress(ValueError):
-            return as_json(escaped(read_json(data))).decode()
     return data
 
 

@@ -77,13 +77,12 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         self._workflow = workflow
         self._item: WorkItem | None = None
         self._run_ref: Callable[[], Run | None] = _no_run
-        self._restored: RunState | None = None
-        self._children: dict[str, Any] = {}
+        self._loaded: Any = None  # the ``LoadedRun`` that this context continues
         if previous_context is None:
             self._cell = StateCell(workflow.__batonflow__.steps.state_type)
         else:
-            loaded = load_run(workflow, previous_context, serializer or workflow.__batonflow__.serializer)
-            self._restored, self._cell, self._children = loaded.state, loaded.cell, loaded.children
+            self._loaded = load_run(workflow, previous_context, serializer or workflow.__batonflow__.serializer)
+            self._cell = self._loaded.cell
 
     @classmethod
     def for_step(cls, run: Run, item: WorkItem) -> "Context[Any]":
@@ -144,7 +143,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         self._run_ref = lambda: run
         if self._cell is not run.cell:
             self._cell, self._store = run.cell, None
-        self._restored = None
+        self._loaded = None
         if self.given_deps is not None:
             parts.dependencies.give_deps(run, self.given_deps)
 
@@ -177,26 +176,25 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         if self.run is not None:
             # A cancelled run can be resumed from its own context.
             return self.run.ending.done and self.run.state.running
-        return self._restored is not None and self._restored.running
+        return self._loaded is not None and self._loaded.state.running
 
     def leave_cancelled_run(self) -> None:
         """Keep the state of a cancelled run, and drop its unfinished work."""
         run = self.run
         if run is not None and isinstance(run.ending.error, WorkflowCancelledByUser):
             run.state.running = False
-        elif run is None and self._restored is not None and self._restored.cancelled:
-            self._restored, self._children = None, {}
+        elif run is None and self._loaded is not None and self._loaded.state.cancelled:
+            self._loaded = None
 
-    def take_restored(self) -> tuple[RunState | None, StateCell, dict[str, Any]]:
-        """Return the initial data of a new run: the restored state if there is one, and the key-value state."""
+    def take_loaded(self) -> tuple[Any, StateCell]:
+        """Return the initial data of a new run: the ``LoadedRun`` to continue if any, and the key-value state."""
         run = self.run
         if run is not None and self._workflow is not None:
-            loaded = run.copy_unfinished(self._workflow, self.given_serializer)
-            return (None, self._cell, {}) if loaded is None else (loaded.state, self._cell, loaded.children)
-        if self._restored is None or not self._restored.running:
-            return None, self._cell, {}
-        self._restored.cancelled = False  # it goes on
-        return self._restored, self._cell, self._children
+            return run.copy_unfinished(self._workflow, self.given_serializer), self._cell
+        if self._loaded is None or not self._loaded.state.running:
+            return None, self._cell
+        self._loaded.state.cancelled = False  # it goes on
+        return self._loaded, self._cell
 
     def _in_step(self, name: str) -> tuple[Run, WorkItem]:
         run = self._run_ref()
@@ -224,7 +222,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
             return True
         if (run := self._run_ref()) is not None:
             return run.state.running and not run.ending.over
-        return self._restored is not None and self._restored.running
+        return self._loaded is not None and self._loaded.state.running
 
     @property
     def run_id(self) -> str:
@@ -581,16 +579,14 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
             return run.snapshot(given, cell=self._cell, include_state=include_state, children_with=given)
         workflow = cast("AnyWorkflow", self._workflow)
         own = workflow.__batonflow__.serializer
-        state = self._restored or RunState("", workflow.__batonflow__.steps.table)
-        payload = dump_run(state, self._cell, given or own, include_state=include_state)
-        if self._children:
-            if type(given or own) is not type(self.given_serializer or own):
-                raise ValueError(
-                    "This context has not begun to run, and holds what workflows inside it were at as its snapshot has "
-                    f"it: write it with the serializer it was read with, not with {type(serializer).__name__}"
-                )
-            payload["children"] = self._children
-        return payload
+        loaded = self._loaded
+        if loaded is not None and loaded.children and type(given or own) is not type(self.given_serializer or own):
+            raise ValueError(
+                "This context has not begun to run, and holds what workflows inside it were at as its snapshot has "
+                f"it: write it with the serializer it was read with, not with {type(serializer).__name__}"
+            )
+        state = RunState("", workflow.__batonflow__.steps.table) if loaded is None else loaded.state
+        return dump_run(state, self._cell, given or own, loaded=loaded, include_state=include_state)
 
     def __repr__(self) -> str:
         run = self._run_ref()

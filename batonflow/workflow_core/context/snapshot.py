@@ -7,7 +7,7 @@ The format is version 2 of LlamaIndex workflows; versions 0 and 1 are converted 
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -17,9 +17,9 @@ from batonflow.values.exceptions import dump_exception, load_exception
 from batonflow.values.names import qualified_name
 from batonflow.values.payloads import NotASnapshotError, entries, mapping, upgrade
 from batonflow.values.serializers import BaseSerializer, JsonSerializer, moved_class
-from batonflow.values.state_data import DELETED, as_declared, dump_state, write_into
+from batonflow.values.state_data import dump_state
 from batonflow.values.words import written
-from batonflow.workflow_core.child_runs import call_as_data
+from batonflow.workflow_core.child_runs import SavedChild, call_as_data
 from batonflow.workflow_core.context.state_store import StateCell, lacks_default, load_state
 from batonflow.workflow_core.context.underway import deliveries_as_data, outcomes_as_data, read_outcome, with_outcomes
 from batonflow.workflow_core.engine.state import (
@@ -45,16 +45,19 @@ from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
 from batonflow.workflow_core.run import Run
 
-__all__ = ["LoadedRun", "dump_run", "load_run"]
+__all__ = ["LoadedRun", "count_work", "dump_run", "event_type_of", "load_run"]
 
 
 @dataclass(slots=True)
 class LoadedRun:
-    """The content of a snapshot: the state of the run, its key-value state, and its child runs as data."""
+    """A run that is not started: its state, its child runs, and its counts of child runs by name."""
 
     state: RunState
     cell: StateCell
-    children: dict[str, Any]
+    serializer: BaseSerializer
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    children: "list[SavedChild]" = field(default_factory=list["SavedChild"])
+    result: StopEvent | None = None  # of a child run that is over
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -66,12 +69,14 @@ def dump_run(
     serializer: BaseSerializer,
     *,
     run: Run | None = None,
+    loaded: LoadedRun | None = None,
     include_state: bool = True,
     children_with: BaseSerializer | None = None,
 ) -> dict[str, Any]:
     """Return the snapshot of a run.
 
-    The live run adds ticks under way and children, which ``children_with`` writes, else the serializer of each.
+    The live run adds ticks under way and children, which ``children_with`` writes, else the serializer of each. A
+    ``loaded`` run adds its children.
 
     Raises:
         ValueError: A value cannot be written; the message names it.
@@ -105,23 +110,38 @@ def dump_run(
         payload["questions"] = writer.questions(state.questions)
     if run is not None and run.family is not None:
         payload["children"] = _dump_children(run, serializer, children_with)
+    elif loaded is not None and (loaded.children or loaded.counts):
+        runs = [_dump_saved(saved, serializer, children_with) for saved in loaded.children]
+        payload["children"] = {"counts": dict(loaded.counts), "runs": runs}
     return payload
 
 
 def _dump_children(run: Run, serializer: BaseSerializer, children_with: BaseSerializer | None) -> dict[str, Any]:
-    family = run.family
-    assert family is not None
-    runs = list(family.saved)
+    family: Any = run.family
+    runs = [_dump_saved(saved, serializer, children_with) for saved in family.saved]
     for child in dict.fromkeys((*family.finished, *family.children)) if run.state.running else ():
         inner = child.run
         with_ = children_with or inner.workflow.__batonflow__.serializer
         payload = dump_run(inner.state, inner.cell, with_, run=inner, children_with=children_with)
         if inner.ending.done and not inner.state.running and inner.ending.event is not None:
             payload["result"] = written(serializer, inner.ending.event)
-        call = call_as_data(child.call) if child.call is not None else None
-        entry = {"name": child.name, "path": inner.path, "call": call, "by_event": child.by_event}
-        runs.append({**entry, "payload": payload})
+        call = None if child.call is None else call_as_data(child.call)
+        runs.append(_child_as_data(child.name, inner.path, call, child.by_event, payload))
     return {"counts": dict(family.counts), "runs": runs}
+
+
+def _dump_saved(saved: SavedChild, serializer: BaseSerializer, children_with: BaseSerializer | None) -> dict[str, Any]:
+    payload, loaded = saved.payload, saved.loaded
+    if loaded is not None:
+        with_ = children_with or loaded.serializer
+        payload = dump_run(loaded.state, loaded.cell, with_, loaded=loaded, children_with=children_with)
+        if loaded.result is not None:
+            payload["result"] = written(serializer, loaded.result)
+    return _child_as_data(saved.name, saved.path, saved.call, saved.by_event, payload)
+
+
+def _child_as_data(name: str, path: str, call: Any, by_event: bool, payload: Any) -> dict[str, Any]:
+    return {"name": name, "path": path, "call": call, "by_event": by_event, "payload": payload}
 
 
 class _Writer:
@@ -300,8 +320,14 @@ def _scope(stream: Stream | None) -> list[str]:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def load_run(workflow: AnyWorkflow, payload: Any, serializer: BaseSerializer) -> LoadedRun:
+def load_run(workflow: AnyWorkflow, payload: Any, serializer: BaseSerializer, *, is_complete: bool = True) -> LoadedRun:
     """Read a snapshot.
+
+    Args:
+        workflow: The workflow.
+        payload: The snapshot.
+        serializer: Reads its values.
+        is_complete: Whether the work in it can be counted; False if records follow.
 
     Raises:
         ContextSerdeError: It is not a snapshot, its version is newer, or a value in it cannot be read.
@@ -310,7 +336,10 @@ def load_run(workflow: AnyWorkflow, payload: Any, serializer: BaseSerializer) ->
         serializer = serializer.knowing(workflow.__batonflow__.declared_types)
     try:
         data = upgrade(payload)
-        return _Reader(workflow, data, serializer).read()
+        loaded = _Reader(workflow, data, serializer).read()
+        if is_complete:
+            count_work(loaded.state)
+        return loaded
     except NotASnapshotError as error:
         raise ContextSerdeError(str(error)) from None
     except ContextSerdeError:
@@ -351,7 +380,6 @@ class _Reader:
             self._read_step(state.step(state.table.steps[name]), worker)
         for name, worker in workers.items():
             self._read_waiters(state.step(state.table.steps[name]), worker)
-        self._start_what_was_executing(workers)
         deliveries = [
             EventArrived(
                 self._event(delivery["event"]),
@@ -369,14 +397,12 @@ class _Reader:
                 restored = Question(question, entry["path"], entry["cause"], number=entry["number"])
                 state.questions = [*state.questions, restored]
         cell = self._cell(mapping(data, "state"))
-        written = entries(data, "writes")
-        for path, text in written:
-            write_into(cell.state, path, DELETED if text is None else self._serializer.deserialize(text))
-        for name in {path.partition(".")[0] for path, _ in written}:
-            as_declared(cell.state, name, self._serializer)
-        if data.get("stopped") is not None:
-            state.stopped = cast("StopEvent", self._event(data["stopped"]))
-        return LoadedRun(state, cell, mapping(data, "children"))
+        children = mapping(data, "children")
+        runs = [
+            SavedChild(entry["name"], entry["path"], entry["call"], entry.get("by_event", True), entry["payload"])
+            for entry in entries(children, "runs")
+        ]
+        return LoadedRun(state, cell, self._serializer, dict(mapping(children, "counts")), runs)
 
     def _cell(self, payload: dict[str, Any]) -> StateCell:
         state_type = self._workflow.__batonflow__.steps.state_type
@@ -412,8 +438,6 @@ class _Reader:
             for name, origins in mapping(entry, "collected_origins").items():
                 stream.collected_causes[name] = list(_causes(origins))
             self._streams[str(entry["stream_id"])] = state.streams[stream.id] = stream
-            if parent is not None:
-                parent.live += 1
         for release in releases.values():
             stream = self._streams.get(str(release["stream_id"]))
             name = release["binding_id"].partition("->")[2].partition(":")[0]
@@ -436,7 +460,7 @@ class _Reader:
             for event, key in zip(events, mapping(worker, "collect_keys").get(buffer_id, ()), strict=False):
                 buffer.keys.setdefault(type(self._event(event)), deque()).append(key)
             # Used only to describe missing events, until the step collects again.
-            buffer.needs = {self._event_type(name): count for name, count in needs.items()}
+            buffer.needs = {event_type_of(self._workflow, name): count for name, count in needs.items()}
         joins = mapping(worker, "joins")
         if not joins and worker.get("static_collect_events"):
             events = [self._event(event) for event in worker["static_collect_events"]]
@@ -447,8 +471,6 @@ class _Reader:
             step.joins[number] = [deque(map(self._event, queue)) for queue in queues]
             if key in mapping(worker, "join_origins"):
                 step.join_causes[number] = [deque(_causes(origins)) for origins in worker["join_origins"][key]]
-            if stream is not None:
-                stream.live += sum(len(queue) for queue in queues)
 
     def _item(self, step: StepState, entry: dict[str, Any]) -> WorkItem:
         state = self._state
@@ -475,13 +497,8 @@ class _Reader:
         if entry.get("outcome"):
             outcome: dict[str, Any] = entry["outcome"]
             self._outcomes[item] = int(outcome["place"]), read_outcome(item, outcome, self._event)
-        if item.stream is not None:
-            item.stream.live += 1
         self._items[known or f"work_item_{number}"] = item
         self._state.items[item.id] = item
-        state.busy += 1
-        if item.due is not None:
-            state.delayed[item.id] = item
         return item
 
     def _progress(self, entry: dict[str, Any] | None) -> Progress | None:
@@ -511,7 +528,7 @@ class _Reader:
             self._items.setdefault(str(entry.get("work_item_id")), item)
             ordinals[item.id] = ordinals.get(item.id, 0) + 1
             awaited = entry["waiting_for_event"]
-            event_type = self._event_type(awaited)
+            event_type = event_type_of(self._workflow, awaited)
             waiter_id = str(entry["waiter_id"])
             implicit = waiter_id.startswith("waiter_")
             qualified = qualified_name(event_type)
@@ -536,30 +553,46 @@ class _Reader:
         except (ContextSerdeError, ValueError, TypeError):
             return None
 
-    def _event_type(self, name: str) -> type[Event]:
-        for cls in [*self._workflow.__batonflow__.steps.events, *_known_events()]:
-            # LlamaIndex leaves out enclosing classes.
-            if name in (qualified_name(cls), f"{cls.__module__}.{cls.__name__}"):
-                return cls
-        moved = moved_class(name)
-        if isinstance(moved, type) and issubclass(moved, Event):
-            return moved
-        raise ContextSerdeError(
-            f"The snapshot waits for {name}, which is not a loaded event class: import its module first"
-        )
 
-    def _start_what_was_executing(self, workers: dict[str, Any]) -> None:
-        """Give free workers to the deliveries that were executing, then to queued deliveries, in order."""
-        items = self._state.items_by_step()
-        for name in workers:
-            step = self._state.step(self._state.table.steps[name])
-            for item in items.get(name, ()):
-                if item.due is not None:
-                    continue
-                if step.active < step.spec.num_workers or item in self._outcomes:
-                    step.occupy(item)
-                else:
-                    step.enqueue(item)
+def event_type_of(workflow: AnyWorkflow, name: str) -> type[Event]:
+    """Return the class of events that a wait names.
+
+    Raises:
+        ContextSerdeError: The class is not loaded.
+    """
+    for cls in [*workflow.__batonflow__.steps.events, *_known_events()]:
+        # LlamaIndex leaves out enclosing classes.
+        if name in (qualified_name(cls), f"{cls.__module__}.{cls.__name__}"):
+            return cls
+    moved = moved_class(name)
+    if isinstance(moved, type) and issubclass(moved, Event):
+        return moved
+    raise ContextSerdeError(
+        f"The snapshot waits for {name}, which is not a loaded event class: import its module first"
+    )
+
+
+def count_work(state: RunState) -> None:
+    """Count the work of a restored state, and give free workers to its deliveries in order."""
+    ended = {tick.item for tick in state.restored_deliveries if not isinstance(tick, EventArrived)}
+    for stream in state.streams.values():
+        if stream.parent is not None:
+            stream.parent.live += 1
+    for step in state.steps.values():
+        for number, queues in step.joins.items():
+            if number:
+                state.streams[number].live += sum(map(len, queues))
+    for items in state.items_by_step().values():
+        for item in items:
+            state.busy += 1
+            if item.stream is not None:
+                item.stream.live += 1
+            if item.due is not None:
+                state.delayed[item.id] = item
+            elif item.step.active < item.spec.num_workers or item in ended:
+                item.step.occupy(item)
+            else:
+                item.step.enqueue(item)
 
 
 def _dealt(spec: StepSpec, events: list[Event]) -> list[deque[Event]]:

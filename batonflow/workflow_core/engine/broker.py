@@ -312,6 +312,18 @@ class Broker:
         if stream.parent is not None:
             self._leave(stream.parent)
 
+    def end_idle_streams(self) -> None:
+        """Release the complete collections of a restored state, and end its streams without work."""
+        self._commands = []  # the runner starts all deliveries that have a worker
+        for stream in sorted(self._state.streams.values(), key=lambda stream: -stream.id):  # inner ones first
+            for spec in [self._table.steps[name] for name in stream.collected]:
+                if spec.take and len(stream.collected[spec.name]) >= spec.take:
+                    self._release_collection(stream, spec, stream.collected.pop(spec.name)[: spec.take])
+            if not stream.live and stream.id in self._state.streams:
+                stream.live = 1
+                self._leave(stream)
+        del self._commands
+
     # --- results ------------------------------------------------------------------------------------------------------
 
     def _on_returned(self, tick: StepReturned) -> None:

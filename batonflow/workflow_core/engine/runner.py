@@ -68,6 +68,7 @@ from batonflow.workflow_core.engine.ticks import (
     Tick,
     Unrouted,
     Warn,
+    line_of,
 )
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
@@ -499,7 +500,7 @@ class Runner(LiveRun):
     def _decide(self, tick: Tick) -> list[WorkItem]:
         """Let the broker decide, carry out its commands, and return the steps to start."""
         if self._tick_log is not None:
-            self._tick_log.append(str(tick))
+            self._tick_log.append(line_of(tick))
         started: list[WorkItem] = []
         commands = self.broker.decide(tick)
         for command in commands:

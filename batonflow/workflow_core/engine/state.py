@@ -54,24 +54,14 @@ class AttemptRecord(Protocol):
 class PastRecord:
     """The committed record of an earlier owner of the run; only its number is known."""
 
-    __slots__ = ("gave_up", "id", "sends", "streamed")
-
+    __slots__ = ("id",)
     committed = True
 
     def __init__(self, number: int) -> None:
         self.id = number
-        self.sends: list[tuple[Number, Event, str | None]] = []
-        self.streamed: list[tuple[Number, Event, int, float]] = []
-        self.gave_up: list[str] | None = None
-
-    def collected(self, number: Number, buffer: str, event: Event | None, found: list[Any] | None) -> None:
-        """Do nothing: the record is complete."""
-
-    def follows(self, causes: "Iterable[Any]") -> None:
-        """Do nothing: the record is committed."""
 
 
-Cause = tuple[AttemptRecord, Number]
+Cause = tuple[AttemptRecord | PastRecord, Number]
 """The origin of an event: the record of the attempt that made it, and the number of the event there."""
 
 Causes = tuple[Cause, ...]
@@ -253,7 +243,7 @@ class WorkItem:
         self.segment: AttemptRecord | None = None
         # For a step with a list parameter: the key of the stream in records, and the records of the work in it.
         self.released_stream = 0
-        self.after: list[AttemptRecord] | None = None
+        self.after: list[AttemptRecord | PastRecord] | None = None
         # The run and the context of the running attempt, for code that the step calls.
         self.run: Any = None
         self.context: Any = None
@@ -515,7 +505,7 @@ class Buffer:
         # The origins of the events in ``have``, in the same order: delivery and number of the collect.
         self.keys: dict[type[Event], deque[list[Any]]] = {}
         self.count = 0
-        self.causes: list[AttemptRecord] = []
+        self.causes: list[AttemptRecord | PastRecord] = []
 
     def lacks(self) -> list[str]:
         """Return the names of the missing types, with their numbers."""
@@ -544,7 +534,7 @@ class Stream:
         self.released: set[str] = set()
         # For records: the key of the stream, the records of the work in it, and the origin of each member.
         self.key = 0
-        self.causes: list[AttemptRecord] = []
+        self.causes: list[AttemptRecord | PastRecord] = []
         self.collected_causes: dict[str, list[Cause]] = {}
 
 

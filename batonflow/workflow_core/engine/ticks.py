@@ -16,9 +16,6 @@ class EventArrived:
     recoveries: Recoveries | None = None
     causes: Causes = ()
 
-    def __str__(self) -> str:
-        return f"event {type(self.event).__name__} -> {self.target or '*'}"
-
 
 @dataclass(slots=True)
 class StepReturned:
@@ -27,9 +24,6 @@ class StepReturned:
     item: WorkItem
     result: Any
     now: float
-
-    def __str__(self) -> str:
-        return f"returned {self.item!r} {type(self.result).__name__}"
 
 
 @dataclass(slots=True)
@@ -40,18 +34,12 @@ class StepFailed:
     error: BaseException
     now: float
 
-    def __str__(self) -> str:
-        return f"failed {self.item!r} {type(self.error).__name__}"
-
 
 @dataclass(slots=True)
 class RetryDue:
     """The delay before the next attempt is over."""
 
     item: WorkItem
-
-    def __str__(self) -> str:
-        return f"retry {self.item!r}"
 
 
 @dataclass(slots=True)
@@ -60,9 +48,6 @@ class WaitOpened:
 
     waiter: Waiter
 
-    def __str__(self) -> str:
-        return f"wait {self.waiter.item!r} {self.waiter.event_type.__name__}"
-
 
 @dataclass(slots=True)
 class WaitTimedOut:
@@ -70,18 +55,12 @@ class WaitTimedOut:
 
     waiter: Waiter
 
-    def __str__(self) -> str:
-        return f"timed out {self.waiter.item!r}"
-
 
 @dataclass(slots=True)
 class WaitClosed:
     """The step gave up a wait, for example by its own timeout around it."""
 
     waiter: Waiter
-
-    def __str__(self) -> str:
-        return f"gave up {self.waiter.item!r} {self.waiter.event_type.__name__}"
 
 
 @dataclass(slots=True)
@@ -97,18 +76,12 @@ class WorkerWanted:
 
     waiter: Waiter
 
-    def __str__(self) -> str:
-        return f"wanted {self.waiter.item!r}"
-
 
 @dataclass(slots=True)
 class RunIdle:
     """No work is queued, executing or undelivered; ``expecting`` tells whether input may still arrive."""
 
     expecting: bool
-
-    def __str__(self) -> str:
-        return "idle"
 
 
 @dataclass(slots=True)
@@ -119,15 +92,31 @@ class RunEnded:
     error: BaseException
     resumable: bool = False
 
-    def __str__(self) -> str:
-        return f"ended {type(self.event).__name__}"
-
 
 Tick = (
     EventArrived | StepReturned | StepFailed | RetryDue | WaitOpened | WaitTimedOut | WaitClosed | WorkerLent
     | WorkerWanted | RunIdle | RunEnded
 )  # fmt: skip
 """Any input of the broker."""
+
+
+def line_of(tick: Tick) -> str:
+    """Return the line of a tick in a log; equal runs have equal lines."""
+    match tick:
+        case EventArrived(event, target):
+            return f"event {type(event).__name__} -> {target or '*'}"
+        case StepReturned(item, result):
+            return f"returned {item!r} {type(result).__name__}"
+        case StepFailed(item, error):
+            return f"failed {item!r} {type(error).__name__}"
+        case WaitOpened(waiter) | WaitTimedOut(waiter) | WaitClosed(waiter) | WorkerWanted(waiter):
+            return f"{type(tick).__name__} {waiter.item!r} {waiter.event_type.__name__}"
+        case RetryDue(item) | WorkerLent(item):
+            return f"{type(tick).__name__} {item!r}"
+        case RunEnded(event):
+            return f"ended {type(event).__name__}"
+        case RunIdle():
+            return "idle"
 
 
 @dataclass(slots=True)
@@ -240,19 +229,7 @@ class Finish:
 
 
 Command = (
-    StartStep
-    | Enqueued
-    | ResumeWait
-    | Answered
-    | GaveUp
-    | Recovered
-    | Publish
-    | SetRetryTimer
-    | Unrouted
-    | PersonAnswered
-    | Warn
-    | Idle
-    | Stalled
-    | Finish
-)
+    StartStep | Enqueued | ResumeWait | Answered | GaveUp | Recovered | Publish | SetRetryTimer | Unrouted
+    | PersonAnswered | Warn | Idle | Stalled | Finish
+)  # fmt: skip
 """Any output of the broker."""

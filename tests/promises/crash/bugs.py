@@ -9,13 +9,14 @@ import pytest
 from batonflow.agents import layers
 from batonflow.agents.invocation import CallNext, ToolInvocation
 from batonflow.durable import lease as driving
+from batonflow.durable import recorded_run
 from batonflow.durable.attempt_record import AttemptRecord
 from batonflow.durable.lease import RunLease
 from batonflow.durable.recorded_run import RecordedRun, RecordedWorkflow
 from batonflow.durable.recorder import Recorder
 from batonflow.tools import ToolOutput
-from batonflow.workflow_core.context import snapshot
 from batonflow.workflow_core.engine.ending import Ending
+from batonflow.workflow_core.engine.state import WorkItem
 
 __all__ = ["BUGS", "Bug"]
 
@@ -85,17 +86,19 @@ def result_given_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def sends_are_not_numbered(patch: pytest.MonkeyPatch) -> None:
-    read = snapshot._Reader._read_numbers
+    segment = RecordedRun._segment
 
-    def forgotten(self: Any, numbers: Any, entry: dict[str, Any]) -> None:
-        read(self, numbers, entry)
-        numbers.skip_sends = 0
+    def forgotten(self: RecordedRun, record: dict[str, Any]) -> None:
+        segment(self, record)
+        for item in self.places[record["path"]].state.items.values():
+            if item.progress is not None:
+                item.progress.skip_sends = 0
 
-    patch.setattr(snapshot._Reader, "_read_numbers", forgotten)
+    patch.setitem(recorded_run._APPLY, "segment", forgotten)
 
 
 def results_of_once_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RecordedRun, "_once", lambda *_: None)
+    patch.setitem(recorded_run._OUTCOMES, "once", lambda *_: None)
 
 
 def collected_events_are_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -117,7 +120,7 @@ def changes_in_place_are_overlooked(patch: pytest.MonkeyPatch) -> None:
 
 def events_for_other_workflows_are_dropped(patch: pytest.MonkeyPatch) -> None:
     def sent(self: RecordedWorkflow, origin: Any, event: Any, recoveries: Any, target: Any) -> None:
-        self.came(origin, event, 0, recoveries, target)
+        self.came(origin, event, None, recoveries, target)
 
     patch.setattr(RecordedWorkflow, "sent", sent)
 
@@ -130,11 +133,11 @@ def snapshots_of_what_is_under_way(patch: pytest.MonkeyPatch) -> None:
 def failures_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     failed = RecordedRun._failed
 
-    def forgotten(self: RecordedRun, place: RecordedWorkflow, delivery: Any, *rest: Any) -> None:
-        failed(self, place, delivery, *rest)
-        delivery.attempts = 0
+    def forgotten(self: RecordedRun, place: RecordedWorkflow, item: WorkItem, *rest: Any) -> None:
+        failed(self, place, item, *rest)
+        item.failures = None
 
-    patch.setattr(RecordedRun, "_failed", forgotten)
+    patch.setitem(recorded_run._OUTCOMES, "failed", forgotten)
 
 
 def tools_are_repeated_silently(patch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +13,11 @@ from batonflow.durable.stores.memory import MemoryStore
 from batonflow.workflow_core import Workflow, WorkflowHandler
 from batonflow.workflow_core.events import StreamResetEvent
 from tests.promises.crash.programs import Noted, Program
-from tests.promises.crash.world import Ledger, Life, Moment, MortalStore, live, run_now
+from tests.promises.crash.world import Ledger, Life, Moment, MortalStore, WholeStore, live, run_now
 
-__all__ = ["Outcome", "Reference", "crashed", "forked", "moments", "pairs", "plain", "reference", "transcript"]
+__all__ = [
+    "Outcome", "Reference", "crashed", "forked", "histories", "moments", "pairs", "plain", "reference", "transcript",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,22 @@ def pairs(found: Reference, seed: int, count: int) -> Iterator[list[Moment]]:
         yield [dice.choice(every), dice.choice(every)]
 
 
-def crashed(program: Program, found: Reference, at: list[Moment], seed: int) -> Outcome:
-    """Crash a program at one moment of each process, and judge the run that comes to its end."""
+def crashed(
+    program: Program, found: Reference, at: list[Moment], seed: int, kinds: Sequence[type[MortalStore]] = (MortalStore,)
+) -> Outcome:
+    """Crash a program at one moment of each process, and judge the run that comes to its end.
+
+    Args:
+        program: The program.
+        found: What it gives without a crash.
+        at: A moment for each process but the last.
+        seed: The seed of the first process.
+        kinds: The stores of the processes, by turns.
+    """
     outcome, ledger = Outcome(), Ledger()
     store: MortalStore | None = None
     for number, moment in enumerate([*at, Moment()]):
-        store = MortalStore(moment, store)
+        store = kinds[number % len(kinds)](moment, store)
         before = _committed_effects(store)
         done = len(ledger.effects)
         life = _live(program, ledger, store, seed + number)
@@ -92,6 +104,25 @@ def crashed(program: Program, found: Reference, at: list[Moment], seed: int) -> 
     assert store is not None
     _judge(program, found, store, ledger, life, outcome)
     return outcome
+
+
+def histories(program: Program, moment: Moment, seed: int) -> list[list[dict[str, Any]]]:
+    """Return the records of a run that crashes once, written with parts and whole.
+
+    Only records with parts have the messages, the answers and the tools of calls of models.
+    """
+    found: list[list[dict[str, Any]]] = []
+    for kind in (MortalStore, WholeStore):
+        ledger, first = Ledger(), kind(moment)
+        _live(program, ledger, first, seed)
+        store = kind(Moment(), first)
+        _live(program, ledger, store, seed + 1)
+        records = run_now(store.history("r"))
+        for call in [call for record in records for call in record.get("calls", ())]:
+            for name in ("messages", "answer", "tool_specs"):
+                call.pop(name, None)
+        found.append(records)
+    return found
 
 
 def forked(program: Program, seed: int) -> Iterator[tuple[int, str]]:

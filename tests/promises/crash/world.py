@@ -87,6 +87,12 @@ class MortalStore(MemoryStore):
             super().commit_soon(batch, done)
 
 
+class WholeStore(MortalStore):
+    """A mortal store without parts: every record is whole, as in stores of users."""
+
+    keeps_parts = False
+
+
 class MortalLoop(SeededLoop):
     """An event loop that ends with its process."""
 
