@@ -501,11 +501,16 @@ class RunStore(Protocol):
         """
         ...
 
-    async def delete(self, run_id: str, *, force: bool = False) -> bool:
-        """Delete a run; return False if it is unknown. A run with a live owner is refused unless ``force`` is set.
+    async def delete(self, run_id: str, *, force: bool = False, conversation: bool = False) -> bool:
+        """Delete a run; return False if it is unknown.
+
+        Args:
+            run_id: The run.
+            force: Whether to delete it although it has a live owner.
+            conversation: Whether to delete all runs that share parts with it: earlier and later turns, and forks.
 
         Raises:
-            StoreError: The run has a live owner.
+            StoreError: A run has a live owner; all runs stay.
         """
         ...
 

@@ -371,6 +371,31 @@ async def test_an_unfinished_run_is_the_only_one_that_writes_into_its_log(store:
     assert after.part_log == log  # type: ignore[union-attr]
 
 
+async def test_a_conversation_is_deleted_with_all_its_runs(store: RunStore) -> None:
+    agent = agent_with(store)
+    ctx = await talk(agent, 3)
+    await agent.fork("r1", 2, new_id="fork")
+    await talk(agent, 1, ctx, first=3)
+    await agent.run("Other.", run_id="other")
+    loaded = await store.load("r3")
+    assert loaded is not None
+    assert await store.delete("r1", conversation=True)
+    assert [info.run_id for info in await store.list_runs()] == ["other"]
+    assert await store.read_parts(loaded.part_log) == []  # type: ignore[attr-defined]
+    assert not await store.delete("r1", conversation=True)
+
+
+async def test_a_conversation_with_a_run_at_work_stays_whole(store: RunStore) -> None:
+    created = await store.create(new_run("a", parts=[b'"one"']), store.owner, 15.0)
+    await write(store, 1, 0, [b"x"], "a", status="completed")
+    await store.create(new_run("b", continues=(created.part_log, 1)), store.owner, 15.0)  # type: ignore[union-attr]
+    with pytest.raises(StoreError, match="Run 'b' is being driven by"):
+        await store.delete("a", conversation=True)
+    assert {info.run_id for info in await store.list_runs()} == {"a", "b"}
+    assert await store.delete("a", conversation=True, force=True)
+    assert await store.list_runs() == []
+
+
 async def test_a_session_keeps_its_messages_when_its_runs_are_deleted(store: RunStore) -> None:
     agent = agent_with(store)
     for number in range(3):

@@ -27,6 +27,7 @@ __all__ = [
     "check_payload",
     "check_run_id",
     "check_session_name",
+    "driven",
 ]
 
 MAX_RECORD = 64 * 1024 * 1024
@@ -53,6 +54,14 @@ def check_run_id(run_id: str) -> str:
             f"{run_id!r} is not a run id: use 1 to 200 characters, each a letter or digit of ASCII or one of _ . : / -"
         )
     return run_id
+
+
+def driven(run_id: str, owner: str | None) -> StoreError:
+    """Return the error for the deletion of a run with a live owner."""
+    return StoreError(
+        f"Run {run_id!r} is being driven by {owner}: cancel it and wait for its end, or delete it with force=True, "
+        "after which nothing more of it is recorded"
+    )
 
 
 def check_session_name(name: Any) -> str:

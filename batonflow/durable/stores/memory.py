@@ -43,6 +43,7 @@ from batonflow.durable.stores.bounds import (
     check_owner,
     check_payload,
     check_run_id,
+    driven,
 )
 from batonflow.durable.stores.hints import Hints
 from batonflow.durable.stores.memory_parts import PartLog, PartLogs
@@ -537,18 +538,19 @@ class MemoryStore(SessionsInMemory, StoredHistory):
             self._runs[new_id] = fork
             return "forked"
 
-    async def delete(self, run_id: str, *, force: bool = False) -> bool:
+    async def delete(self, run_id: str, *, force: bool = False, conversation: bool = False) -> bool:
         """See ``RunStore.delete``."""
         with self._lock:
             run = self._runs.get(check_run_id(run_id))
             if run is None:
                 return False
-            if not force and self._driven(run):
-                raise StoreError(
-                    f"Run {run_id!r} is being driven by {run.owner}: cancel it and wait for its end, or delete it with "
-                    "force=True, after which nothing more of it is recorded"
-                )
-            self._remove(run)
+            first = run.log.first
+            found = [one for one in self._runs.values() if one.log.first is first] if conversation else [run]
+            for one in found:
+                if not force and self._driven(one):
+                    raise driven(one.new.run_id, one.owner)
+            for one in found:
+                self._remove(one)
             return True
 
     def _remove(self, run: _Run) -> None:

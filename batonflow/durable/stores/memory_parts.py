@@ -34,6 +34,14 @@ class PartLog:
         """The number of parts, with those of its parents."""
         return self.begins + len(self.bodies)
 
+    @property
+    def first(self) -> "PartLog":
+        """The log that begins the conversation."""
+        log = self
+        while log.parent is not None:
+            log = log.parent
+        return log
+
     def parts(self) -> list[bytes]:
         """Return the parts, with those of its parents."""
         line: list[tuple[PartLog, int | None]] = [(self, None)]

@@ -268,9 +268,9 @@ class SQLiteStore(StoredHistory):
         """See ``RunStore.fork``."""
         return await self._write(upkeep.fork, run_id, at, new_id, commits)
 
-    async def delete(self, run_id: str, *, force: bool = False) -> bool:
+    async def delete(self, run_id: str, *, force: bool = False, conversation: bool = False) -> bool:
         """See ``RunStore.delete``."""
-        return await self._write(upkeep.delete, run_id, force)
+        return await self._write(upkeep.delete, run_id, force, conversation)
 
     async def compact(self, run_id: str) -> int:
         """See ``RunStore.compact``."""

@@ -15,7 +15,10 @@ from batonflow.durable.stores.packing import PACKED_TEXT_FROM, packed, unpacked
 from batonflow.durable.stores.sqlite_rows import PLACE_BITS, DatabaseSession, RunRow, checksum, damaged
 from batonflow.workflow_core.errors import StoreCorruptedError
 
-__all__ = ["LogParts", "collect_log", "continue_log", "continued_log", "insert_parts", "log_length", "read_parts"]
+__all__ = [
+    "LogParts", "collect_log", "continue_log", "continued_log", "insert_parts", "log_length", "read_parts",
+    "runs_of_conversation",
+]  # fmt: skip
 
 _MOST_NAMED = 5
 
@@ -24,6 +27,12 @@ SELECT EXISTS (SELECT 1 FROM runs WHERE id = :log AND part_log IS NULL)
     OR EXISTS (SELECT 1 FROM runs WHERE part_log = :log)
     OR EXISTS (SELECT 1 FROM sessions WHERE part_log = :log)
     OR EXISTS (SELECT 1 FROM part_logs WHERE parent = :log)
+"""
+_CONVERSATION = """
+WITH RECURSIVE line(id) AS (
+    SELECT ? UNION ALL SELECT part_logs.id FROM part_logs JOIN line ON part_logs.parent = line.id
+)
+SELECT run_id FROM runs WHERE part_log IN (SELECT id FROM line) OR (id IN (SELECT id FROM line) AND part_log IS NULL)
 """
 _IS_WRITTEN = """
 SELECT EXISTS (SELECT 1 FROM runs
@@ -179,6 +188,13 @@ def info_of(session: DatabaseSession, row: RunRow) -> RunInfo:
         metadata={} if row.metadata is None else json.loads(row.metadata),
         session="" if row.turn is None else row.run_id.rpartition(":")[0],
     )
+
+
+def runs_of_conversation(session: DatabaseSession, log: int) -> list[str]:
+    """Return the runs that write into a log, into the logs that it continues, and into all that continue these."""
+    while (parent := _parent(session, log)) is not None:
+        log = parent[0]
+    return [run_id for (run_id,) in session.connection.execute(_CONVERSATION, (log,)).fetchall()]
 
 
 def collect_log(session: DatabaseSession, log: int) -> None:

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from batonflow.durable.stores.bounds import check_fork, check_run_id
+from batonflow.durable.stores.bounds import check_fork, check_run_id, driven
 from batonflow.durable.stores.sqlite_commits import end_turn, flush, insert_bodies
-from batonflow.durable.stores.sqlite_parts import collect_log, continue_log, log_length
+from batonflow.durable.stores.sqlite_parts import collect_log, continue_log, log_length, runs_of_conversation
 from batonflow.durable.stores.sqlite_rows import ENDS, PLACE_BITS, DatabaseSession, RunRow, find_run
-from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["compact", "delete", "delete_ended", "fork", "remove", "to_retire"]
 
@@ -55,17 +54,18 @@ def fork(
     return "forked"
 
 
-def delete(session: DatabaseSession, run_id: str, force: bool) -> bool:
+def delete(session: DatabaseSession, run_id: str, force: bool, conversation: bool) -> bool:
     """See ``RunStore.delete``."""
     row = find_run(session, check_run_id(run_id))
     if row is None:
         return False
-    if not force and session.driven(row):
-        raise StoreError(
-            f"Run {run_id!r} is being driven by {row.owner}: cancel it and wait for its end, or delete it with "
-            "force=True, after which nothing more of it is recorded"
-        )
-    remove(session, row)
+    names = runs_of_conversation(session, row.log) if conversation else [run_id]
+    rows = [one for name in names if (one := find_run(session, name)) is not None]
+    for one in rows:
+        if not force and session.driven(one):
+            raise driven(one.run_id, one.owner)
+    for one in rows:
+        remove(session, one)
     return True
 
 
