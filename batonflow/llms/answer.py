@@ -150,6 +150,7 @@ class Finish:
         model: The model that answered.
         vendor: The vendor.
         request_id: The vendor's id of the request.
+        attempts: The number of requests that were sent until one was answered.
         additional_kwargs: The vendor's data about the whole response.
         message_kwargs: Data of the message that the vendor wants back.
         raw: The vendor's object.
@@ -160,6 +161,7 @@ class Finish:
     model: str | None = None
     vendor: str | None = None
     request_id: str | None = None
+    attempts: int = 1
     additional_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
     message_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
     raw: NotKept = field(default=None, repr=False)

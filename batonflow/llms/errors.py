@@ -78,6 +78,9 @@ class LLMError(BatonflowError):
 
     _passing: ClassVar[bool] = False
 
+    attempts: int = 1
+    """The number of requests that were sent, with the retries of the vendor's SDK."""
+
     def __init__(
         self,
         message: str = "",

@@ -17,6 +17,7 @@ from batonflow.llms.errors import (
 )
 
 __all__ = [
+    "attempts_of",
     "error_class_of",
     "error_message",
     "redacted",
@@ -114,6 +115,13 @@ def translate_error(
     if isinstance(err, sdk_error_classes(sdk)):
         return LLMRequestError(text, **details)
     return None
+
+
+def attempts_of(source: Any) -> int:
+    """Return the number of requests that an SDK sent until a response or an error; it notes its retries in a header."""
+    request = getattr(getattr(source, "response", None), "request", None) or getattr(source, "request", None)
+    retries = "0" if request is None else request.headers.get("x-stainless-retry-count", "0")
+    return int(retries) + 1 if retries.isdecimal() else 1
 
 
 def _of_status(err: Any, text: str, details: dict[str, Any]) -> LLMError:

@@ -31,6 +31,7 @@ from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.messages import LLMMetadata
 from batonflow.llms.sdk_body import AnswerBody, Chunks, ErrorEvent, Opened, Silence, SurrogateJoiner, iterate_events
 from batonflow.llms.sdk_errors import (
+    attempts_of,
     error_class_of,
     error_message,
     redacted,
@@ -308,6 +309,7 @@ class SDKModel(FunctionCallingLLM):
             )
             if translation is None:
                 raise
+            translation.attempts = attempts_of(err)
             instead = self._instead(err, request)
             if not instead:
                 raise translation from err
@@ -491,7 +493,8 @@ class SDKModel(FunctionCallingLLM):
                 await aload("genai_prices", "prices")
             usage = with_cost(usage, self.cost_of)
         request_id = event.request_id or self._request_id(opened.headers)
-        return replace(event, usage=usage, vendor=self.vendor, request_id=request_id)
+        attempts = attempts_of(opened)
+        return replace(event, usage=usage, vendor=self.vendor, request_id=request_id, attempts=attempts)
 
     @property
     def _owns_connections(self) -> bool:

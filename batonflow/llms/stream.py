@@ -176,6 +176,7 @@ class ModelCall:
         finish: The reason for the end of the answer; None without a whole answer.
         usage: Tokens, and the cost at the price of the day; None if the vendor does not send them.
         request_id: The vendor's id of the request.
+        attempts: The number of requests that were sent, with the retries of the vendor's SDK.
         began: The time of the request, in wall-clock seconds.
         first: Seconds until the first piece of the answer; None without one.
         took: Seconds until the end.
@@ -197,6 +198,7 @@ class ModelCall:
     finish: str | None = None
     usage: Usage | None = None
     request_id: str | None = None
+    attempts: int = 1
     began: float = 0.0
     first: float | None = None
     took: float = 0.0
@@ -205,6 +207,7 @@ class ModelCall:
     def as_data(self) -> dict[str, Any]:
         """Return the call as data for records, without the conversation and the fields that are not known."""
         found = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _CONVERSATION}
+        found["attempts"] = None if self.attempts == 1 else self.attempts
         found["usage"] = None if self.usage is None else self.usage.model_dump(exclude_defaults=True)
         return {name: value for name, value in found.items() if value not in (None, {}, (), "")}
 
@@ -262,6 +265,7 @@ async def _recorded(
     first: float | None = None
     finish: Finish | None = None
     error: str | None = None
+    attempts = 1
     said: list[StreamEvent] = []
     messages, (agent, purpose) = list(request.messages), model_caller.get()
     try:
@@ -270,14 +274,14 @@ async def _recorded(
                 if first is None:
                     first = source.monotonic() - start
                 if isinstance(event, Finish):
-                    finish = event
+                    finish, attempts = event, event.attempts
                 else:
                     said.append(event)
                 yield event
     except GeneratorExit:  # The reader stopped early. That is not an error of the call.
         raise
     except BaseException as err:
-        error = redacted(f"{type(err).__name__}: {err}")
+        error, attempts = redacted(f"{type(err).__name__}: {err}"), getattr(err, "attempts", 1)
         raise
     finally:
         usage = None if finish is None else finish.usage
@@ -296,6 +300,7 @@ async def _recorded(
                 finish=None if finish is None else finish.reason,
                 usage=None if usage is None else with_cost(usage, llm.cost_of),
                 request_id=None if finish is None else finish.request_id,
+                attempts=attempts,
                 began=began,
                 first=first,
                 took=source.monotonic() - start,

@@ -12,8 +12,10 @@ from batonflow.durable.stores.memory import MemoryStore
 from batonflow.durable.trace import trace_of
 from batonflow.llms import (
     LLM,
+    Anthropic,
     ChatMessage,
     FallbackLLM,
+    LLMServerError,
     ModelCall,
     OpenAI,
     Price,
@@ -275,3 +277,22 @@ async def test_without_a_store_no_call_is_kept(monkeypatch: pytest.MonkeyPatch) 
     await Asks(ScriptedLLM(["Hi."])).run()
     await ScriptedLLM(["Hi."]).achat([ChatMessage("Hello")])
     assert made == []
+
+
+@pytest.mark.parametrize("make", [OpenAI, Anthropic], ids=["OpenAI", "Anthropic"])
+async def test_the_requests_of_a_call_are_counted(make: Any) -> None:
+    failing = Answer([b"{}"], status=500, headers={"retry-after-ms": "1"})
+    store = MemoryStore()
+    async with loopback() as server:
+        server.answers = lambda _: failing
+        base = f"{server.url}/v1" if make is OpenAI else server.url
+        llm = make("m", api_key="k", base_url=base, max_retries=2)
+        with pytest.raises(LLMServerError) as raised:
+            await Asks(llm, store=store).run(run_id="fails")
+        assert raised.value.attempts == len(server.received) == 3
+        server.answers = [failing, Answer(stream(said({"content": "42."}, "stop"), USED))]
+        if make is OpenAI:
+            await Asks(llm, store=store).run(run_id="r")
+            assert [call.attempts for call in await calls_of(store)] == [2]
+        await llm.aclose()
+    assert [call.attempts for call in await calls_of(store, "fails")] == [3]
