@@ -180,8 +180,7 @@ class ChildRuns:
         numbers = item.make_progress().here()
         numbers.calls += 1
         number = numbers.named(numbers.calls)
-        as_data = call_as_data((item.id, number))
-        saved = next((saved for saved in self.saved if saved.call == as_data), None)
+        saved = next((one for one in self.saved if one.call == call_as_data((item.id, number))), None)
         if saved is not None:
             self.saved.remove(saved)
             run = self._make_inner(workflow, self, _last_part(saved.path), saved=saved, ctx=ctx)

@@ -260,6 +260,8 @@ class Options:
     @property
     def serializer(self) -> BaseSerializer:
         """The serializer of snapshots, which knows the classes that the steps declare."""
+        if self.given_serializer is None and not self.types:  # one for all instances of the class
+            return self.steps.table.once("serializer", lambda: JsonSerializer().knowing(self.declared_types))
         given = self.given_serializer or JsonSerializer()
         return given.knowing(self.declared_types) if isinstance(given, JsonSerializer) else given
 

@@ -582,17 +582,16 @@ def count_work(state: RunState) -> None:
         for number, queues in step.joins.items():
             if number:
                 state.streams[number].live += sum(map(len, queues))
-    for items in state.items_by_step().values():
-        for item in items:
-            state.busy += 1
-            if item.stream is not None:
-                item.stream.live += 1
-            if item.due is not None:
-                state.delayed[item.id] = item
-            elif item.step.active < item.spec.num_workers or item in ended:
-                item.step.occupy(item)
-            else:
-                item.step.enqueue(item)
+    for item in [item for items in state.items_by_step().values() for item in items]:
+        state.busy += 1
+        if item.stream is not None:
+            item.stream.live += 1
+        if item.due is not None:
+            state.delayed[item.id] = item
+        elif item.step.active < item.spec.num_workers or item in ended:
+            item.step.occupy(item)
+        else:
+            item.step.enqueue(item)
 
 
 def _dealt(spec: StepSpec, events: list[Event]) -> list[deque[Event]]:
