@@ -140,6 +140,17 @@ def _of_objects(commands: _Commands) -> None:
     _takes_store(fork)
     _takes_json(fork)
 
+    trial = _added(commands, "try", "run a stored run again with another model, and compare the two runs")
+    _takes_object(trial)
+    trial.add_argument("run", metavar="RUN", help="the run's id")
+    trial.add_argument("--llm", metavar="NAME", help='the model that answers, such as "openai:gpt-5.6"')
+    trial.add_argument("--system", metavar="TEXT", help="the system message in place of the agent's own")
+    trial.add_argument("--temperature", type=_temperature, metavar="X", help="the temperature of all requests")
+    trial.add_argument("--effects", action="store_true", help="let functions of ctx.effect run that the run has not")
+    trial.add_argument("--run-id", metavar="ID", help="the new run's id; generated when left out")
+    _takes_store(trial)
+    _takes_json(trial)
+
     chat = _added(commands, "chat", "talk to an agent; approvals are asked in place, Ctrl-C stops the answer")
     _takes_object(chat)
     _takes_store(chat)
@@ -197,6 +208,21 @@ def _of_stores(commands: _Commands) -> None:
     _takes_store(diff)
     _takes_json(diff)
 
+    compare = _added(commands, "compare", "show two runs side by side: calls, tokens, cost, time, state and result")
+    compare.add_argument("run", metavar="RUN", help="a run's id")
+    compare.add_argument("other", metavar="OTHER", help="the other run's id")
+    _takes_store(compare)
+    _takes_json(compare)
+
+    case = _added(commands, "case", "save runs as test cases, for pytest")
+    actions: _Commands = case.add_subparsers(dest="action", required=True, metavar="ACTION")
+    save = _added(actions, "save", "write a completed run into a file: its input, calls of models, tools and result")
+    save.add_argument("run", metavar="RUN", help="the run's id")
+    save.add_argument("--to", default="cases", metavar="FOLDER", help="the folder of the file (default: %(default)s)")
+    save.add_argument("--name", default="", metavar="NAME", help="the name of the case; the run's id when left out")
+    save.add_argument("--force", action="store_true", help="replace a case of the same name")
+    _takes_store(save)
+
     approve = _added(commands, "approve", "answer a question of a run: approve or deny a tool call, or send an answer")
     approve.add_argument("run", metavar="RUN", help="the run's id")
     approve.add_argument(
@@ -221,6 +247,16 @@ def _of_stores(commands: _Commands) -> None:
 
 def _positive(text: str) -> int:
     return _whole(text, 1, None, "a whole number from 1 on")
+
+
+def _temperature(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if 0 <= number <= 10:
+        return number
+    raise argparse.ArgumentTypeError(f"{text!r} is not a temperature, such as 0 or 0.7")
 
 
 def _port(text: str) -> int:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from keyword import iskeyword
 
 from batonflow import cli
 from batonflow.cli.arguments import parsed
@@ -30,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return end.code if isinstance(end.code, int) else USAGE
     try:
         command = getattr(cli, f"cmd_{given.command}")
-        code: int = getattr(command, given.command)(given)
+        # ``try`` is a keyword, so its function is called ``try_``.
+        code: int = getattr(command, given.command + "_" * iskeyword(given.command))(given)
         sys.stdout.flush()
     except BrokenPipeError:
         # Python flushes stdout once more when the process ends, which would fail again.

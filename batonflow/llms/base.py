@@ -52,7 +52,7 @@ from batonflow.llms.tool_protocol import tool_selections, tool_specs
 from batonflow.llms.usage import Priced
 from batonflow.threads import in_thread
 
-__all__ = ["LLM", "CustomLLM", "is_same_method"]
+__all__ = ["LLM", "CustomLLM", "events_of", "is_same_method"]
 
 
 _T = TypeVar("_T")
@@ -219,7 +219,7 @@ class LLM(Priced, Predicting):
                 if last.delta:
                     written += last.delta
                     yield TextDelta(text=last.delta, raw=last.raw)
-        for event in _ending(last, written):
+        for event in events_of(last, written):
             yield event
 
     def _request(self, messages: Sequence[ChatMessage], kwargs: dict[str, Any]) -> ChatRequest:
@@ -499,8 +499,13 @@ async def _gated(
             settle(last)
 
 
-def _ending(last: ChatResponse, written: str) -> Iterator[StreamEvent]:
-    """Yield the events that the last response adds to the deltas before it."""
+def events_of(last: ChatResponse, written: str = "") -> Iterator[StreamEvent]:
+    """Yield the events of a whole response.
+
+    Args:
+        last: The response, or the last one of a stream.
+        written: The text of the deltas before it, which are not repeated.
+    """
     content = last.message.content or ""
     rest = content.removeprefix(written) if content.startswith(written) else ""
     if rest:

@@ -21,7 +21,7 @@ from batonflow.llms.messages import LLMMetadata
 from batonflow.llms.stream import ChatRequest, StreamEvent
 from batonflow.threads import in_thread
 
-__all__ = ["RecordingLLM", "ReplayLLM", "normalised"]
+__all__ = ["RecordingLLM", "ReplayLLM", "error_from", "normalised", "renumbered"]
 
 _FORMAT = 1
 _EVENTS: TypeAdapter[list[StreamEvent]] = TypeAdapter(list[StreamEvent])
@@ -40,12 +40,18 @@ def normalised(request: ChatRequest) -> dict[str, Any]:
     options = {name: value for name, value in request.options.items() if name not in _UNRECORDED}
     plain = request.model_copy(update={"options": options}).model_dump(mode="json", exclude_none=True)
     ids: dict[str, str] = {}
-    return cast("dict[str, Any]", _renumbered(plain, ids))
+    return cast("dict[str, Any]", renumbered(plain, ids))
 
 
-def _renumbered(value: Any, ids: dict[str, str]) -> Any:
+def renumbered(value: Any, ids: dict[str, str]) -> Any:
+    """Return data with the ids of tool calls replaced by their numbers.
+
+    Args:
+        value: Data of messages.
+        ids: The new ids, to which the ids found are added.
+    """
     if isinstance(value, list):
-        return [_renumbered(inner, ids) for inner in cast("list[Any]", value)]
+        return [renumbered(inner, ids) for inner in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     made: dict[str, Any] = {}
@@ -56,7 +62,7 @@ def _renumbered(value: Any, ids: dict[str, str]) -> Any:
             extras = cast("dict[str, Any]", inner)
             made[name] = {ids.get(one, one): extra for one, extra in extras.items()}
         else:
-            made[name] = _renumbered(inner, ids)
+            made[name] = renumbered(inner, ids)
     return made
 
 
@@ -162,6 +168,16 @@ def _loaded(dumped: Mapping[str, Any]) -> LLMError:
     for name in ("status_code", "request_id", "retry_after", "vendor", "model", "shown"):
         setattr(err, name, dumped.get(name))
     return err
+
+
+def error_from(text: str) -> LLMError:
+    """Return the error of a recorded call.
+
+    Args:
+        text: Its class and text, as in ``ModelCall.error``.
+    """
+    name, _, words = text.partition(": ")
+    return _loaded({"type": name, "text": words or text})
 
 
 class ReplayLLM(FunctionCallingLLM):

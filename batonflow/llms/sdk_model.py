@@ -40,7 +40,7 @@ from batonflow.llms.sdk_errors import (
     sdk_error_classes,
     translate_error,
 )
-from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
+from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, runs_without_keys
 from batonflow.llms.strict_schema import strict_schema
 from batonflow.llms.tool_protocol import ToolSpec
 from batonflow.llms.usage import Usage, price, prices_available, with_cost
@@ -140,6 +140,8 @@ class SDKModel(FunctionCallingLLM):
         self._check_options(self.additional_kwargs)
         if self.api_key is None:
             found = next((os.environ[name] for name in self.key_variables if os.environ.get(name)), None)
+            if found is None and runs_without_keys():
+                found = "no-key-in-a-replay"
             self.api_key = None if found is None else SecretStr(found)
         if self.api_key is None or not self.api_key.get_secret_value():
             raise MissingKeyError(

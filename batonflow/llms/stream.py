@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -19,6 +19,7 @@ from batonflow.llms.tool_protocol import ToolSpec
 from batonflow.llms.usage import Usage, with_cost
 
 __all__ = [
+    "AnswerSource",
     "BlockDone",
     "ChatRequest",
     "Finish",
@@ -31,11 +32,14 @@ __all__ = [
     "ThinkingDelta",
     "ToolCallDelta",
     "Watch",
+    "answers_from",
     "checked_stream",
     "current_gates",
     "estimated_tokens",
     "recorded_call",
+    "request_as_call",
     "request_gates",
+    "runs_without_keys",
 ]
 
 
@@ -131,6 +135,53 @@ def request_gates(*added: Gate, instead: bool = False) -> Generator[None, None, 
         yield
     finally:
         _gates.reset(token)
+
+
+class AnswerSource(Protocol):
+    """The answers to all requests of a run, in place of the answers of its models.
+
+    Attributes:
+        needs_keys: Whether it sends requests to vendors.
+    """
+
+    needs_keys: bool
+
+    def __call__(
+        self, llm: Any, request: ChatRequest, events: AsyncGenerator[StreamEvent, None]
+    ) -> tuple[Any, ChatRequest, AsyncGenerator[StreamEvent, None]]:
+        """Return the model that answers, the request that it gets, and its events.
+
+        Args:
+            llm: The model that the program asks.
+            request: Its request.
+            events: The events of its answer, which has not begun.
+        """
+        ...
+
+
+_answer_source: ContextVar[AnswerSource | None] = ContextVar("batonflow_answer_source", default=None)
+
+
+@contextmanager
+def answers_from(source: AnswerSource) -> Generator[None, None, None]:
+    """Let ``source`` answer every request inside the block, including tasks and runs started there.
+
+    Only models with a ``_stream`` of their own are answered for, as only their calls are recorded.
+
+    Args:
+        source: Gives the answers.
+    """
+    token = _answer_source.set(source)
+    try:
+        yield
+    finally:
+        _answer_source.reset(token)
+
+
+def runs_without_keys() -> bool:
+    """Return whether all requests made here are answered without a vendor."""
+    source = _answer_source.get()
+    return source is not None and not source.needs_keys
 
 
 def checked_stream(events: AsyncGenerator[StreamEvent, None], model: str) -> AsyncGenerator[StreamEvent, None]:
@@ -253,8 +304,30 @@ def recorded_call(
         llm: The model.
         request: The request.
     """
+    if (source := _answer_source.get()) is not None:
+        llm, request, events = source(llm, request, events)
     note = model_calls.get()
     return events if note is None else _recorded(events, llm, request, note)
+
+
+def request_as_call(llm: Any, request: ChatRequest) -> ModelCall:
+    """Return a request as a call without an answer.
+
+    Args:
+        llm: The model.
+        request: The request.
+    """
+    agent, purpose = model_caller.get()
+    return ModelCall(
+        model=llm.metadata.model_name,
+        vendor=getattr(llm, "vendor", None) or llm.class_name(),
+        agent=agent,
+        purpose=purpose,
+        messages=list(request.messages),
+        tool_specs=request.tools,
+        options=_options(llm, request),
+        tools=[tool.name for tool in request.tools],
+    )
 
 
 async def _recorded(
@@ -267,7 +340,7 @@ async def _recorded(
     error: str | None = None
     attempts = 1
     said: list[StreamEvent] = []
-    messages, (agent, purpose) = list(request.messages), model_caller.get()
+    call = request_as_call(llm, request)
     try:
         async with aclosing(events):
             async for event in events:
@@ -285,18 +358,12 @@ async def _recorded(
         raise
     finally:
         usage = None if finish is None else finish.usage
-        asked = llm.metadata.model_name
         note(
-            ModelCall(
-                model=(finish and finish.model) or asked,
-                vendor=(finish and finish.vendor) or getattr(llm, "vendor", None) or llm.class_name(),
-                agent=agent,
-                purpose=purpose,
-                messages=messages,
-                tool_specs=request.tools,
+            replace(
+                call,
+                model=(finish and finish.model) or call.model,
+                vendor=(finish and finish.vendor) or call.vendor,
                 answer=_answer_of(said, finish),
-                options=_options(llm, request),
-                tools=[tool.name for tool in request.tools],
                 finish=None if finish is None else finish.reason,
                 usage=None if usage is None else with_cost(usage, llm.cost_of),
                 request_id=None if finish is None else finish.request_id,
