@@ -332,7 +332,7 @@ def _outcomes(records: Sequence[Mapping[str, Any]]) -> list[CaseData]:
         if kind != "once" or re.search(r"\[\d+\]$", details[0][0]):  # the functions of map run in a replay, too
             continue
         path, item, (key, value) = record["path"], record["item"], details[0]
-        intent = intents.get((path, item, key))
+        intent = intents.pop((path, item, key), None)
         found.append(
             {
                 "path": path,
@@ -340,6 +340,7 @@ def _outcomes(records: Sequence[Mapping[str, Any]]) -> list[CaseData]:
                 "key": key,
                 "is_effect": intent is not None,
                 "about": None if intent is None else intent.get("about"),
+                "inside": any(place[:2] == (path, item) for place in intents),
                 "event": _origin(by_id, began.get((path, item), ())),
                 "value": value,
                 "writes": [[at, written] for _, at, written in record.get("writes", ()) if written is not None],

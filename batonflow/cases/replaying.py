@@ -301,6 +301,13 @@ class _RecordedOutcomes:
             self._left.remove(fits[0])
         return fits[0] if fits else None
 
+    def check_all_made(self) -> None:
+        """Note the first effect that the run did not make; those inside of recorded calls are not made."""
+        for one in self._left:
+            if one["is_effect"] and not one["inside"] and _tool_of(one["key"], one["about"]) is None:
+                self._first.note(f"the run did not make the effect {one['key']!r} of step {one['step']}")
+                return
+
     async def _recorded(self, item: WorkItem, found: CaseData, *_: Any) -> Any:
         if self._answers is not None:
             self._answers.leave_out(found["calls"])
@@ -426,13 +433,14 @@ async def run_case(
         given: dict[str, Any] = {**options, "start_event": codec.read(data["start"])} | (
             {} if run_id is None else {"run_id": run_id}
         )
-        with calls_replaced_by(_RecordedOutcomes(data, codec, rules, first, answers)):
+        outcomes = _RecordedOutcomes(data, codec, rules, first, answers)
+        with calls_replaced_by(outcomes):
             handler = kept.run(ctx=ctx, **given)
         done = await _finish(handler, _RecordedPeople(data, codec, rules, first), first)
     if not rules.strict:
         return done if first.error is None or done.error is None else Done(done.run_id, error=first.error)
     if first.error is None and answers is not None:
-        await _compare(done, data, rules, store, first, answers)
+        await _compare(done, data, rules, store, first, [answers, outcomes])
     if first.error is not None:
         raise first.error from done.error if not isinstance(done.error, ReplayMissError) else None
     return done
@@ -469,13 +477,19 @@ async def _outcome(handler: WorkflowHandler[Any]) -> Done:
 
 
 async def _compare(
-    done: Done, data: CaseData, rules: Rules, store: RunStore, first: _First, answers: _RecordedAnswers
+    done: Done,
+    data: CaseData,
+    rules: Rules,
+    store: RunStore,
+    first: _First,
+    recorded: Sequence[_RecordedAnswers | _RecordedOutcomes],
 ) -> None:
     """Note the first difference at the end of a run."""
     if done.error is not None:
         first.note(f"the run failed with {type(done.error).__name__}: {redacted(str(done.error))}")
         return
-    answers.check_all_made()
+    for part in recorded:
+        part.check_all_made()
     info = await store.info(done.run_id)
     if first.error is None and info is not None and info.result is not None:
         results = [data["result"], from_json(info.result).get("event")]

@@ -253,6 +253,46 @@ async def test_a_new_effect_is_refused(tmp_path: Path) -> None:
     assert done == ["charged"]
 
 
+async def test_an_effect_that_is_not_made_any_more_is_a_difference(tmp_path: Path) -> None:
+    class Pays(Workflow):
+        pays = True
+
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            if self.pays:
+                await ctx.effect("charge", done.append, "charged")
+            return StopEvent(result="done")
+
+    class Forgets(Pays):
+        pays = False
+
+    case = await saved(Pays(), tmp_path)
+    assert await differs(case, Forgets()) == "case run-1: the run did not make the effect 'charge' of step go"
+
+
+async def test_an_effect_inside_a_tool_belongs_to_the_tool(tmp_path: Path) -> None:
+    async def order(ctx: Context, item: str) -> str:
+        """Order an item."""
+        return await ctx.effect("order", send, item)
+
+    def send(item: str) -> str:
+        done.append(f"ordered {item}")
+        return f"ordered {item}"
+
+    turns = (tool_call("order", item="a buoy"), "Ordered.")
+    case = await saved(agent_of(*turns, tools=[order]), tmp_path, user_msg="Order a buoy.")
+    assert str(await case.replay(agent_of(*turns, tools=[order]))) == "Ordered."
+    assert str(await case.replay(agent_of(*turns, tools=[order]), run_tools=True)) == "Ordered."
+    assert done == []
+
+
+async def test_replays_at_the_same_time_do_not_meet(tmp_path: Path) -> None:
+    case = await saved(agent_of(), tmp_path, user_msg="How deep?")
+    agent = agent_of()
+    answers = await asyncio.gather(*(case.replay(agent) for _ in range(5)))
+    assert [str(answer) for answer in answers] == ["Eight metres."] * 5
+
+
 async def test_people_answer_as_they_did(tmp_path: Path) -> None:
     async def answer(handler: Any) -> None:
         (await anext(handler.inputs())).respond(yes=True)

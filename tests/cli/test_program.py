@@ -26,6 +26,9 @@ COMMANDS = (
     "cancel",
     "fork",
     "diff",
+    "compare",
+    "case",
+    "try",
     "completions",
 )
 
