@@ -76,7 +76,7 @@ class Case:
         return cls(path.stem, cast("CaseData", data), live)
 
     def write(self, folder: str | os.PathLike[str], *, replace: bool = False) -> Path:
-        """Write the case into a folder, which is made if there is none, and return its file.
+        """Write the case into a folder, which is made at need, and return its file.
 
         Args:
             folder: The folder.
@@ -313,11 +313,12 @@ def _outcomes(records: Sequence[Mapping[str, Any]]) -> list[CaseData]:
     intents: dict[tuple[str, int, str], Any] = {}
     calls = 0
     asked = {(record["path"], record["item"], record["key"]) for record in records if record["kind"] == "answered"}
-    starts = {
-        (record["path"].rpartition(".")[0], call[0], call[1][0])
+    children: list[tuple[str, Mapping[str, Any]]] = [
+        (record["path"].rpartition("/")[0], record["child"])
         for record in records
-        if record["kind"] == "started" and (call := (record.get("child") or {}).get("call"))
-    }
+        if record["kind"] == "started" and record.get("child")
+    ]
+    starts = {(around, child["call"][0], child["call"][1][0]) for around, child in children if child.get("call")}
     by_id = {record["id"]: record for record in records}
     began = {
         (record["path"], record["item"]): record["origins"]

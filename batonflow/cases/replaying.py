@@ -3,8 +3,8 @@
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from batonflow.durable.codec import Codec
 from batonflow.durable.comparison import result_difference, result_of
 from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.trace import plain_event
+from batonflow.instrumentation.context import replace_call
 from batonflow.instrumentation.redaction import redacted
 from batonflow.llms import ChatMessage, ChatResponse, ReplayMissError, Usage
 from batonflow.llms.base import events_of
@@ -23,7 +24,6 @@ from batonflow.llms.differences import TextDifference, comparable, message_as_te
 from batonflow.llms.replay import error_from
 from batonflow.llms.stream import AnswerSource, ChatRequest, ModelCall, StreamEvent, answers_from, request_as_call
 from batonflow.workflow_core.context.context import Context
-from batonflow.workflow_core.context.once import calls_replaced_by
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import BatonflowError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
@@ -421,7 +421,8 @@ async def run_case(
     """
     first = _First(name)
     answers = _RecordedAnswers(data, rules.ignore, first) if rules.strict else None
-    with answers_from(answers or source or _Models()):
+    instead = answers or source
+    with nullcontext() if instead is None else answers_from(instead):
         made = workflow if is_workflow(workflow) or not callable(workflow) else workflow()
         if not is_workflow(made):
             raise TypeError(f"replay() takes a workflow, an agent, or a function that makes one, got {made!r}")
@@ -434,8 +435,11 @@ async def run_case(
             {} if run_id is None else {"run_id": run_id}
         )
         outcomes = _RecordedOutcomes(data, codec, rules, first, answers)
-        with calls_replaced_by(outcomes):
+        token = replace_call.set(outcomes)  # the run has a copy
+        try:
             handler = kept.run(ctx=ctx, **given)
+        finally:
+            replace_call.reset(token)
         done = await _finish(handler, _RecordedPeople(data, codec, rules, first), first)
     if not rules.strict:
         return done if first.error is None or done.error is None else Done(done.run_id, error=first.error)
@@ -496,16 +500,3 @@ async def _compare(
         results = [comparable({"answer": result_of(one)}, rules.ignore)["answer"] for one in results]
         if (difference := result_difference(*results)) is not None:
             first.note("the result differs", difference)
-
-
-@dataclass
-class _Models:
-    """Leaves each request to the model that the program asks."""
-
-    needs_keys: bool = field(default=True)
-
-    def __call__(
-        self, llm: Any, request: ChatRequest, events: AsyncGenerator[StreamEvent, None]
-    ) -> tuple[Any, ChatRequest, AsyncGenerator[StreamEvent, None]]:
-        """Return the request as it is."""
-        return llm, request, events

@@ -111,7 +111,7 @@ class RunComparison:
 
     @property
     def same(self) -> bool:
-        """Whether the runs did the same and have the same result; totals do not count."""
+        """True if the runs did the same and have the same result; totals do not count."""
         return self.first is None and self.result is None and not self.state and all(one.same for one in self.pairs)
 
     def as_data(self) -> dict[str, Any]:

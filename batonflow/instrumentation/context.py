@@ -14,7 +14,7 @@ from batonflow.clock import current_source
 
 __all__ = [
     "active_instrument_tags", "active_span_id", "instrument_tags", "local_now", "model_caller", "model_calls",
-    "new_id", "undo",
+    "new_id", "replace_call", "undo",
 ]  # fmt: skip
 
 active_span_id: ContextVar[str | None] = ContextVar("active_span_id", default=None)
@@ -25,6 +25,12 @@ model_calls: ContextVar[Callable[[Any], None] | None] = ContextVar("batonflow_mo
 
 model_caller: ContextVar[tuple[str, str]] = ContextVar("batonflow_model_caller", default=("", ""))
 """The agent that asks models here, and the purpose of its calls; empty outside of agents."""
+
+replace_call: ContextVar[Callable[..., Callable[..., Any]] | None] = ContextVar("batonflow_replace_call", default=None)
+"""Returns the function to call in place of a function of ``ctx.once`` or ``ctx.effect``; None where each is called.
+
+Its arguments are the run, the delivery, the key, the intent of an effect or None, and the function.
+"""
 
 # The default is None and not a dict: one dict shared by all contexts could be changed by accident.
 _tags: ContextVar[Mapping[str, Any] | None] = ContextVar("instrument_tags", default=None)

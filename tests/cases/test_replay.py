@@ -320,6 +320,19 @@ async def test_an_agent_behind_a_tool_is_replayed_too(tmp_path: Path) -> None:
     assert "(agent pilot) differs in message 1 (system)" in await differs(case, team("Guess."))
 
 
+async def test_agents_behind_agents_are_replayed(tmp_path: Path) -> None:
+    def team() -> FunctionAgent:
+        pilot = agent_of(name="pilot", description="Measures.", workflow_name="pilot")
+        asks = (tool_call("pilot", input="Emden?"), "Eight.")
+        mate = agent_of(*asks, name="mate", description="Asks.", workflow_name="mate", tools=[pilot.as_tool()])
+        return agent_of(tool_call("mate", input="Emden?"), "It is deep.", tools=[mate.as_tool()])
+
+    case = await saved(team(), tmp_path, user_msg="How deep?")
+    assert len(case.calls) == 6
+    assert str(await case.replay(team())) == "It is deep."
+    assert done == []
+
+
 async def test_models_inside_tools_once_and_map_are_answered(tmp_path: Path) -> None:
     llm = ScriptedLLM([lambda request: f"<{request.messages[-1].content}>"] * 20)
 

@@ -4,51 +4,18 @@ import asyncio
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any, cast
 
+from batonflow.instrumentation.context import replace_call
 from batonflow.workflow_core.engine.state import OnceCall, WorkItem, current_call, current_item
 from batonflow.workflow_core.errors import StoreError, UnknownOutcomeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.run import Run
 
-__all__ = [
-    "ReplaceCall",
-    "begun_earlier",
-    "calls_replaced_by",
-    "key_here",
-    "name_of_call",
-    "run_effect",
-    "run_once",
-    "send_to",
-]
+__all__ = ["begun_earlier", "key_here", "name_of_call", "run_effect", "run_once", "send_to"]
 
 _OF_MAP = re.compile(r"\[\d+\]$")
-
-Intent = dict[str, Any] | None
-
-ReplaceCall = Callable[[Run, WorkItem, str, Intent, Callable[..., Any]], Callable[..., Any]]
-"""Returns the function that is called for a run, a delivery, a key and an intent, in place of the given function."""
-
-_replace_call: ContextVar[ReplaceCall | None] = ContextVar("batonflow_replace_call", default=None)
-
-
-@contextmanager
-def calls_replaced_by(replace: ReplaceCall) -> Generator[None]:
-    """Let ``replace`` choose the functions of ``ctx.once`` and ``ctx.effect`` in runs that start inside the block.
-
-    The functions of ``ctx.map`` stay.
-
-    Args:
-        replace: Chooses the function.
-    """
-    token = _replace_call.set(replace)
-    try:
-        yield
-    finally:
-        _replace_call.reset(token)
 
 
 def name_of_call(item: WorkItem, kind: str, key: str) -> str:
@@ -66,7 +33,7 @@ def key_here(item: WorkItem, key: str) -> str:
 
 
 async def run_once(
-    run: Run, item: WorkItem, key: str, fn: Callable[..., Any], args: tuple[Any, ...], intent: Intent = None
+    run: Run, item: WorkItem, key: str, fn: Callable[..., Any], args: tuple[Any, ...], intent: Any = None
 ) -> Any:
     """Return the recorded result for ``key``, or call ``fn``; concurrent calls with one key share one call.
 
@@ -98,7 +65,7 @@ async def run_once(
             if drive is not None and segment is not None:
                 await drive.has(segment)
         changed_before = recorder.call_begins(item) if recorder is not None else ()
-        if (replace := _replace_call.get()) is not None and not _OF_MAP.search(key):
+        if (replace := replace_call.get()) is not None and not _OF_MAP.search(key):
             fn = replace(run, item, key, intent, fn)
         result = fn(*args)
         if inspect.isawaitable(result):
