@@ -16,6 +16,8 @@ EXAMPLES = [*sorted(ROOT.glob("examples/[0-9]*.py")), ROOT / "examples" / "demo.
 KEPT = {"19_team_with_approval": ("runs.db",), "25_served": ("runs.db", "harbour.log"), "demo": (".demo",)}
 """What the names of files begin with that an example leaves behind on purpose."""
 KILLED = ROOT / "examples" / "survives_kill.py"
+PACKAGES = {"26_evaluate": "pydantic_evals"}
+"""Packages of the tests that the package itself does not need."""
 NEED_MORE = {"local_model", "demo_team", "demo_terminal", "inventory", "models", "tides"}
 """The first needs a model on this machine (`make test-local`), the others are what examples share."""
 
@@ -34,6 +36,8 @@ def settled(output: str) -> str:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 async def test_example(example: Path, tmp_path: Path, beside: Path, programs: Forking) -> None:
+    if example.stem in PACKAGES:
+        pytest.importorskip(PACKAGES[example.stem], reason="requirements/test.txt has it: `make test` installs it")
     code, output, errors = await programs.run_program(example, tmp_path, beside)
     assert (code, without_records(errors)) == (0, "")
     assert settled(output) == (EXPECTED / f"{example.stem}.txt").read_text()
