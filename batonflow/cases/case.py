@@ -311,14 +311,8 @@ def _outcomes(records: Sequence[Mapping[str, Any]]) -> list[CaseData]:
     """Return the results of tools, of ``ctx.effect`` and of ``ctx.once``."""
     found: list[CaseData] = []
     intents: dict[tuple[str, int, str], Any] = {}
-    calls = 0
+    calls_inside = _calls_inside(records)
     asked = {(record["path"], record["item"], record["key"]) for record in records if record["kind"] == "answered"}
-    children: list[tuple[str, Mapping[str, Any]]] = [
-        (record["path"].rpartition("/")[0], record["child"])
-        for record in records
-        if record["kind"] == "started" and record.get("child")
-    ]
-    starts = {(around, child["call"][0], child["call"][1][0]) for around, child in children if child.get("call")}
     by_id = {record["id"]: record for record in records}
     began = {
         (record["path"], record["item"]): record["origins"]
@@ -326,7 +320,6 @@ def _outcomes(records: Sequence[Mapping[str, Any]]) -> list[CaseData]:
         if record.get("origins") and record["kind"] == "segment"
     }
     for record in records:
-        made = list(range(calls, calls := calls + len(record.get("calls", ()))))
         kind, *details = record.get("outcome", ("",))
         if kind == "intent":
             intents[record["path"], record["item"], details[0][0]] = details[0][1]
@@ -345,12 +338,32 @@ def _outcomes(records: Sequence[Mapping[str, Any]]) -> list[CaseData]:
                 "event": _origin(by_id, began.get((path, item), ())),
                 "value": value,
                 "writes": [[at, written] for _, at, written in record.get("writes", ()) if written is not None],
-                "calls": made,
-                "starts_run": (path, item, key) in starts,
+                "calls": calls_inside(record, key),
                 "approved": (path, item, f"approval {key.removeprefix('tool ')}") in asked,
             }
         )
     return found
+
+
+def _calls_inside(records: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any], str], list[int]]:
+    """Return a function of a record and a key: the numbers of the calls of models inside, also in child runs."""
+    paths = [(record["path"], record["id"]) for record in records for _ in record.get("calls", ())]
+    begun = [
+        (record["path"], (record["path"].rpartition("/")[0], call[0], call[1][0]))
+        for record in records
+        if record["kind"] == "started" and "child" in record and (call := record["child"].get("call")) is not None
+    ]
+
+    def find(record: Mapping[str, Any], key: str) -> list[int]:
+        place = record["path"], record["item"], key
+        inner = [path for path, caller in begun if caller == place]
+        return [
+            number
+            for number, (path, record_id) in enumerate(paths)
+            if record_id == record["id"] or any(path == one or path.startswith(f"{one}/") for one in inner)
+        ]
+
+    return find
 
 
 def _origin(by_id: Mapping[int, Mapping[str, Any]], origins: Sequence[Sequence[int]]) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from pydantic_core import from_json
 
 from batonflow.agents import ApprovalRequired
-from batonflow.agents.running import AgentRuns
+from batonflow.agents.running import AgentRuns, AgentTool, known_tools
 from batonflow.durable.codec import Codec
 from batonflow.durable.comparison import result_difference, result_of
 from batonflow.durable.store_protocol import RunStore
@@ -128,6 +128,7 @@ class _RecordedCall:
     number: int
     data: CaseData
     messages: Sequence[ChatMessage]
+    request: CaseData
     used: bool = False
 
     @property
@@ -167,10 +168,17 @@ class _RecordedAnswers:
 
     def __init__(self, data: CaseData, ignore: Sequence[str], first: _First) -> None:
         messages = [ChatMessage.model_validate(one) for one in data["messages"]]
-        self._plain = [_message_data(one) for one in messages]
-        self._tools: list[CaseData] = data["tools"]
-        self._calls = [_RecordedCall(number, call, messages) for number, call in enumerate(data["calls"], start=1)]
+        plain: list[CaseData] = [_message_data(one) for one in messages]
+        tools: list[CaseData] = data["tools"]
         self._ignore, self._first, self._lock = ignore, first, threading.Lock()
+        self._calls: list[_RecordedCall] = []
+        for number, call in enumerate(data["calls"], start=1):
+            request: CaseData = {
+                "messages": [plain[one] for one in call.get("messages", ())],
+                "tool_specs": [tools[one] for one in call.get("tool_specs", ())],
+                "options": call.get("options", {}),
+            }
+            self._calls.append(_RecordedCall(number, call, messages, comparable(request, ignore)))
 
     def __call__(
         self,
@@ -209,7 +217,7 @@ class _RecordedAnswers:
         # The calls of one agent come in their order; agents that work at the same time come in any order.
         left.sort(key=lambda call: call.caller != (asked.agent, asked.purpose))
         for call in left:
-            if request_difference(self._request(call), request) is None:
+            if request_difference(call.request, request) is None:
                 call.used = True
                 return call
         total = len(self._calls)
@@ -217,20 +225,9 @@ class _RecordedAnswers:
             said = message_as_text(request["messages"][-1]) if request["messages"] else ""
             words = f"the run asks a model once more{_by(asked.agent, asked.purpose)}; the case holds {total} calls"
             raise _miss(self._first.note(words, TextDifference("last message", "", said)))
-        found = request_difference(self._request(left[0]), request)
+        found = request_difference(left[0].request, request)
         assert found is not None
         raise _miss(self._first.note(f"{left[0].words(total)} differs in {found.where}", found))
-
-    def _request(self, call: _RecordedCall) -> CaseData:
-        data = call.data
-        return comparable(
-            {
-                "messages": [self._plain[number] for number in data.get("messages", ())],
-                "tool_specs": [self._tools[number] for number in data.get("tool_specs", ())],
-                "options": data.get("options", {}),
-            },
-            self._ignore,
-        )
 
     def leave_out(self, numbers: Sequence[int]) -> None:
         """Note that the calls inside a recorded outcome are not made."""
@@ -279,8 +276,8 @@ class _RecordedOutcomes:
                 return partial(self._refuse, item.spec.name, key)
             return fn
         if tool is not None:
-            # A run inside the tool is replayed itself, with its own models and tools.
-            runs = found["starts_run"] or self._rules.runs_tool(tool, approved=found["approved"])
+            # An agent behind a tool is replayed itself, with its own calls and tools.
+            runs = _is_agent(run.workflow, tool) or self._rules.runs_tool(tool, approved=found["approved"])
         else:
             runs = self._rules.effects if intent is not None else bool(found["calls"])
         return fn if runs else partial(self._recorded, item, found)
@@ -318,6 +315,11 @@ class _RecordedOutcomes:
     def _refuse(self, step: str, key: str, *_: Any) -> Any:
         words = f"step {step} wants the effect {key!r}, which the case does not hold; effects=True lets it run"
         raise WorkflowRuntimeError(str(self._first.note(words)))
+
+
+def _is_agent(workflow: Any, tool: str) -> bool:
+    tools = known_tools(workflow.__batonflow_team__.all_tools())
+    return any(isinstance(one, AgentTool) and one.metadata.get_name() == tool for one in tools)
 
 
 def _tool_of(key: str, about: Any) -> str | None:

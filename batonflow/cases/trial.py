@@ -5,7 +5,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from batonflow.cases.case import case_of_run
+from batonflow.cases.case import CaseError, case_of_run
 from batonflow.cases.replaying import Done, Rules, run_case
 from batonflow.durable.comparison import RunComparison, compare_runs
 from batonflow.durable.store_protocol import RunStore
@@ -64,13 +64,15 @@ async def try_run(
 
     Raises:
         StoreError: The store has no such run.
-        CaseError: The run has no input to start from.
+        CaseError: The run has no input to start from, or the new id is in use.
         LLMConfigurationError: The name of the model is not known, or its key is missing.
 
     Example:
         >>> trial = await try_run(store, "tides-1", agent, llm="anthropic:claude-sonnet-5")
         >>> trial.comparison.right.cost
     """
+    if new_id is not None and await store.info(new_id) is not None:
+        raise CaseError(f"the store has a run {new_id!r} already: give the trial another id, or leave the id out")
     case = await case_of_run(store, run_id, needs_result=False)
     source = _Changed(llm_from(llm) if isinstance(llm, str) else llm, system, temperature)
     rules = Rules(effects=effects, strict=False)

@@ -359,6 +359,26 @@ async def test_models_inside_tools_once_and_map_are_answered(tmp_path: Path) -> 
     assert len(llm.requests) == asked
 
 
+async def test_a_tool_that_runs_an_agent_in_its_body_is_not_repeated(tmp_path: Path) -> None:
+    def agent() -> FunctionAgent:
+        pilot = agent_of(name="pilot", description="Measures.", workflow_name="pilot")
+
+        async def report(harbour: str) -> str:
+            """Report the depth."""
+            answer = await pilot.run(f"How deep is {harbour}?")
+            done.append("reported")
+            return str(answer)
+
+        return agent_of(tool_call("report", harbour="Emden"), "It is deep.", tools=[report], workflows={"pilot": pilot})
+
+    case = await saved(agent(), tmp_path, user_msg="Report.")
+    assert {call.agent for call in case.calls} == {"Agent", "pilot"}
+    assert str(await case.replay(agent())) == "It is deep."
+    assert done == []
+    assert str(await case.replay(agent(), run_tools=["report"])) == "It is deep."
+    assert done == ["reported"]
+
+
 async def test_what_a_tool_writes_into_the_state_is_written_again(tmp_path: Path) -> None:
     async def note(ctx: Context, text: str) -> str:
         """Note a text."""

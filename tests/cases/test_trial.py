@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from batonflow import Context, ScriptedLLM, StartEvent, StopEvent, Workflow, step
-from batonflow.cases import try_run
+from batonflow.cases import CaseError, try_run
 from batonflow.durable.comparison import compare_runs
 from batonflow.llms import LLMConfigurationError, Price, tool_call
 from batonflow.workflow_core import MemoryStore, StoreError
@@ -95,6 +95,8 @@ async def test_mistakes_are_told() -> None:
     store = agent.__batonflow__.store
     with pytest.raises(StoreError, match="no run 'absent'"):
         await try_run(store, "absent", agent)
+    with pytest.raises(CaseError, match="has a run 'first' already"):
+        await try_run(store, "first", agent, new_id="first")
     with pytest.raises(LLMConfigurationError, match="names no model"):
         await try_run(store, "first", agent, llm="nonsense")
     with pytest.raises(StoreError, match="no run 'absent'"):
