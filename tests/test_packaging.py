@@ -88,6 +88,13 @@ def test_the_wheel_works_beside_openai_agents(wheel: Path, tmp_path: Path) -> No
     assert Path(found.strip()) == site / "agents" / "__init__.py"
 
 
+@pytest.mark.packaging
+def test_pytest_loads_the_plugin_of_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    python, _ = environment(tmp_path / "env", wheel)
+    assert "--live" in run(python, "-m", "pytest", "--help", cwd=tmp_path)
+    assert "cases(*folders)" in run(python, "-m", "pytest", "--markers", cwd=tmp_path)
+
+
 @pytest.mark.parametrize("name", batonflow.__all__)
 def test_every_public_name_resolves(name: str) -> None:
     assert getattr(batonflow, name) is not None
