@@ -1,6 +1,7 @@
 """Runs of a case: recorded answers of models, outcomes of tools and effects, and answers of people."""
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -318,7 +319,7 @@ class _RecordedOutcomes:
 
 
 def _is_agent(workflow: Any, tool: str) -> bool:
-    tools = known_tools(workflow.__batonflow_team__.all_tools())
+    tools = known_tools(workflow.__batonflow_team__.all_tools()) if isinstance(workflow, AgentRuns) else ()
     return any(isinstance(one, AgentTool) and one.metadata.get_name() == tool for one in tools)
 
 
@@ -348,8 +349,8 @@ class _RecordedPeople:
                 continue
             waits = 0
             if not self._answer(handler):
-                asked = ", ".join(type(one.event).__name__ for one in handler.open_inputs()) or "an event from outside"
-                self._first.note(f"the run waits for the answer to {asked}, which the case does not hold")
+                asked = ", ".join(_asked(one.event) for one in handler.open_inputs()) or "an event from outside"
+                self._first.note(f"the run waits for {asked}, which the case does not hold")
                 return
 
     def _answer(self, handler: WorkflowHandler[Any]) -> bool:
@@ -377,6 +378,12 @@ class _RecordedPeople:
         fields = {name: event[name] for name in event}
         fields |= {name: getattr(event, name) for name in type(event).model_fields}
         request.respond(**{name: value for name, value in fields.items() if name not in request.filled})
+
+
+def _asked(event: Event) -> str:
+    if isinstance(event, ApprovalRequired):
+        return f"the approval of {event.tool_name}({json.dumps(redacted(event.arguments), default=repr)})"
+    return f"an answer to {type(event).__name__}"
 
 
 def _is_answer(answer: CaseData, request: InputRequest) -> bool:

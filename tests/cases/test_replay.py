@@ -220,7 +220,8 @@ async def test_a_denial_is_replayed(tmp_path: Path) -> None:
 async def test_a_question_that_the_case_does_not_hold_is_a_difference(tmp_path: Path) -> None:
     case = await saved(agent_of(), tmp_path, user_msg="How deep?")
     text = await differs(case, agent_of(tools=[tool(requires_approval=True)(depth), pay]))
-    assert text == "case run-1: the run waits for the answer to ApprovalRequired, which the case does not hold"
+    asked = 'the approval of depth({"harbour": "Emden"})'
+    assert text == f"case run-1: the run waits for {asked}, which the case does not hold"
 
 
 async def test_effects_of_concurrent_deliveries_get_their_own_results(tmp_path: Path) -> None:
