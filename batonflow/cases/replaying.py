@@ -286,11 +286,19 @@ class _RecordedOutcomes:
     def _take(self, path: str, item: WorkItem, key: str, about: Any, *, is_effect: bool) -> CaseData | None:
         """Return the outcome of a call, which no other call has got."""
         tool = _tool_of(key, about)
-        if tool is not None:  # other turns may call a tool in the same way, so its place is only preferred
-            fits = [one for one in self._left if one["about"] == about and one["path"] == path]
-            fits.sort(key=lambda one: one["key"] != key)
+        if tool is not None:
+            # Other turns may call a tool in the same way, so its place is only preferred. A replayed call with secrets
+            # in its arguments has other arguments, and the same place.
+            fits = [
+                one
+                for one in self._left
+                if one["path"] == path
+                and _tool_of(one["key"], one["about"]) == tool
+                and (one["about"] == about or (self._rules.strict and one["key"] == key))
+            ]
+            fits.sort(key=lambda one: (one["about"] != about, one["key"] != key))
         else:
-            place = path, item.spec.name, key, is_effect
+            place = path, item.spec.name, redacted(key), is_effect
             fits = [one for one in self._left if (one["path"], one["step"], one["key"], one["is_effect"]) == place]
             if len(fits) > 1:
                 event = redacted(self._codec.event(item.event))

@@ -74,9 +74,13 @@ async def try_run(
     if new_id is not None and await store.info(new_id) is not None:
         raise CaseError(f"the store has a run {new_id!r} already: give the trial another id, or leave the id out")
     case = await case_of_run(store, run_id, needs_result=False)
-    source = _Changed(llm_from(llm) if isinstance(llm, str) else llm, system, temperature)
-    rules = Rules(effects=effects, strict=False)
-    done: Done = await run_case(run_id, case.data, workflow, rules, store, new_id, options, source)
+    model = llm_from(llm) if isinstance(llm, str) else llm
+    source, rules = _Changed(model, system, temperature), Rules(effects=effects, strict=False)
+    try:
+        done: Done = await run_case(run_id, case.data, workflow, rules, store, new_id, options, source)
+    finally:
+        if model is not None and model is not llm:
+            await model.aclose()
     if await store.info(done.run_id) is None:  # the run could not begin
         done.value()
     return Trial(done.run_id, await compare_runs(store, run_id, done.run_id), done.error)

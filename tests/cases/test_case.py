@@ -17,9 +17,9 @@ from batonflow import (
     step,
 )
 from batonflow.cases import Case, CaseError, case_of_run, read_cases
-from batonflow.llms import ChatMessage, ChatResponse, FunctionCallingLLM, LLMMetadata
+from batonflow.llms import ChatMessage, ChatResponse, FunctionCallingLLM, LLMMetadata, tool_call
 from batonflow.workflow_core import MemoryStore, StoreError
-from tests.cases.runs import agent_of, saved
+from tests.cases.runs import agent_of, done, saved
 
 
 class Flow(Workflow):
@@ -91,6 +91,19 @@ async def test_secrets_are_left_out_and_still_fit(tmp_path: Path) -> None:
     case = await saved(agent_of(), tmp_path, user_msg=f"My key is {key}. How deep?")
     assert key not in (tmp_path / "run-1.json").read_text()
     assert str(await case.replay(agent_of())) == "Eight metres."
+
+
+async def test_secret_arguments_of_tools_do_not_make_them_run(tmp_path: Path) -> None:
+    def login(password: str) -> str:
+        """Log in."""
+        done.append(password)
+        return "logged in"
+
+    turns = (tool_call("login", password="hunter2"), tool_call("login", password="hunter3"), "Done.")
+    case = await saved(agent_of(*turns, tools=[login]), tmp_path, user_msg="Log in.")
+    assert "hunter" not in (tmp_path / "run-1.json").read_text()
+    assert str(await case.replay(agent_of(*turns, tools=[login]))) == "Done."
+    assert done == []
 
 
 async def test_a_name_of_a_case_is_a_name_of_a_file(tmp_path: Path) -> None:

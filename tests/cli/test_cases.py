@@ -1,5 +1,6 @@
 """Commands for runs as cases: ``case save``, ``compare`` and ``try``."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -8,7 +9,13 @@ import pytest
 from batonflow.cases import Case
 from tests.cli.conftest import Cli
 from tests.cli.projects import cli
+from tests.llms.loopback import Answer, loopback
 
+PILOT = """
+from batonflow import FunctionAgent, ScriptedLLM
+
+agent = FunctionAgent(llm=ScriptedLLM(["Eight metres."]), workflow_name="pilot")
+"""
 STORE = ("--store", "runs.db")
 
 
@@ -79,6 +86,29 @@ def test_a_run_is_tried_with_a_change(folder: Path) -> None:
     assert {run["run_id"]: run["status"] for run in runs} == {"one": "completed", "two": "completed"}
     data = json.loads(cli(folder, "try", "team.py:team", "one", *STORE, "--json")[1])
     assert (data["same"], data["first"]) == (True, None)
+
+
+async def test_a_run_is_tried_with_the_model_of_a_vendor(folder: Path) -> None:
+    (folder / "pilot.py").write_text(PILOT)
+    run = ("run", "pilot.py:agent", "How deep is Emden?", *STORE, "--run-id", "one")
+    assert (await asyncio.to_thread(cli, folder, *run))[0] == 0
+    deltas = [{"role": "assistant", "content": "8 "}, {"content": "m."}]
+    head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-5.6-2026"}
+    parts: list[dict[str, object]] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    parts.append({"index": 0, "delta": {}, "finish_reason": "stop"})
+    lines = [b"data: " + json.dumps({**head, "choices": [part]}).encode() + b"\n\n" for part in parts]
+    async with loopback() as server:
+        server.answers.append(Answer([*lines, b"data: [DONE]\n\n"]))
+        keys = {"OPENAI_API_KEY": "unused", "OPENAI_BASE_URL": f"{server.url}/v1"}
+        command = ("try", "pilot.py:agent", "one", *STORE, "--llm", "openai:gpt-5.6", "--temperature", "0")
+        code, output, errors = await asyncio.to_thread(cli, folder, *command, **keys)
+        [request] = server.received
+    assert (code, errors) == (0, "")
+    assert (request.body["model"], request.body["temperature"]) == ("gpt-5.6", 0)
+    assert request.body["messages"][-1] == {"role": "user", "content": "How deep is Emden?"}
+    assert output.splitlines()[2].split() == ["model", "scripted", "gpt-5.6-2026"]
+    assert "the runs part at call 1 (Agent), option temperature\n" in output
+    assert "  -Eight metres.\n  +8 m.\n" in output
 
 
 def test_mistakes_of_a_trial_are_told(here: Cli) -> None:
