@@ -321,13 +321,7 @@ def _scope(stream: Stream | None) -> list[str]:
 
 
 def load_run(workflow: AnyWorkflow, payload: Any, serializer: BaseSerializer, *, is_complete: bool = True) -> LoadedRun:
-    """Read a snapshot.
-
-    Args:
-        workflow: The workflow.
-        payload: The snapshot.
-        serializer: Reads its values.
-        is_complete: Whether the work in it can be counted; False if records follow.
+    """Read a snapshot. Unless it ``is_complete``, records follow, so its work is not counted yet.
 
     Raises:
         ContextSerdeError: It is not a snapshot, its version is newer, or a value in it cannot be read.
