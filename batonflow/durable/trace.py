@@ -17,10 +17,13 @@ from batonflow.values.serializers import IS_DATA, is_marked
 if TYPE_CHECKING:
     from batonflow.durable.store_protocol import RunInfo, StoredCommit
 
-__all__ = ["PREVIEW", "plain_event", "plain_value", "run_told", "trace_of"]
+__all__ = ["LARGEST_BLOCK", "PREVIEW", "plain_event", "plain_value", "run_told", "trace_of"]
 
 PREVIEW = 300
 """Characters of a value that is too large to be shown whole."""
+
+LARGEST_BLOCK = 1024 * 1024
+"""Bytes of JSON of a block of a shared message; larger blocks are cut."""
 
 DEPTH = 3
 FIELDS = 64
@@ -28,7 +31,9 @@ FIELDS = 64
 _ENTRY = ("id", "kind", "path", "step", "item", "attempt", "began", "commit", "at", "target", "key")
 
 
-def trace_of(commits: Sequence["StoredCommit"], *, largest: int | None = None) -> list[dict[str, Any]]:
+def trace_of(
+    commits: Sequence["StoredCommit"], *, largest: int | None = None, parts: list[Any] | None = None
+) -> list[dict[str, Any]]:
     """Return the entries of a run's commits.
 
     Each entry has ``id``, ``kind``, ``path`` (of the workflow in the tree), ``commit`` and ``at`` (its time in
@@ -43,11 +48,13 @@ def trace_of(commits: Sequence["StoredCommit"], *, largest: int | None = None) -
     Args:
         commits: The commits of a run, in order.
         largest: The bytes of JSON from which a part of a value becomes ``{"$large": bytes, "preview": text}``.
+        parts: A list that receives each message and each tool of the calls once. The calls then hold their indexes, so
+            that a conversation is written once. A block of a message has at most ``LARGEST_BLOCK`` bytes.
 
     Example:
         >>> trace_of(await store.read("tides-1"))
     """
-    teller = _Teller(largest)
+    teller = _Teller(largest, None if parts is None else _Parts(parts))
     return [teller.entry(record) for record in records_of(commits)]
 
 
@@ -104,9 +111,30 @@ def _usage_in(value: Mapping[str, Any]) -> dict[str, Any]:
     return {"cost": None, "tokens": None}
 
 
+class _Parts:
+    """The messages and tools of calls, each once."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self._parts = parts
+        self._known: dict[bytes, int] = {}
+        self._teller = _Teller(LARGEST_BLOCK)
+
+    def indexes(self, items: Sequence[Any]) -> list[int]:
+        """Return the indexes of messages or tools, and add the unknown ones."""
+        return list(map(self._index, items))
+
+    def _index(self, item: Any) -> int:
+        text = to_json(item, inf_nan_mode="constants")
+        if text not in self._known:
+            self._known[text] = len(self._parts)
+            self._parts.append(self._teller.message(item))
+        return self._known[text]
+
+
 class _Teller:
-    def __init__(self, largest: int | None) -> None:
+    def __init__(self, largest: int | None, parts: _Parts | None = None) -> None:
         self._largest = largest
+        self._parts = parts
 
     def entry(self, record: dict[str, Any]) -> dict[str, Any]:
         entry: dict[str, Any] = {name: record[name] for name in _ENTRY if name in record}
@@ -131,12 +159,24 @@ class _Teller:
         return entry
 
     def _call(self, call: dict[str, Any]) -> dict[str, Any]:
-        """Return a call of a model with its messages as plain data."""
-        shown = {name: self._cut(plain_value(call[name]), DEPTH) for name in ("messages", "tool_specs") if name in call}
-        if "answer" in call:
-            [answer] = plain_value(call["answer"])
-            shown["answer"] = self._cut(answer, DEPTH)
+        """Return a call of a model with its messages as plain data.
+
+        The parts that a call refers to are those of the conversation, which the agent needs with its secrets.
+        """
+        said = {name: plain_value(call[name]) for name in ("messages", "tool_specs", "answer") if name in call}
+        if self._parts is not None:
+            return {**call, **{name: self._parts.indexes(items) for name, items in said.items()}}
+        shown = {name: self._small(items) for name, items in said.items()}
+        if "answer" in said:
+            shown["answer"] = self._small(said["answer"][0])
         return {**call, **shown}
+
+    def message(self, message: Any) -> Any:
+        """Return a message or a tool without secrets; its blocks are cut one by one."""
+        shown = redacted(message)
+        if isinstance(shown, dict) and isinstance(blocks := cast("dict[str, Any]", shown).get("blocks"), list):
+            return {**shown, "blocks": [self._cut(block, DEPTH) for block in cast("list[Any]", blocks)]}
+        return self._cut(shown, DEPTH)
 
     def _events(self, record: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if record.get("event") is not None:

@@ -52,6 +52,7 @@ _QUERY: dict[str, tuple[dict[str, Any], str]] = {
     "after": ({"type": "integer", "minimum": 0, "maximum": 2**53}, "Only commits after this one"),
     "limit": ({"type": "integer", "minimum": 1, "maximum": 5000}, "Largest number of commits"),
     "full": ({"type": "boolean"}, "Do not cut large values"),
+    "parts": ({"type": "boolean"}, "Give each message and tool of the calls once, in `parts`; calls hold indexes"),
     "commit": ({"type": "integer", "minimum": 1, "maximum": 2**53}, "The state after this commit"),
     "sse": ({"type": "boolean", "default": True}, "Server-sent events; else a line of JSON for each event"),
     "include_internal": ({"type": "boolean", "default": False}, "Include the engine's internal events"),
@@ -93,7 +94,9 @@ _PATHS = (
     ),
     _Path("get", "/pending", "The open questions of all runs", shapes.InboxAnswer, (), query=("workflow_name",)),
     _Path("get", _RUN, "A run", shapes.HandlerData, (404,)),
-    _Path("get", f"{_RUN}/trace", "Its records", shapes.TraceAnswer, (400, 404), query=("after", "limit", "full")),
+    _Path(
+        "get", f"{_RUN}/trace", "Its records", shapes.TraceAnswer, (400, 404), query=("after", "limit", "full", "parts")
+    ),
     _Path("get", f"{_RUN}/state", "Its key-value state", shapes.StateAnswer, (400, 404), query=("commit",)),
     _Path("get", f"{_RUN}/pending", "Its open questions", shapes.PendingAnswer, (404, 409)),
     _Path(

@@ -115,11 +115,14 @@ class RunRoutes:
         place = await self._place(request)
         after, limit = number(request, "after", 0), number(request, "limit", 500, least=1, most=5000)
         commits = await place.store.read(place.info.run_id, after, limit)
-        entries = trace_of(commits, largest=None if flag(request, "full", default=False) else LARGEST_PART)
+        largest = None if flag(request, "full", default=False) else LARGEST_PART
+        parts: list[Any] | None = [] if flag(request, "parts", default=False) else None
+        entries = trace_of(commits, largest=largest, parts=parts)
         last = commits[-1].seq if commits else after
         # Include commits since the lookup: a reader that follows needs all of them.
         info = await place.store.info(place.info.run_id) or place.info
-        return JSON({"entries": entries, "next": last, "more": last < info.seq, "status": status_of(info)})
+        answer = {"entries": entries, "next": last, "more": last < info.seq, "status": status_of(info)}
+        return JSON(answer if parts is None else {**answer, "parts": parts})
 
     async def state(self, request: Request) -> Response:
         """Return the key-value state of a run."""

@@ -214,12 +214,14 @@ class TraceAnswer(BaseModel):
         next: Number of the commit to pass as ``after``.
         more: True if more entries exist already.
         status: The status of the run.
+        parts: Messages and tools of the calls, if the request asks for them; the calls hold their indexes.
     """
 
     entries: list[dict[str, Any]]
     next: int
     more: bool
     status: Status
+    parts: list[Any] | None = None
 
 
 class StateAnswer(BaseModel):

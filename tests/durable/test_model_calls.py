@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from batonflow.agents import FunctionAgent
 from batonflow.durable.stores.memory import MemoryStore
-from batonflow.durable.trace import trace_of
+from batonflow.durable.trace import LARGEST_BLOCK, trace_of
 from batonflow.llms import (
     LLM,
     Anthropic,
@@ -296,3 +296,29 @@ async def test_the_requests_of_a_call_are_counted(make: Any) -> None:
             assert [call.attempts for call in await calls_of(store)] == [2]
         await llm.aclose()
     assert [call.attempts for call in await calls_of(store, "fails")] == [3]
+
+
+async def test_a_reader_may_take_each_message_of_the_calls_once_and_without_secrets() -> None:
+    store = MemoryStore()
+    model = ScriptedLLM([tool_call("add", a=1, b=2), "3"])
+    agent = FunctionAgent(name="adder", tools=[add], llm=model, store=store)
+    await agent.run(f"My key is {SECRET}. {'Long. ' * 20_000}", run_id="r")
+    commits = await store.read("r", 0, 1000)
+    parts: list[Any] = []
+    first, second = [call for entry in trace_of(commits, largest=4096, parts=parts) for call in entry.get("calls", ())]
+    assert second["messages"] == [*first["messages"], *first["answer"], parts.index(parts[second["messages"][2]])]
+    assert second["tool_specs"] == first["tool_specs"]
+    assert [parts[index]["role"] for index in second["messages"]] == ["user", "assistant", "tool"]
+    assert parts[first["tool_specs"][0]]["name"] == "add"
+    assert parts[first["messages"][0]]["blocks"][0]["text"].endswith("Long. "), "a conversation is not cut"
+    assert SECRET not in json.dumps([parts, trace_of(commits)])
+
+
+async def test_only_a_block_of_extreme_size_is_cut_in_shared_messages() -> None:
+    store = MemoryStore()
+    await Asks(ScriptedLLM(["x" * (LARGEST_BLOCK + 1)]), store=store).run(run_id="r")
+    parts: list[Any] = []
+    calls = [call for entry in trace_of(await store.read("r", 0, 9), parts=parts) for call in entry.get("calls", ())]
+    [block] = parts[calls[0]["answer"][0]]["blocks"]
+    assert block["block_type"] == "text"
+    assert block["text"]["$large"] > LARGEST_BLOCK

@@ -32,8 +32,8 @@ def run_page(data: Mapping[str, Any]) -> str:
     """Return the page with the data of a run: a self-contained file without connections.
 
     Args:
-        data: ``handler`` (a run as server data), ``representation`` (``graph`` and ``svg``, or None) and
-            ``entries`` (of ``trace_of``).
+        data: ``handler`` (a run as server data), ``representation`` (``graph`` and ``svg``, or None),
+            ``entries`` (of ``trace_of``) and their ``parts``, if they refer to any.
 
     Example:
         >>> Path("run.html").write_text(run_page({"handler": ..., "representation": ..., "entries": ...}))
@@ -66,10 +66,12 @@ async def export_run(
     info = await store.info(run_id)
     if info is None:
         raise StoreError(f"The store has no run {run_id}")
-    entries = trace_of([one async for one in commits_of(store, run_id)], largest=LARGEST)
+    parts: list[Any] = []
+    entries = trace_of([one async for one in commits_of(store, run_id)], largest=LARGEST, parts=parts)
     graph = graph_of(info.workflow, entries) if workflow is None else get_workflow_representation(workflow)
     representation = {"graph": graph.model_dump(mode="json"), "svg": svg(scene_of(graph))}
-    page = run_page({"handler": _handler_data(info, entries), "representation": representation, "entries": entries})
+    handler = _handler_data(info, entries)
+    page = run_page({"handler": handler, "representation": representation, "entries": entries, "parts": parts})
     if path is not None:
         await in_thread(Path(path).write_text, page, encoding="utf-8")
     return page
