@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any, Literal, NamedTuple
 
-from batonflow import FunctionAgent, tool
+from batonflow import AgentWorkflow, FunctionAgent, tool
 from batonflow.durable.store_protocol import RunStore
-from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.llms import LLM, ChatMessage, ScriptedLLM, tool_call
 from batonflow.workflow_core import (
     Context,
     Event,
@@ -199,6 +199,26 @@ def search(topic: str) -> str:
     return "The moon pulls the sea towards it. High water comes twice a day."
 
 
+def make_team(**options: Any) -> AgentWorkflow:
+    """A team: an agent with an agent as its tool and a tool that fails, which hands over to another."""
+    surveyor = FunctionAgent(
+        name="surveyor",
+        description="Surveys.",
+        tools=[search],
+        llm=ScriptedLLM([tool_call("search", topic="tides"), "It is calm."]),
+    )
+    asks = [tool_call("surveyor", input="How is Dover?"), tool_call("search", topic="rain")]
+    researcher = FunctionAgent(
+        name="researcher",
+        description="Finds facts.",
+        tools=[surveyor.as_tool(), search],
+        can_handoff_to=["author"],
+        llm=ScriptedLLM([["I ask.", *asks], tool_call("handoff", to_agent="author", reason="to write")]),
+    )
+    author = FunctionAgent(name="author", description="Writes.", llm=ScriptedLLM(["# Tides\n\nThe *sea*."]))
+    return AgentWorkflow(agents=[researcher, author], root_agent="researcher", **options)
+
+
 def make_writer(**options: Any) -> FunctionAgent:
     """An agent with a tool that fails once, and one that has to be approved."""
     return FunctionAgent(
@@ -217,6 +237,22 @@ def make_writer(**options: Any) -> FunctionAgent:
     )
 
 
+class Conversing(Workflow):
+    """Asks a model with a conversation, again after an error."""
+
+    def __init__(self, llm: LLM, *conversations: list[ChatMessage], **options: Any) -> None:
+        super().__init__(timeout=None, **options)
+        self.llm = llm
+        self.conversations = conversations
+
+    @step(retry_policy=retry_policy(wait=wait_none(), stop=stop_after_attempt(2)))
+    async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        response = None
+        for messages in self.conversations:
+            response = await self.llm.achat(messages)
+        return StopEvent(result=response and response.message.content)
+
+
 class Recorded(NamedTuple):
     """A run in a store."""
 
@@ -231,6 +267,18 @@ async def recorded(workflow: Workflow, store: RunStore, **start: Any) -> Recorde
     handler = workflow.run(run_id=run_id, **start)
     await asyncio.gather(handler.stop_event_result(), return_exceptions=True)
     return Recorded(store, run_id, workflow)
+
+
+async def conversation_of(*conversations: list[ChatMessage], answers: list[Any]) -> Recorded:
+    """Records calls of a model with the given conversations."""
+    store = MemoryStore()
+    return await recorded(Conversing(ScriptedLLM(answers), *conversations, store=store), store)
+
+
+async def team_run() -> Recorded:
+    """Records a team."""
+    store = MemoryStore()
+    return await recorded(make_team(store=store), store, user_msg="Write about the sea.")
 
 
 async def run_of(cls: type[Workflow], **options: Any) -> Recorded:

@@ -129,8 +129,12 @@ async def _scrubbed(page: Page) -> None:
         await page.keyboard.press("PageDown")
 
 
+async def _call(page: Page) -> None:
+    await page.locator(".opener").last.click()
+    await page.locator(".call-main .message").first.wait_for()
+
+
 async def _approval(page: Page) -> None:
-    await page.get_by_role("tab", name="Agents").click()
     await page.get_by_role("button", name="Review").click()
     await page.locator("dialog textarea").wait_for()
 
@@ -160,7 +164,9 @@ PICTURES: tuple[tuple[str, str | None, Any, Any, Callable[[Page], Awaitable[None
     ("retries-light", "tides", DESK, "light", _tab("Errors")),
     ("failed-dark", "failing", DESK, "dark", _tab("Errors")),
     ("approval-light", "writer", DESK, "light", _approval),
-    ("agent-dark", "writer", DESK, "dark", _tab("Agents")),
+    ("agent-dark", "writer", DESK, "dark", _tab("Calls")),
+    ("call-light", "writer", DESK, "light", _call),
+    ("phone-call", "writer", PHONE, "dark", _call),
     ("list-light", None, DESK, "light", None),
     ("inbox-light", None, DESK, "light", _inbox),
     ("phone-list", None, PHONE, "dark", None),

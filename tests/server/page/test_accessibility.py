@@ -46,8 +46,12 @@ async def test_a_run(browser: Chromium, exported: Exported, scheme: Scheme, size
         found = await findings(watched)
         await watched.presses("j", "j", "j", "j")
         found += await findings(watched)
-        await watched.presses("Escape", "[", "[")
-        for tab in ("Summary", "Agents", "State", "Memory"):
+        await watched.presses("Enter")
+        await watched.page.locator(".call-main .message").first.wait_for()
+        await watched.page.locator(".tool-spec summary").first.click()
+        found += await findings(watched)
+        await watched.presses("Escape", "Escape", "[", "[")
+        for tab in ("Events", "Summary", "State", "Memory"):
             await watched.page.get_by_role("tab", name=tab).click()
             found += await findings(watched)
         assert found == []

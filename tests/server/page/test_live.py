@@ -103,8 +103,7 @@ async def test_a_tool_call_is_approved_with_other_arguments(browser: Chromium, s
             await form.get_by_label("Arguments").fill('{"title": "Tides", "body": "Twice a day."}')
             await form.get_by_role("button", name="Approve").click()
             await until_status(watched, "completed")
-            await watched.page.get_by_role("tab", name="Agents").click()
-            await watched.page.locator(".call-result", has_text="published Tides, 12 letters").wait_for()
+            await watched.page.locator(".row.node", has_text="published Tides, 12 letters").wait_for()
 
 
 async def test_a_tool_call_is_denied_with_a_reason(browser: Chromium, serving: Serving) -> None:
@@ -321,10 +320,12 @@ async def test_what_is_streamed_is_seen_before_it_is_committed_as_one_message(
     async with serving(WorkflowServer(), speaking=Speaking(go_on)) as served:
         run_id = await served.start("speaking")
         async with browser.page(f"{served.url}/#run={run_id}") as watched:
+            await watched.page.locator(".message.live", has_text="High water").wait_for()
+            await watched.page.get_by_role("tab", name="Events").click()
             streaming = watched.page.locator('.row[data-how="streaming"]:not([hidden])')
             await streaming.filter(has_text="\U0001f30a High water comes twice a day.").wait_for()
             assert await streaming.count() == 1
-            await watched.page.get_by_role("tab", name="Agents").click()
+            await watched.page.get_by_role("tab", name="Calls").click()
             await watched.page.locator(".message.live", has_text="High water comes twice a day.").wait_for()
             go_on.set()
             await until_status(watched, "completed")

@@ -185,24 +185,20 @@ async def test_a_cancelled_run_shows_what_it_had(browser: Chromium, exported: Ex
 async def test_an_agents_messages_tools_tokens_and_memory(browser: Chromium, exported: Exported) -> None:
     async with browser.page(await exported(agent_run())) as watched:
         assert "Tokens" in (await watched.texts(".metrics"))[0]
-        await watched.page.get_by_role("tab", name="Agents").click()
-        said = await watched.texts("#panel-agents .say")
-        assert said[0] == "Write about tides, and publish it."
-        assert said[-1] == "It is published."
-        calls = await watched.texts("#panel-agents .call")
-        assert [call.split("\n")[0] for call in calls] == ["search", "search", "publish"]
-        assert "there is no note on tide" in calls[0]
-        assert "error" in calls[0]
-        turn = watched.page.locator("#panel-agents .message.assistant").first
-        assert (await turn.locator("header small").first.inner_text()).startswith("scripted · ")
-        await turn.get_by_role("button", name="Show").first.click()
-        await watched.page.locator(".inspector .link", has_text="run_agent_step").click()
+        assert await watched.texts('[role="tab"][aria-selected="true"]') == ["Calls"]
+        nodes = [text.split("\n") for text in await watched.texts(".row.node:not([hidden])")]
+        names = ["writer", "Call 1", "search", "Call 2", "search", "Call 3", "publish", "Call 4"]
+        assert [node[0] for node in nodes] == names
+        assert nodes[0][1:3] == ["4 calls · 3 tool calls", "116 → 28"]
+        assert nodes[1][1:4] == ["scripted", "I will look for notes.", "6 → 8"]
+        assert nodes[2][1:3] == ["error", "(topic: tide) → there is no note on tide; there is one on tides"]
+        await watched.page.locator(".row.node", has_text="I will look for notes.").click()
+        assert await watched.texts(".inspector h2") == ["run_agent_step"]
         [call] = await watched.texts(".inspector .model-call")
         assert call.startswith("scripted 6 → 8 tokens · ")
         assert "ended by tool_calls" in call
-        assert "search" in call
         await watched.page.get_by_role("tab", name="Memory").click()
-        assert "It is published." in await watched.texts("#panel-memory .say")
+        assert "It is published." in await watched.texts("#panel-memory .md")
         await watched.page.get_by_role("tab", name="Summary").click()
         assert "writer" in await watched.texts("#panel-summary tbody th")
         await watched.page.get_by_role("tab", name="Events").click()
@@ -287,14 +283,18 @@ async def test_light_and_dark_follow_the_system_until_one_is_chosen(browser: Chr
 
 async def test_on_a_phone_nothing_is_cut_off(browser: Chromium, exported: Exported) -> None:
     async with browser.page(await exported(agent_run()), size=PHONE) as watched:
-        for tab in ("Graph", "Timeline", "Events", "Summary", "Agents", "State", "Memory", "Errors"):
+        for tab in ("Graph", "Timeline", "Calls", "Events", "Summary", "State", "Memory", "Errors"):
             await watched.page.get_by_role("tab", name=tab).click()
             assert await watched.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
         await watched.page.get_by_role("tab", name="Events").click()
-        await watched.page.locator(".row").first.click()
+        await watched.page.locator(".row:not(.node)", has_text="AgentStream").first.click()
+        await watched.page.locator(".inspector .link", has_text="run_agent_step").click()
         box = await watched.page.get_by_role("complementary", name="Inspector").bounding_box()
         assert box is not None
         assert (box["x"], box["width"]) == (0, PHONE["width"])
+        await watched.page.get_by_role("link", name="Open the call").click()
+        await watched.page.locator(".call-main .message").first.wait_for()
+        assert await watched.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
 async def test_a_notebooks_frame_shows_the_page(browser: Chromium, tmp_path: Path) -> None:

@@ -88,8 +88,8 @@ const POLICY = '<meta name="policy"';
 /** Saves the run, with this page around it, as one file. @param {import("./session.js").Session} session */
 export async function exportRun(session) {
   const page = await session.source.page();
-  const { handler, representation, model } = session;
-  const data = JSON.stringify({ handler, representation, entries: model.entries }).replaceAll("<", "\\u003c");
+  const { handler, representation } = session;
+  const data = JSON.stringify({ handler, representation, ...(await session.source.shared(session.id)) }).replaceAll("<", "\\u003c");
   const [opening, closing] = PLACE.split("></");
   // A function, because the text may contain replacement patterns.
   const file = page

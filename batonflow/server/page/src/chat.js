@@ -1,7 +1,10 @@
 // Messages of a conversation, as models and people exchange them.
 
-import { h } from "./dom.js";
+import { button, h } from "./dom.js";
 import { bytes } from "./format.js";
+import { markdown } from "./markdown.js";
+import { visible } from "./markdown_spans.js";
+import { media } from "./media.js";
 import { rawJson, scalar, valueTree } from "./value_tree.js";
 
 /** The chat history in a value of the state, or null. @param {any} value @returns {any[] | null} */
@@ -18,37 +21,86 @@ export function messagesIn(value) {
 const isMessage = (value) =>
   typeof value?.role === "string" && (Array.isArray(value.blocks) || typeof value.content === "string");
 
-/** @param {any} message */
-export function messageCard(message) {
+/**
+ * @typedef {{raw?: boolean, tools?: Map<string, string>, results?: Map<string, any>}} Look
+ *   `raw` shows texts as they are written; `tools` has the names of tools by the ids of their calls, and `results` the outputs.
+ */
+
+/** @param {any} message @param {Look} [look] */
+export function messageCard(message, look = {}) {
   const blocks = Array.isArray(message.blocks) ? message.blocks : [{ block_type: "text", text: message.content }];
+  const { tool_call_id: id, is_error: failed } = message.additional_kwargs ?? {};
+  const role = ROLES.has(message.role) ? message.role : "other";
   return h(
     "article",
-    { class: `message ${ROLES.has(message.role) ? message.role : "other"}` },
+    { class: `message ${role}${failed ? " failed" : ""}` },
     h(
       "header",
       {},
       h("b", { text: message.role }),
-      message.additional_kwargs?.tool_call_id && h("small", { text: message.additional_kwargs.tool_call_id }),
+      id && h("small", { text: look.tools?.get(id) ?? id }),
+      failed && h("small", { class: "bad", text: "error" }),
     ),
-    blocks.map(block),
+    blocks.map((one) => block(one, message.role === "tool" ? { ...look, raw: true, data: true } : look)),
   );
 }
 
 const ROLES = new Set(["user", "assistant", "system", "tool"]);
 
-/** @param {any} one */
-function block(one) {
+/** @param {any} one @param {Look & {data?: boolean}} look */
+function block(one, look) {
   const kind = one?.block_type ?? "text";
-  if (kind === "text" && typeof one?.text === "string") return h("div", { class: "say", text: one.text });
-  if (kind === "tool_call") return toolCall(one.tool_name, one.tool_kwargs);
+  if (kind === "text") return prose(one?.text, look);
+  if (kind === "tool_call") return toolCall(one.tool_name, one.tool_kwargs, look.results?.get(one.tool_call_id));
   if (kind === "thinking")
     return h(
       "details",
       { class: "thinking" },
       h("summary", { text: "Thinking" }),
-      h("div", { class: "say", text: one.content ?? "" }),
+      prose(one.content ?? "The vendor does not show it.", look),
     );
-  return h("div", { class: "other-block" }, h("small", { text: kind }), valueTree(one, { open: 0 }));
+  return media(one) ?? h("div", { class: "other-block" }, h("small", { text: kind }), valueTree(one, { open: 0 }));
+}
+
+/** Characters of a text that are shown at once. */
+const LONG = 8_000;
+
+/** A text, rendered or as it is written. A long one ends with a button for the rest. @param {any} text @param {Look & {data?: boolean}} [look] */
+export function prose(text, look = {}) {
+  if (typeof text !== "string") return valueTree(text, { open: 1 });
+  const value = look.data ? structured(text) : null;
+  if (value) return h("div", { class: "call-result" }, valueTree(value, { open: 2 }));
+  const written = (part) => (look.raw ? h("div", { class: "say", text: visible(part) }) : markdown(part));
+  if (text.length <= LONG) return written(text);
+  const cut = text.lastIndexOf("\n", LONG) > LONG / 2 ? text.lastIndexOf("\n", LONG) : LONG;
+  const box = h("div", { class: "long-text" }, written(text.slice(0, cut)));
+  addRest(box, text, cut, written);
+  return box;
+}
+
+/** Adds a button for the next part of a text: a text of megabytes in one element would stop the page. */
+function addRest(box, text, from, written) {
+  const next = button(
+    `Show more of ${text.length.toLocaleString("en")} characters`,
+    () => {
+      next.remove();
+      const to = from + 8 * LONG;
+      box.append(written(text.slice(from, to)));
+      if (to < text.length) addRest(box, text, to, written);
+    },
+    { class: "quiet" },
+  );
+  box.append(next);
+}
+
+/** The object or list that a text is as JSON, or null. @param {string} text */
+function structured(text) {
+  if (text.length > 200_000 || !/^\s*[[{]/.test(text)) return null;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
 }
 
 /** A tool call, with its result. @param {string} name @param {any} args @param {any} [result] @param {string} [note] */
@@ -74,8 +126,9 @@ function resultText(result) {
   if (result === null || typeof result !== "object") return scalar(result);
   if ("$large" in result)
     return h("span", {}, scalar(`${result.preview}…`), h("small", { text: bytes(result.$large) }));
-  const texts = Array.isArray(result.blocks)
-    ? result.blocks.map((one) => one?.text).filter((text) => typeof text === "string")
-    : [];
-  return texts.length ? scalar(texts.join("\n")) : rawJson(result);
+  const blocks = Array.isArray(result.blocks) ? result.blocks : [];
+  const texts = blocks.map((one) => one?.text).filter((text) => typeof text === "string");
+  const pictures = blocks.map(media).filter(Boolean);
+  if (!texts.length && !pictures.length) return rawJson(result);
+  return [texts.length > 0 && scalar(texts.join("\n")), ...pictures];
 }

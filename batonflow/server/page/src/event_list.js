@@ -1,10 +1,9 @@
-// The list of events. Only visible rows are elements.
+// The list of events, with its search and its filters.
 
 import { fill, h, oncePerFrame } from "./dom.js";
 import { brief, duration, shortName } from "./format.js";
+import { Rows } from "./rows.js";
 
-const HEIGHT = 30;
-const BEYOND = 6;
 const HOWS = {
   "": "All kinds",
   flow: "Between steps",
@@ -17,10 +16,6 @@ const FLOW = new Set(["returned", "sent", "came", "answered"]);
 /** @typedef {import("./model.js").Row} Row */
 
 export class EventList {
-  /** @type {Row[]} */ #rows = [];
-  /** @type {any[]} */ #pool = [];
-  #follows = true;
-
   /** @param {import("./session.js").Session} session */
   constructor(session) {
     this.session = session;
@@ -39,29 +34,40 @@ export class EventList {
       Object.entries(HOWS).map(([value, text]) => h("option", { value, text })),
     );
     this.count = h("span", { class: "muted count-text", "aria-live": "polite" });
-    this.space = h("div", { class: "rows-space" });
-    this.list = h("div", { class: "rows", role: "listbox", tabindex: 0, "aria-label": "Events" }, this.space);
+    this.rows = new Rows({
+      label: "Events",
+      roles: ["listbox", "option"],
+      cells: ["r-time", "r-commit", "r-step", "r-type", "r-brief", "r-how"],
+      write: (line, row) => show(line, row, session),
+      chosen: () => this.#placeOf(session.selected),
+      choose: (row) => session.select(row),
+    });
+    this.list = this.rows.element;
     this.element = h(
       "div",
       { class: "events" },
       h("div", { class: "filters" }, this.search, this.steps, this.types, this.hows, this.count),
       this.list,
     );
-    this.render = oncePerFrame(() => this.#render());
     const gather = oncePerFrame(() => this.#gather());
     session.on("data", gather);
     session.on("filter", gather);
     session.on("instant", () => this.#toInstant());
     session.on("select", () => this.#toSelected());
     this.#listen();
-    this.#observer = new ResizeObserver(() => this.render());
-    this.#observer.observe(this.list);
   }
 
-  #observer;
-
   leave() {
-    this.#observer.disconnect();
+    this.rows.leave();
+  }
+
+  render() {
+    this.rows.render();
+  }
+
+  /** Selects another row of the list. @param {number} steps */
+  step(steps) {
+    this.rows.step(steps);
   }
 
   #listen() {
@@ -77,34 +83,6 @@ export class EventList {
     this.steps.addEventListener("change", () => session.narrow({ step: this.steps.value }));
     this.types.addEventListener("change", () => session.narrow({ type: this.types.value }));
     this.hows.addEventListener("change", () => session.narrow({ how: this.hows.value }));
-    this.list.addEventListener(
-      "scroll",
-      () => {
-        this.#follows = this.list.scrollTop + this.list.clientHeight >= this.list.scrollHeight - HEIGHT;
-        this.render();
-      },
-      { passive: true },
-    );
-    this.list.addEventListener("click", (event) => {
-      const line = event.target.closest(".row");
-      if (line?.row) session.select(line.row);
-    });
-    this.list.addEventListener("keydown", (event) => {
-      const page = Math.max(1, Math.floor(this.list.clientHeight / HEIGHT) - 1);
-      const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity }[
-        event.key
-      ];
-      if (steps === undefined) return;
-      event.preventDefault();
-      this.step(steps);
-    });
-  }
-
-  /** Selects another row of the list. @param {number} steps */
-  step(steps) {
-    const at = this.#placeOf(this.session.selected);
-    const next = Math.max(0, Math.min(this.#rows.length - 1, (at < 0 && steps > 0 ? -1 : at) + steps));
-    if (this.#rows[next]) this.session.select(this.#rows[next]);
   }
 
   #gather() {
@@ -114,12 +92,11 @@ export class EventList {
     const { filter } = session;
     const words = filter.text.toLowerCase().split(/\s+/).filter(Boolean);
     const plain = !words.length && !filter.step && !filter.type && !filter.how;
-    this.#rows = plain ? all : all.filter((row) => fits(row, filter, words));
-    this.count.textContent = plain ? `${all.length}` : `${this.#rows.length} of ${all.length}`;
-    this.space.style.height = `${this.#rows.length * HEIGHT}px`;
+    this.rows.items = plain ? all : all.filter((row) => fits(row, filter, words));
+    this.count.textContent = plain ? `${all.length}` : `${this.rows.items.length} of ${all.length}`;
     if (this.search.value !== filter.text) this.search.value = filter.text;
-    if (session.live && this.#follows && session.instant.newest) this.list.scrollTop = this.list.scrollHeight;
-    this.#render();
+    if (session.live && this.rows.follows && session.instant.newest) this.rows.toEnd();
+    this.rows.renderNow();
   }
 
   /** The names that can be chosen. @param {Row[]} all */
@@ -138,66 +115,27 @@ export class EventList {
   /** @param {Row | null} row */
   #placeOf(row) {
     if (!row) return -1;
-    const at = this.#rows.indexOf(row);
-    return at >= 0 || row.how !== "attempt" ? at : this.#rows.findIndex((one) => one.attempt === row.attempt);
-  }
-
-  #render() {
-    const { scrollTop, clientHeight } = this.list;
-    if (!clientHeight) return;
-    const first = Math.max(0, Math.floor(scrollTop / HEIGHT) - BEYOND);
-    const last = Math.min(this.#rows.length, Math.ceil((scrollTop + clientHeight) / HEIGHT) + BEYOND);
-    const wanted = Math.max(0, last - first);
-    while (this.#pool.length < wanted) {
-      const line = emptyLine();
-      this.#pool.push(line);
-      this.space.append(line);
-    }
-    while (this.#pool.length > wanted + 2 * BEYOND) this.#pool.pop().remove();
-    const { instant, selected, model } = this.session;
-    const chosen = this.#placeOf(selected);
-    // A row keeps its element while it is visible, so that scrolling writes only new rows.
-    for (let place = first; place < last; place++) {
-      const line = this.#pool[place % this.#pool.length];
-      show(line, this.#rows[place], place, this.#rows.length, model.from);
-      line.classList.toggle("future", this.#rows[place].commit !== null && this.#rows[place].commit > instant.commit);
-      const selection = String(place === chosen);
-      if (line.getAttribute("aria-selected") !== selection) line.setAttribute("aria-selected", selection);
-    }
-    for (const line of this.#pool) {
-      const out = line.place < first || line.place >= last || line.row !== this.#rows[line.place];
-      if (line.hidden !== out) line.hidden = out;
-    }
-    const active = this.#pool.find((line) => !line.hidden && line.place === chosen);
-    if (active) this.list.setAttribute("aria-activedescendant", active.id);
-    else this.list.removeAttribute("aria-activedescendant");
+    const at = this.rows.items.indexOf(row);
+    return at >= 0 || row.how !== "attempt" ? at : this.rows.items.findIndex((one) => one.attempt === row.attempt);
   }
 
   /** Scrolls to the last row of the chosen instant. */
   #toInstant() {
     const { instant } = this.session;
-    let [low, high] = [0, this.#rows.length];
+    let [low, high] = [0, this.rows.items.length];
     while (low < high) {
       const middle = (low + high) >> 1;
-      if ((this.#rows[middle].commit ?? Infinity) <= instant.commit) low = middle + 1;
+      if ((this.rows.items[middle].commit ?? Infinity) <= instant.commit) low = middle + 1;
       else high = middle;
     }
-    this.#reveal(instant.newest ? this.#rows.length - 1 : low - 1);
+    this.rows.reveal(instant.newest ? this.rows.items.length - 1 : low - 1);
     this.render();
   }
 
   #toSelected() {
     const at = this.#placeOf(this.session.selected);
-    if (at >= 0) this.#reveal(at);
+    if (at >= 0) this.rows.reveal(at);
     this.render();
-  }
-
-  /** @param {number} place */
-  #reveal(place) {
-    const top = place * HEIGHT;
-    const { scrollTop, clientHeight } = this.list;
-    if (top < scrollTop) this.list.scrollTop = top - HEIGHT;
-    else if (top + HEIGHT > scrollTop + clientHeight) this.list.scrollTop = top + 2 * HEIGHT - clientHeight;
   }
 }
 
@@ -214,24 +152,10 @@ function fits(row, filter, words) {
   return words.every((word) => row.text.includes(word));
 }
 
-let lines = 0;
-
-function emptyLine() {
-  const cells = ["r-time", "r-commit", "r-step", "r-type", "r-brief", "r-how"].map((name) =>
-    h("span", { class: name }),
-  );
-  const line = h("div", { class: "row", role: "option", id: `row-${++lines}` }, cells);
-  line.cells = cells;
-  return line;
-}
-
-/** @param {any} line @param {Row} row @param {number} place @param {number} all @param {number} from */
-function show(line, row, place, all, from) {
-  if (line.row === row && line.place === place && line.all === all && row.commit !== null) return;
-  Object.assign(line, { row, place, all });
-  line.style.transform = `translateY(${place * HEIGHT}px)`;
-  line.setAttribute("aria-posinset", String(place + 1));
-  line.setAttribute("aria-setsize", String(all));
+/** @param {any} line @param {Row} row @param {import("./session.js").Session} session */
+function show(line, row, { instant, model: { from } }) {
+  line.classList.toggle("future", row.commit !== null && row.commit > instant.commit);
+  if (!line.moved && row.commit !== null) return;
   // Equal values are not written: every write makes the browser compute the layout of the row again.
   if (line.dataset.kind !== row.kind) line.dataset.kind = row.kind;
   if (line.dataset.how !== row.how) line.dataset.how = row.how;

@@ -3,6 +3,7 @@
 import { button, fill, h } from "./dom.js";
 import { brief, clock, compact, duration, hasLarge, money, shortName } from "./format.js";
 import { traceback } from "./errors_view.js";
+import { address, place } from "./router.js";
 import { attemptRow } from "./selection.js";
 import { rawJson, valueTree } from "./value_tree.js";
 
@@ -132,8 +133,8 @@ export class Inspector {
       );
     }
     const shown = row.how === "attempt" ? row.attempt.entries : entry && row.kind !== "event" ? [entry] : [];
-    const calls = row.how === "attempt" ? shown.flatMap((one) => one.calls ?? []) : [];
-    if (calls.length) parts.push(h("h3", { text: "Calls of models" }), ...calls.map(modelCall));
+    const calls = row.how === "attempt" ? shown.flatMap((one) => (one.calls ?? []).map((call, at) => [call, `${one.id}:${at}`])) : [];
+    if (calls.length) parts.push(h("h3", { text: "Calls of models" }), ...calls.map(([call, key]) => modelCall(call, key)));
     const writes = shown.flatMap((one) => one.writes ?? []);
     if (writes.length) {
       const table = Object.fromEntries(writes.map((write) => [write.path, write.deleted ? null : write.value]));
@@ -161,9 +162,8 @@ export class Inspector {
   }
 }
 
-/** A call of a model, with its facts in one line and the rest below. @param {import("./model.js").ModelCall} call */
-function modelCall(call) {
-  const { model, vendor, usage, took, first, finish, error, began, tools, ...told } = call;
+/** A call of a model in one line, with a link to its page. @param {import("./model.js").ModelCall} call @param {string} key */
+function modelCall({ model, vendor, usage, took, first, finish, error }, key) {
   const facts = [
     vendor !== model && vendor,
     usage && `${compact(usage.input_tokens ?? 0)} → ${compact(usage.output_tokens ?? 0)} tokens`,
@@ -177,7 +177,7 @@ function modelCall(call) {
     { class: "model-call" },
     h("p", {}, h("b", { text: model }), h("span", { class: "muted", text: ` ${facts.filter(Boolean).join(" · ")}` })),
     error && h("p", { class: "failure-text", text: error }),
-    valueTree({ at: clock(began), ...(tools && { tools: tools.join(", ") }), ...told }, { open: 2 }),
+    h("a", { class: "button", href: address({ ...place(), call: key }), "data-call": key, text: "Open the call" }),
   );
 }
 

@@ -4,7 +4,8 @@ import { dialog, h } from "./dom.js";
 
 export const KEYS = [
   ["/", "Search events"],
-  ["j  k", "Next and previous event"],
+  ["j  k", "Next and previous line: event or call"],
+  ["Enter", "Open the selected call"],
   ["[  ]", "One commit back and on"],
   ["Home  End", "First commit, newest commit (on the scrubber)"],
   ["c", "Go to the cause of the selected event"],

@@ -7,8 +7,9 @@
  * @typedef {{id: number, kind: string, path: string, commit: number, at: number, step?: string, item?: number,
  *   attempt?: number, began?: number, causes?: [number, number][], events?: TraceEvent[], writes?: Write[],
  *   outcome?: any, key?: string, child?: string, calls?: ModelCall[]}} Entry
- * @typedef {{model: string, vendor: string, options?: any, tools?: string[], finish?: string, usage?: any, began: number,
- *   first?: number, took: number, request_id?: string, error?: string}} ModelCall
+ * @typedef {{model: string, vendor: string, agent?: string, purpose?: string, options?: any, tools?: string[],
+ *   finish?: string, usage?: any, began: number, first?: number, took: number, request_id?: string, error?: string,
+ *   messages?: any, answer?: any, tool_specs?: any}} ModelCall `messages`, `answer` and `tool_specs` may be cut
  *
  * @typedef {{from: number, to: number, wait: boolean}} Stretch
  * @typedef {{key: string, path: string, step: string, item: number, attempt: number, entries: Entry[], began: number,
@@ -75,7 +76,7 @@ export class RunModel {
   replace(whole) {
     const known = this.byId.get(whole.id);
     if (!known) return;
-    Object.assign(known, { events: whole.events, writes: whole.writes, outcome: whole.outcome });
+    Object.assign(known, { events: whole.events, writes: whole.writes, outcome: whole.outcome, calls: whole.calls });
     for (const event of whole.events ?? []) {
       const row = this.rowById.get(rowId(known, event));
       if (row) Object.assign(row, { event, value: event.value, text: undefined });

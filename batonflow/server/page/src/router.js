@@ -1,6 +1,9 @@
-// The place in the page as its address: #run=…&tab=…&commit=…&event=…, or #view=inbox
+// The place in the page as its address: #run=…&tab=…&commit=…&event=…&call=…, or #view=inbox
 
-/** @typedef {{run?: string, view?: string, tab?: string, commit?: string, event?: string, seq?: string, status?: string, workflow?: string}} Place */
+/**
+ * @typedef {{run?: string, view?: string, tab?: string, commit?: string, event?: string, seq?: string, call?: string,
+ *   status?: string, workflow?: string}} Place
+ */
 
 /** @returns {Place} */
 export function place() {

@@ -1,7 +1,8 @@
 // One run: its head, the panes, and their connections.
 
 import { cancelDialog, exportRun, forkDialog } from "./actions.js";
-import { AgentsTab, ErrorsTab, MemoryTab, StateTab, SummaryTab, Tabs } from "./tabs.js";
+import { CallPage } from "./call_page.js";
+import { CallsTab, ErrorsTab, MemoryTab, StateTab, SummaryTab, Tabs } from "./tabs.js";
 import { attempt, button, fill, h, oncePerFrame } from "./dom.js";
 import { EventList } from "./event_list.js";
 import { ago, compact, duration, instant, money, moment, shortName, took } from "./format.js";
@@ -11,7 +12,7 @@ import { nextTheme } from "./theme.js";
 import { helpDialog, onKeys } from "./keys.js";
 import { isOver } from "./model.js";
 import { showPending } from "./pending_view.js";
-import { address, note, place } from "./router.js";
+import { address, note, place, visit } from "./router.js";
 import { Session } from "./session.js";
 import { statusMark } from "./status.js";
 import { attemptRow } from "./selection.js";
@@ -33,7 +34,8 @@ export async function runView(source, id, root) {
   const graph = new Graph(session);
   const list = new EventList(session);
   const inspector = new Inspector(session, fork);
-  const tabs = new Tabs(session, list, [SummaryTab, AgentsTab, StateTab, MemoryTab, ErrorsTab]);
+  const tabs = new Tabs(session, list, CallsTab, [SummaryTab, StateTab, MemoryTab, ErrorsTab]);
+  const page = new CallPage(session);
   fill(
     root,
     h(
@@ -46,6 +48,7 @@ export async function runView(source, id, root) {
       tabs.element,
       inspector.element,
     ),
+    page.element,
   );
   tabs.onChange = (name) => {
     root.firstElementChild.dataset.pane = name;
@@ -67,9 +70,25 @@ export async function runView(source, id, root) {
       seq: undefined,
     }),
   );
+  const showCall = () => {
+    root.firstElementChild.hidden = session.call !== null;
+    if (session.call !== (place().call ?? null)) follow({ ...place(), call: session.call ?? undefined });
+    page.show();
+    if (!session.call) tabs.onChange(tabs.chosen);
+  };
+  session.on("call", showCall);
+  session.on("data", () => session.call && page.show(true));
+  const opened = (event) => {
+    const link = event.target.closest?.("[data-call]");
+    if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    session.openCall(link.dataset.call || null);
+  };
+  root.addEventListener("click", opened);
+  session.openCall(place().call ?? null);
   showHead();
   graph.show();
-  const deaf = onKeys(keysOf(session, list, timeline, tabs, fork));
+  const deaf = onKeys(keysOf(session, list, timeline, tabs, page, fork));
   const timer = setInterval(() => session.live && showHead(), 1000);
   const moved = () => {
     if (source.embedded || place().run === id) arrive(session, tabs);
@@ -77,10 +96,11 @@ export async function runView(source, id, root) {
   window.addEventListener("hashchange", moved);
   const stop = () => {
     window.removeEventListener("hashchange", moved);
+    root.removeEventListener("click", opened);
     session.leave();
     deaf();
     clearInterval(timer);
-    for (const part of [timeline, graph, list]) part.leave();
+    for (const part of [timeline, graph, list, tabs]) part.leave();
   };
   void attempt(async () => {
     await session.open();
@@ -92,6 +112,7 @@ export async function runView(source, id, root) {
 /** Goes to the target of the address. @param {Session} session @param {Tabs} tabs */
 function arrive(session, tabs) {
   const wanted = place();
+  session.openCall(wanted.call ?? null);
   if (wanted.tab) tabs.choose(wanted.tab);
   if (wanted.commit && /^\d+$/.test(wanted.commit)) session.goTo(Number(wanted.commit));
   const seq = /^\d+$/.test(wanted.seq ?? "") ? Number(wanted.seq) : null;
@@ -172,8 +193,20 @@ function headOf(session, fork) {
   ].filter(Boolean);
 }
 
-/** @param {Session} session @param {EventList} list @param {Timeline} timeline @param {Tabs} tabs @param {(commit: number) => void} fork */
-function keysOf(session, list, timeline, tabs, fork) {
+/** Goes to an address, if this page may: a frame created from a text does not have its own. @param {import("./router.js").Place} wanted */
+function follow(wanted) {
+  try {
+    visit(wanted);
+  } catch {
+    // The view changes all the same.
+  }
+}
+
+/**
+ * @param {Session} session @param {EventList} list @param {Timeline} timeline @param {Tabs} tabs @param {CallPage} page
+ * @param {(commit: number) => void} fork
+ */
+function keysOf(session, list, timeline, tabs, page, fork) {
   const cause = () => {
     const [first] = session.selected ? session.model.causesOf(session.selected) : [];
     if (first) session.select(first);
@@ -198,7 +231,8 @@ function keysOf(session, list, timeline, tabs, fork) {
     if (document.activeElement === list.search) {
       session.narrow({ text: "" });
       list.list.focus();
-    } else if (session.selected) session.select(null);
+    } else if (session.call) session.openCall(null);
+    else if (session.selected) session.select(null);
     else session.narrow({ text: "", step: "", type: "", how: "" });
   };
   const numbers = Object.fromEntries(
@@ -207,8 +241,8 @@ function keysOf(session, list, timeline, tabs, fork) {
   return {
     ...numbers,
     "/": search,
-    j: () => list.step(1),
-    k: () => list.step(-1),
+    j: () => (session.call ? page.move(1) : tabs.step(1)),
+    k: () => (session.call ? page.move(-1) : tabs.step(-1)),
     "[": () => session.move(-1),
     "]": () => session.move(1),
     c: cause,

@@ -9,7 +9,7 @@ const POLL = 2000;
 const SETTLE = 120;
 
 /**
- * @typedef {"data" | "instant" | "select" | "filter" | "handler" | "pending"} Topic
+ * @typedef {"data" | "instant" | "select" | "filter" | "handler" | "pending" | "call"} Topic
  * @typedef {import("./model.js").Row} Row
  */
 
@@ -27,6 +27,7 @@ export class Session {
     this.model = new RunModel(handler);
     /** @type {number | null} */ this.commit = null;
     /** @type {Row | null} */ this.selected = null;
+    /** @type {string | null} */ this.call = null;
     this.filter = { text: "", step: "", type: "", how: "" };
     /** @type {any[]} */ this.pending = [];
     /** @type {Map<string, {path: string, step: string, began: number}>} */ this.running = new Map();
@@ -79,6 +80,13 @@ export class Session {
     if (this.selected === row) return;
     this.selected = row;
     this.notify("select");
+  }
+
+  /** Opens a call of a model on its page; null goes back to the run. @param {string | null} key */
+  openCall(key) {
+    if (this.call === key) return;
+    this.call = key;
+    this.notify("call");
   }
 
   /** @param {Partial<Session["filter"]>} changed */

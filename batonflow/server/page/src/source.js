@@ -78,6 +78,18 @@ export class LiveSource {
     return this.#json(`handlers/${inPath(id)}/trace?after=${after}&limit=${PAGE_OF_TRACE}`);
   }
 
+  /** All entries of a run, and the messages and tools of its calls, to which the entries refer. @param {string} id */
+  async shared(id) {
+    const [entries, parts] = [[], []];
+    for (let after = 0, more = true; more; ) {
+      const page = await this.#json(`handlers/${inPath(id)}/trace?after=${after}&limit=${PAGE_OF_TRACE}&parts=true`);
+      entries.push(...page.entries.map((entry) => withCalls(entry, (index) => index + parts.length)));
+      parts.push(...page.parts);
+      [after, more] = [page.next, page.more];
+    }
+    return { entries, parts };
+  }
+
   /** The entries of one commit with everything in them. @param {string} id @param {number} commit */
   async whole(id, commit) {
     return (await this.#json(`handlers/${inPath(id)}/trace?after=${commit - 1}&limit=1&full=true`)).entries;
@@ -269,13 +281,27 @@ function whole(event, answers) {
   return made;
 }
 
+/** An entry whose calls refer to other parts. @param {any} entry @param {(index: number) => any} part */
+function withCalls(entry, part) {
+  if (!entry.calls) return entry;
+  const shown = (items) => (Array.isArray(items) ? items.map((one) => (typeof one === "number" ? part(one) : one)) : items);
+  const calls = entry.calls.map((call) => ({
+    ...call,
+    ...Object.fromEntries(["messages", "tool_specs", "answer"].filter((name) => name in call).map((name) => [name, shown(call[name])])),
+  }));
+  return { ...entry, calls };
+}
+
 /** A run with its data in the page, without requests. */
 export class EmbeddedSource {
   embedded = true;
 
-  /** @param {{handler: Handler, representation: any, entries: any[]}} data */
+  /** @param {{handler: Handler, representation: any, entries: any[], parts?: any[]}} data */
   constructor(data) {
-    this.data = data;
+    const { parts = [] } = data;
+    const entries = data.entries.map((entry) => withCalls(entry, (index) => parts[index]));
+    for (const call of entries.flatMap((entry) => entry.calls ?? [])) if (Array.isArray(call.answer)) [call.answer] = call.answer;
+    this.data = { ...data, entries };
   }
 
   async handler() {

@@ -1,16 +1,17 @@
 // The tabs beside the graph. Hidden tabs are not rendered.
 
 import { h, oncePerFrame } from "./dom.js";
-import { hasAgents, showAgents } from "./agents_view.js";
+import { CallsView, hasCalls } from "./calls_view.js";
 import { MemoryView } from "./memory_view.js";
-import { note } from "./router.js";
+import { note, place } from "./router.js";
 import { failedCalls, showErrors, troubles } from "./errors_view.js";
 import { showSummary } from "./summary_view.js";
 import { StateView } from "./state_view.js";
 
 /** @typedef {import("./session.js").Session} Session */
 
-/** @typedef {{name: string, title: string, make: (session: Session) => {element: HTMLElement, show: () => void}, count?: (session: Session) => number}} Tab */
+/** @typedef {{element: HTMLElement, show: () => void, leave?: () => void}} View */
+/** @typedef {{name: string, title: string, make: (session: Session) => View, count?: (session: Session) => number}} Tab */
 
 /** @param {(session: Session, place: HTMLElement) => void} show */
 const made = (show) => (session) => {
@@ -19,14 +20,14 @@ const made = (show) => (session) => {
 };
 
 /** @type {Tab} */
-export const SummaryTab = { name: "summary", title: "Summary", make: made(showSummary) };
-/** @type {Tab} */
-export const AgentsTab = {
-  name: "agents",
-  title: "Agents",
-  make: made(showAgents),
-  count: (session) => (hasAgents(session) ? 0 : -1),
+export const CallsTab = {
+  name: "calls",
+  title: "Calls",
+  make: (session) => new CallsView(session),
+  count: (session) => (hasCalls(session) ? 0 : -1),
 };
+/** @type {Tab} */
+export const SummaryTab = { name: "summary", title: "Summary", make: made(showSummary) };
 /** @type {Tab} */
 export const StateTab = { name: "state", title: "State", make: (session) => new StateView(session) };
 /** @type {Tab} */
@@ -48,11 +49,13 @@ const NARROW = [
 export class Tabs {
   /** @type {(name: string) => void} */ onChange = () => {};
   chosen = "events";
+  #byHand = false;
 
-  /** @param {Session} session @param {import("./event_list.js").EventList} list @param {Tab[]} tabs */
-  constructor(session, list, tabs) {
+  /** @param {Session} session @param {import("./event_list.js").EventList} list @param {Tab} first @param {Tab[]} tabs */
+  constructor(session, list, first, tabs) {
     this.session = session;
-    /** @type {Map<string, {tab: Tab | null, view: {element: HTMLElement, show: () => void} | null, head: any, panel: any}>} */
+    this.list = list;
+    /** @type {Map<string, {tab: Tab | null, view: View | null, head: any, panel: any}>} */
     this.parts = new Map();
     this.heads = h("div", {
       class: "tabs",
@@ -62,6 +65,8 @@ export class Tabs {
     });
     this.panels = h("div", { class: "panels" });
     for (const [name, title] of NARROW) this.#add(name, title, null, "narrow");
+    this.#add(first.name, first.title, first).head.hidden = true;
+    this.first = first;
     this.#add("events", "Events", null).panel.append(list.element);
     for (const tab of tabs) this.#add(tab.name, tab.title, tab);
     this.element = h("section", { class: "views pane", "aria-label": "Views" }, this.heads, this.panels);
@@ -70,10 +75,21 @@ export class Tabs {
     for (const topic of ["data", "instant", "handler"]) session.on(/** @type {any} */ (topic), refresh);
   }
 
+  leave() {
+    for (const { view } of this.parts.values()) view?.leave?.();
+  }
+
   get names() {
     return [...this.parts]
       .filter(([, part]) => !part.head.hidden && !part.head.classList.contains("narrow"))
       .map(([name]) => name);
+  }
+
+  /** Selects the next or previous line of the list in view; without one, of the events. @param {number} steps */
+  step(steps) {
+    const view = /** @type {any} */ (this.parts.get(this.chosen)?.view);
+    (view?.rows ?? this.list).step(steps);
+    view?.rows?.element.focus({ preventScroll: true });
   }
 
   /** @param {string} name @param {string} title @param {Tab | null} tab @param {string} [css] */
@@ -111,6 +127,7 @@ export class Tabs {
     const part = this.parts.get(name);
     if (!part) return;
     this.chosen = name;
+    this.#byHand ||= remembered;
     for (const [other, { head, panel }] of this.parts) {
       head.setAttribute("aria-selected", String(other === name));
       head.tabIndex = other === name ? 0 : -1;
@@ -122,7 +139,7 @@ export class Tabs {
     }
     part.view?.show();
     this.onChange(name);
-    if (remembered) note({ tab: name === "events" ? undefined : name });
+    if (remembered) note({ tab: name });
   }
 
   #refresh() {
@@ -132,6 +149,11 @@ export class Tabs {
       head.lastChild.hidden = count <= 0;
       head.lastChild.textContent = count > 0 ? String(count) : "";
     }
+    const { first, session } = this;
+    if (session.loaded && !this.#byHand && !session.selected && first.count(session) >= 0) {
+      this.#byHand = true;
+      if (this.chosen === "events" && !place().tab) this.choose(first.name);
+    }
     // Unfolded parts stay unfolded until new data arrives.
     const { model, instant, handler, tail } = this.session;
     const key = [
@@ -139,7 +161,7 @@ export class Tabs {
       model.entries.length,
       instant.commit,
       handler.status,
-      this.chosen === "agents" && tail.at(-1)?.seq,
+      this.chosen === "calls" && tail.map((row) => row.seq).join(),
     ].join();
     if (key === this.#seen) return;
     this.#seen = key;
