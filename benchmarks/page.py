@@ -1,4 +1,4 @@
-"""Measure the page with a run of ten thousand events in headless Chromium.
+"""Measure the page with a run of ten thousand events, and with a call of many messages, in headless Chromium.
 
     python benchmarks/page.py [--write docs/evidence/performance.md]
 
@@ -19,6 +19,7 @@ from typing import Any
 from playwright.async_api import Browser, async_playwright
 from reporting import Table, report
 
+from batonflow.llms import ChatMessage, ScriptedLLM
 from batonflow.server.page import export_run, page_html
 from batonflow.workflow_core import Context, Event, MemoryStore, StartEvent, StopEvent, Workflow, step
 
@@ -82,6 +83,47 @@ class Counting(Workflow):
         return StopEvent(result=ev.number) if ev.number == LAST else Tick(number=ev.number + 1)
 
 
+# From the click on a call until two frames later, when its messages are on the screen and the thread is free again.
+_OPEN = """() => new Promise((done) => {
+  const began = performance.now();
+  document.querySelector('.opener').click();
+  const look = () => document.querySelector('.call-main .answer')
+    ? requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - began)))
+    : requestAnimationFrame(look);
+  look();
+})"""
+MESSAGES = 200
+ANSWER = "## The tides\n\nHigh water comes **twice** a day:\n\n- at `06:10`\n- at `18:35`\n\nThe moon pulls the sea. "
+
+
+class Asking(Workflow):
+    """Asks a model with a long conversation."""
+
+    @step
+    async def ask(self, ev: StartEvent) -> StopEvent:
+        """Ask once."""
+        roles = ("user", "assistant")
+        messages = [ChatMessage(f"{number}. {ANSWER * 3}", role=roles[number % 2]) for number in range(MESSAGES)]
+        return StopEvent(result=(await ScriptedLLM([ANSWER]).achat(messages)).message.content)
+
+
+async def _call_opened(browser: Browser, folder: str) -> float:
+    """Return the median time to open a call of many messages, in milliseconds."""
+    flow = Asking(timeout=None, store=MemoryStore())
+    await flow.run(run_id="asking")
+    assert flow.run_store is not None
+    path = Path(folder, "call.html")
+    await export_run(flow.run_store, "asking", workflow=flow, path=path)
+    times: list[float] = []
+    for _ in range(ROUNDS):
+        page = await browser.new_page(viewport={"width": 1440, "height": 900})
+        await page.goto(path.as_uri())
+        await page.locator(".opener").first.wait_for()
+        times.append(await page.evaluate(_OPEN))
+        await page.close()
+    return statistics.median(times)
+
+
 async def measured() -> dict[str, Any]:
     """Load the page with the run some times, and scroll."""
     flow = Counting(timeout=None, store=MemoryStore())
@@ -94,6 +136,7 @@ async def measured() -> dict[str, Any]:
         async with async_playwright() as driver:
             browser = await driver.chromium.launch(executable_path=shutil.which("chromium"), args=args)
             loads = [await _load(browser, path) for _ in range(ROUNDS)]
+            opened = await _call_opened(browser, folder)
             await browser.close()
     html = page_html().encode()
     return {
@@ -103,6 +146,7 @@ async def measured() -> dict[str, Any]:
         "interactive": statistics.median(load["interactive"] for load in loads),
         "p50": statistics.median(load["p50"] for load in loads),
         "p95": statistics.median(load["p95"] for load in loads),
+        "opened": opened,
         "rows": max(load["rows"] for load in loads),
     }
 
@@ -129,6 +173,7 @@ def tables(_: argparse.Namespace) -> list[Table]:
         f"| from opening the file until it can be used | {found['interactive']:.0f} ms |",
         f"| a frame while scrolling, median and p95 | {found['p50']:.0f} and {found['p95']:.0f} ms |",
         f"| rows in the document, at most | {found['rows']} |",
+        f"| from the click on a call of {MESSAGES} messages until it is on the screen | {found['opened']:.0f} ms |",
     ]
     return [lines]
 

@@ -269,10 +269,10 @@ async def recorded(workflow: Workflow, store: RunStore, **start: Any) -> Recorde
     return Recorded(store, run_id, workflow)
 
 
-async def conversation_of(*conversations: list[ChatMessage], answers: list[Any]) -> Recorded:
+async def conversation_of(*conversations: list[ChatMessage], answers: list[Any], **start: Any) -> Recorded:
     """Records calls of a model with the given conversations."""
     store = MemoryStore()
-    return await recorded(Conversing(ScriptedLLM(answers), *conversations, store=store), store)
+    return await recorded(Conversing(ScriptedLLM(answers), *conversations, store=store), store, **start)
 
 
 async def team_run() -> Recorded:

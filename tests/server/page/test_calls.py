@@ -118,7 +118,8 @@ x = "*plain*"
 |:--|--:|
 | Dover | `6.1` |
 
-[web](https://example.test/a_(b)) [mail](mailto:a@b.test) <https://example.test/c> https://example.test/d. *unclosed **marks
+[web](https://example.test/a_(b)) [mail](mailto:a@b.test) <https://example.test/c>
+https://example.test/d. *unclosed **marks
 """
 
 
@@ -156,9 +157,11 @@ ATTACKS = (
     "*" * SIZE, "_a" * (SIZE // 2), "*a **b " * (SIZE // 7), "[" * SIZE, "[a](" * (SIZE // 4), "](" * (SIZE // 2),
     "[a]( " + " " * SIZE, "![" * (SIZE // 2), "> " * (SIZE // 2), "- " * (SIZE // 2) + "x",
     "\n".join("  " * depth + "- x" for depth in range(300)), "".join("`" * size + "x" for size in range(1, 340)),
-    "`a" * (SIZE // 2), "|" * SIZE + "\n" + "|-" * (SIZE // 2), "a|b\n" + " " * SIZE + "-|-", "#" * SIZE, "# " + " #" * 30_000,
+    "`a" * (SIZE // 2), "|" * SIZE + "\n" + "|-" * (SIZE // 2), "a|b\n" + " " * SIZE + "-|-", "#" * SIZE,
+    "# " + " #" * (SIZE // 2),
     "```\n" * (SIZE // 4), "\\" * SIZE, "<" * SIZE, "https://" * (SIZE // 8), "x" * SIZE, "\n" * SIZE,
-    "\N{RIGHT-TO-LEFT OVERRIDE}" * 2_000, "(" * SIZE, "[a](" + "(" * SIZE, "~~" * (SIZE // 2), "- - " * (SIZE // 4) + "x",
+    "\N{RIGHT-TO-LEFT OVERRIDE}" * 2_000, "(" * SIZE, "[a](" + "(" * SIZE, "~~" * (SIZE // 2),
+    "- - " * (SIZE // 4) + "x",
 )  # fmt: skip
 
 
@@ -207,17 +210,19 @@ def png(width: int = 4, height: int = 3) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-async def test_pictures_are_shown_and_none_is_loaded_from_elsewhere(browser: Chromium, exported: Exported) -> None:
+async def test_pictures_are_shown_and_none_is_loaded_from_elsewhere(
+    browser: Chromium, exported: Exported, tmp_path: Path
+) -> None:
     inline = f"data:image/png;base64,{base64.b64encode(png()).decode()}"
     blocks: list[Any] = [
         TextBlock(text=f"See ![the harbour]({inline})."),
         ImageBlock(image=png()),
         ImageBlock(url="https://elsewhere.test/x.png", image_mimetype="image/png"),
-        ImageBlock(image=b"<svg xmlns='http://www.w3.org/2000/svg' onload='window.hit=1'/>", image_mimetype="image/svg+xml"),
+        ImageBlock(image=b"<svg onload='window.hit=1'/>", image_mimetype="image/svg+xml"),
         ImageBlock(image=b"\x89PNG\r\n\x1a\n" + b"0" * 1_100_000, image_mimetype="image/png"),
         DocumentBlock(data=b"%PDF-1.4", document_mimetype="application/pdf", title="chart.pdf"),
     ]  # fmt: skip
-    run = conversation_of([ChatMessage(role="user", blocks=blocks)], answers=["A harbour."])
+    run = conversation_of([ChatMessage(role="user", blocks=blocks)], answers=["A harbour."], picture=ImageBlock(image=png()))
     async with browser.page(await exported(run)) as watched:
         await opened(watched, 0)
         pictures = watched.page.locator("#main img")
@@ -232,7 +237,11 @@ async def test_pictures_are_shown_and_none_is_loaded_from_elsewhere(browser: Chr
         assert "not kept" in texts[3]
         async with watched.page.expect_download() as download:
             await watched.page.locator(".media", has_text="chart.pdf").get_by_role("button", name="Save").click()
-        assert Path(await (await download.value).path()).read_bytes() == b"%PDF-1.4"
+        await (await download.value).save_as(tmp_path / "saved")
+        assert (tmp_path / "saved").read_bytes() == b"%PDF-1.4"
+        await watched.presses("Escape")
+        await watched.page.get_by_role("tab", name="Summary").click()
+        await watched.page.locator("#panel-summary .media img").wait_for()
 
 
 async def test_the_tree_grows_with_the_run_and_a_call_is_fetched_whole(

@@ -3,7 +3,7 @@
 import { attempt, button, fill, h, icon } from "./dom.js";
 import { attemptsOf, callTree, recordOf, sumOf } from "./calls.js";
 import { messageCard } from "./chat.js";
-import { clock, compact, duration, hasLarge, moment, money, number } from "./format.js";
+import { brief, clock, compact, duration, hasLarge, moment, money, number } from "./format.js";
 import { address, place } from "./router.js";
 import { rawJson, valueTree } from "./value_tree.js";
 
@@ -33,7 +33,8 @@ export class CallPage {
     }
     const { tree } = this;
     const call = tree.byKey.get(key);
-    if (again && this.#shown === `${key}/${tree.calls.length}`) return;
+    const shown = [key, tree.calls.length, ...(call?.tools ?? []).map((tool) => tool.state)].join("/");
+    if (again && this.#shown === shown) return;
     if (!call) {
       this.#shown = "";
       const text = this.session.loaded ? "The run does not have this call." : "Loading…";
@@ -41,7 +42,7 @@ export class CallPage {
       return;
     }
     const first = this.#shown.split("/")[0] !== key;
-    this.#shown = `${key}/${tree.calls.length}`;
+    this.#shown = shown;
     void attempt(() => this.#fill(tree, call, first));
   }
 
@@ -56,18 +57,22 @@ export class CallPage {
   async #fill(tree, call, first) {
     const round = ++this.#round;
     const { session } = this;
-    for (const one of [call, call.before]) {
-      if (one && !session.source.embedded && hasLarge(recordOf(one))) await session.whole(one.entry);
-      if (round !== this.#round) return;
-    }
+    const cut = [call, call.before].filter((one) => one && !session.source.embedded && hasLarge(recordOf(one)));
+    if (cut.length && first)
+      fill(this.element, this.#head(tree, call, recordOf(call)), h("p", { class: "empty", text: "Loading…" }));
+    await Promise.all(cut.map((one) => session.whole(one.entry)));
+    if (round !== this.#round) return;
     const record = recordOf(call);
+    const scrolled = first ? 0 : (this.element.querySelector(".call-body")?.scrollTop ?? 0);
     const sections = h("div", { class: "call-main" }, this.#conversation(call, record), this.#answer(call, record));
     fill(
       this.element,
       this.#head(tree, call, record),
       h("div", { class: "call-body", tabindex: 0 }, sections, aside(session, tree, call, record)),
     );
-    if (first) this.element.querySelector(".call-body").focus({ preventScroll: true });
+    const body = this.element.querySelector(".call-body");
+    body.scrollTop = scrolled;
+    if (first) body.focus({ preventScroll: true });
   }
 
   #back() {
@@ -86,8 +91,7 @@ export class CallPage {
       "As written",
       () => {
         this.#raw = !this.#raw;
-        this.#shown = "";
-        this.show();
+        void this.#fill(tree, call, false).then(() => this.element.querySelector(".toggle").focus());
       },
       { class: "toggle", title: "Show texts as they are written, without Markdown" },
     );
@@ -123,7 +127,7 @@ export class CallPage {
     if (!Array.isArray(messages)) {
       const text = messages
         ? "The conversation is too large to be kept in this file."
-        : "The store of this run does not keep the messages of its calls.";
+        : "The record of this call has no messages.";
       return h("section", {}, h("h2", { text: "Messages" }), h("p", { class: "muted", text }));
     }
     const earlier = call.before ? recordOf(call.before).messages : null;
@@ -184,9 +188,7 @@ export class CallPage {
       ),
       record.error && h("p", { class: "failure-text", text: record.error }),
       answer && "role" in answer && messageCard(answer, { raw: this.#raw, results }),
-      !answer &&
-        !record.error &&
-        h("p", { class: "muted", text: "The store of this run does not keep the answers of its calls." }),
+      !answer && !record.error && h("p", { class: "muted", text: "The record of this call has no answer." }),
     );
   }
 }
@@ -248,7 +250,7 @@ function attempts(tree, call) {
   if (!all.some((one) => recordOf(one).error) || all.length < 2) return null;
   const line = (one, at) => {
     const { error, took } = recordOf(one);
-    const text = `Attempt ${at + 1}: ${error ?? "answered"} · ${duration(took)}`;
+    const text = `Attempt ${at + 1}: ${error === undefined ? "answered" : brief(error, 120)} · ${duration(took)}`;
     return h(
       "li",
       {},

@@ -2,6 +2,7 @@
 
 import { button, copy, h } from "./dom.js";
 import { brief, bytes } from "./format.js";
+import { media } from "./media.js";
 
 const SHOWN = 50;
 const LONG = 240;
@@ -25,7 +26,9 @@ export function valueTree(value, options = {}) {
 function part(name, value, open, options, where) {
   if (value !== null && typeof value === "object") {
     if ("$large" in value) return large(name, value, options, where);
-    return folder(name, value, open, options, where);
+    const shown = folder(name, value, open, options, where);
+    const picture = media(value);
+    return picture ? h("div", {}, picture, shown) : shown;
   }
   return h("div", { class: "leaf" }, name !== null && label(name), scalar(value));
 }
