@@ -158,8 +158,8 @@ ATTACKS = (
     "[a]( " + " " * SIZE, "![" * (SIZE // 2), "> " * (SIZE // 2), "- " * (SIZE // 2) + "x",
     "\n".join("  " * depth + "- x" for depth in range(300)), "".join("`" * size + "x" for size in range(1, 340)),
     "`a" * (SIZE // 2), "|" * SIZE + "\n" + "|-" * (SIZE // 2), "a|b\n" + " " * SIZE + "-|-", "#" * SIZE,
-    "# " + " #" * (SIZE // 2),
-    "```\n" * (SIZE // 4), "\\" * SIZE, "<" * SIZE, "https://" * (SIZE // 8), "x" * SIZE, "\n" * SIZE,
+    "# " + " #" * (SIZE // 2), "```\n" * (SIZE // 4), "\\" * SIZE, "<" * SIZE, "https://" * (SIZE // 8), "x" * SIZE,
+    "\n" * SIZE,
     "\N{RIGHT-TO-LEFT OVERRIDE}" * 2_000, "(" * SIZE, "[a](" + "(" * SIZE, "~~" * (SIZE // 2),
     "- - " * (SIZE // 4) + "x",
 )  # fmt: skip
@@ -222,7 +222,9 @@ async def test_pictures_are_shown_and_none_is_loaded_from_elsewhere(
         ImageBlock(image=b"\x89PNG\r\n\x1a\n" + b"0" * 1_100_000, image_mimetype="image/png"),
         DocumentBlock(data=b"%PDF-1.4", document_mimetype="application/pdf", title="chart.pdf"),
     ]  # fmt: skip
-    run = conversation_of([ChatMessage(role="user", blocks=blocks)], answers=["A harbour."], picture=ImageBlock(image=png()))
+    run = conversation_of(
+        [ChatMessage(role="user", blocks=blocks)], answers=["A harbour."], picture=ImageBlock(image=png())
+    )
     async with browser.page(await exported(run)) as watched:
         await opened(watched, 0)
         pictures = watched.page.locator("#main img")

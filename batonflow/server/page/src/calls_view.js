@@ -237,12 +237,12 @@ function ofTool(tool) {
   const output = tool.result?.value?.tool_output;
   const result = output?.content ?? (output?.blocks ?? []).map?.((block) => block.text ?? block.block_type).join(" ");
   const known = tool.state === "completed" || tool.state === "failed";
-  const outcome = known ? `→ ${brief(result ?? "", 120)}` : tool.state;
+  const outcome = known ? ` → ${brief(result ?? "", 120)}` : "";
   const time = known && tool.end !== null ? duration(tool.end - tool.began) : "";
   return {
     name: tool.name,
-    note: tool.state === "failed" ? "error" : "",
-    brief: `(${brief(tool.args ?? {}, 80)}) ${outcome}`,
+    note: { completed: "", failed: "error", cancelled: "unfinished" }[tool.state] ?? tool.state,
+    brief: `(${brief(tool.args ?? {}, 80)})${outcome}`,
     sum: null,
     time,
     state: tool.state,
