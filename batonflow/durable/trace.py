@@ -173,8 +173,8 @@ class _Teller:
 
     def message(self, message: Any) -> Any:
         """Return a message or a tool without secrets; its blocks are cut one by one."""
-        shown = redacted(message)
-        if isinstance(shown, dict) and isinstance(blocks := cast("dict[str, Any]", shown).get("blocks"), list):
+        shown = cast("dict[str, Any]", redacted(message))
+        if isinstance(blocks := shown.get("blocks"), list):
             return {**shown, "blocks": [self._cut(block, DEPTH) for block in cast("list[Any]", blocks)]}
         return self._cut(shown, DEPTH)
 

@@ -95,4 +95,7 @@ async def test_the_list_and_the_forms(browser: Chromium, serving: Serving, schem
                 await watched.page.get_by_role("button", name="Fork").click()
                 await watched.page.locator("dialog textarea").wait_for()
                 found += await findings(watched)
+            await watched.page.goto(f"{served.url}/?both#compare={asking},{writer}")
+            await watched.page.locator(".compare .pair-cell").first.wait_for()
+            found += await findings(watched)
         assert found == []

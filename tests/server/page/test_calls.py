@@ -11,11 +11,12 @@ import pytest
 
 from batonflow import FunctionAgent, tool
 from batonflow.llms import ChatMessage, DocumentBlock, ImageBlock, RateLimitError, ScriptedLLM, TextBlock, tool_call
+from batonflow.llms.stream import ChatRequest
 from batonflow.server import WorkflowServer
 from tests.server.conftest import Serving
 from tests.server.page.browser import Chromium, Watched
 from tests.server.page.conftest import Exported
-from tests.server.page.flows import HOSTILE, agent_run, conversation_of, team_run
+from tests.server.page.flows import HOSTILE, Making, agent_run, conversation_of, team_run
 
 pytestmark = [pytest.mark.external("chromium"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -279,3 +280,40 @@ async def test_the_tree_grows_with_the_run_and_a_call_is_fetched_whole(
         await opened(file, 1)
         await file.page.get_by_role("button", name="Show more").click()
         assert (await file.page.locator(".message.user").inner_text()).endswith("the end")
+
+
+async def test_two_runs_are_compared_from_where_they_part(browser: Chromium, serving: Serving) -> None:
+    def answer(request: ChatRequest) -> Any:
+        last = request.messages[-1]
+        if last.role == "tool":
+            return f"I looked at {last.content}."
+        return tool_call("look", place="Leith" if "north" in (last.content or "") else "Dover")
+
+    def look(place: str) -> str:
+        """Look."""
+        return place
+
+    agent = FunctionAgent(name="looker", tools=[look], llm=ScriptedLLM([answer] * 9))
+    async with serving(WorkflowServer(), agent=agent, making=Making()) as served:
+        south, north, again = [
+            await served.start("agent", user_msg=message) for message in ("Look south.", "Look north.", "Look south.")
+        ]
+        making = await served.start("making", item="tea", count=1)
+        for run_id in (south, north, again, making):
+            await served.over(run_id)
+        await served.post(f"/handlers/{making}/fork", {"at": 2, "new_id": "fork", "state": {"item": "salt"}})
+        await served.over("fork")
+        async with browser.page(f"{served.url}/#compare={south},{north}", wait=".compare") as watched:
+            assert "The runs differ from the first call on." in (await watched.texts(".compare .sub-head"))[0]
+            left, right = (await watched.texts(".pair-cell"))[:2]
+            assert ["Look south." in left, "Dover" in left] == [True, True]
+            assert ["Look north." in right, "Leith" in right] == [True, True]
+            await watched.page.goto(f"{served.url}/#compare={south},{again}")
+            await watched.page.get_by_text("All 2 calls are the same.").wait_for()
+            await watched.page.goto(f"{served.url}/#run=fork")
+            await watched.page.get_by_role("link", name="Compare").click()
+            await watched.page.locator(".compare").wait_for()
+            assert "The first" in (await watched.texts(".compare .sub-head"))[0]
+            assert (await watched.texts(".compare .card"))[-1].split()[-3:] == ["item", "tea", "salt"]
+            await watched.page.locator(".compare-run").last.get_by_role("link").click()
+            await watched.page.locator(".run-id", has_text="fork").wait_for()

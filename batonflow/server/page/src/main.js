@@ -1,5 +1,6 @@
 // The page starts here.
 
+import { compareView, pairIn } from "./compare_view.js";
 import { attempt, button, fill, h } from "./dom.js";
 import { Inbox, inboxLink, inboxView } from "./inbox.js";
 import { helpDialog, onKeys } from "./keys.js";
@@ -20,8 +21,9 @@ const root = document.getElementById("main");
 /** Opens the view of the address, unless it is open already. */
 async function show() {
   const run = data ? data.handler.handler_id : (place().run ?? null);
-  const asks = run === null && place().view === "inbox";
-  const wanted = asks ? "the inbox" : `run ${run}`;
+  const pair = data || run !== null ? null : pairIn(place().compare ?? "");
+  const asks = run === null && !pair && place().view === "inbox";
+  const wanted = pair ? `compare ${place().compare}` : asks ? "the inbox" : `run ${run}`;
   if (wanted === shown) return;
   shown = wanted;
   stop();
@@ -30,6 +32,15 @@ async function show() {
   for (const link of document.querySelectorAll(".view-link"))
     link.toggleAttribute("aria-current", (link.getAttribute("href") === "#") !== asks);
   document.title = `${asks ? "Inbox" : (run ?? "Runs")} – batonflow`;
+  if (pair) {
+    document.title = `${pair.join(" and ")} – batonflow`;
+    stop = onKeys({ "?": helpDialog, t: nextTheme });
+    fill(root, h("p", { class: "empty", text: "Loading…" }));
+    const made = await attempt(() => compareView(source, pair));
+    const failed = h("p", { class: "empty" }, "These runs cannot be compared. ", h("a", { href: "#", text: "All runs" }));
+    if (shown === wanted) fill(root, made ?? failed);
+    return;
+  }
   if (run === null) {
     const deaf = onKeys({ "?": helpDialog, t: nextTheme });
     const leave = asks && inbox ? inboxView(inbox, root) : runsView(source, root);

@@ -2,6 +2,7 @@
 
 import { cancelDialog, exportRun, forkDialog } from "./actions.js";
 import { CallPage } from "./call_page.js";
+import { comparison } from "./compare_view.js";
 import { CallsTab, ErrorsTab, MemoryTab, StateTab, SummaryTab, Tabs } from "./tabs.js";
 import { attempt, button, fill, h, oncePerFrame } from "./dom.js";
 import { EventList } from "./event_list.js";
@@ -157,6 +158,13 @@ function headOf(session, fork) {
   const actions = source.embedded
     ? []
     : [
+        handler.forked_from &&
+          h("a", {
+            class: "button",
+            href: comparison(handler.forked_from[0], session.id),
+            text: "Compare",
+            title: "Compare with the run that it was forked from",
+          }),
         !isOver(handler) && button("Cancel", () => cancelDialog(session), { icon: "stop" }),
         button("Fork", () => fork(session.instant.commit), { icon: "fork", title: "Fork from the chosen moment" }),
         button("Export", () => void attempt(() => exportRun(session)), {
