@@ -4,6 +4,7 @@ import asyncio
 import base64
 import struct
 import zlib
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from batonflow import FunctionAgent, tool
 from batonflow.llms import ChatMessage, DocumentBlock, ImageBlock, RateLimitError, ScriptedLLM, TextBlock, tool_call
-from batonflow.llms.stream import ChatRequest
+from batonflow.llms.stream import ChatRequest, StreamEvent
 from batonflow.server import WorkflowServer
 from tests.server.conftest import Serving
 from tests.server.page.browser import Chromium, Watched
@@ -56,6 +57,7 @@ async def test_a_run_of_agents_opens_with_the_tree_of_their_calls(browser: Chrom
         await watched.page.get_by_role("heading", name="surveyor: call 1").wait_for()
         await watched.presses("Escape")
         assert await levels(watched) == whole
+        assert await watched.page.evaluate("document.activeElement.getAttribute('role')") == "tree"
         await watched.page.get_by_role("slider").focus()
         await watched.presses("Home", "ArrowRight", "ArrowRight", "ArrowRight")
         assert await levels(watched) == whole[:2], "the tree is that of the chosen moment"
@@ -250,7 +252,13 @@ async def test_pictures_are_shown_and_none_is_loaded_from_elsewhere(
 async def test_the_tree_grows_with_the_run_and_a_call_is_fetched_whole(
     browser: Chromium, serving: Serving, tmp_path: Path
 ) -> None:
-    go_on = asyncio.Event()
+    go_on, answer = asyncio.Event(), asyncio.Event()
+
+    class Slow(ScriptedLLM):
+        async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+            await answer.wait()
+            async for event in super()._stream(request):
+                yield event
 
     @tool
     async def wait(text: str) -> str:
@@ -258,14 +266,18 @@ async def test_the_tree_grows_with_the_run_and_a_call_is_fetched_whole(
         await go_on.wait()
         return "waited"
 
-    model = ScriptedLLM([tool_call("wait", text="x"), "Done."])
+    model = Slow([tool_call("wait", text="x"), "Done."])
+    answer.set()
     async with serving(WorkflowServer(), agent=FunctionAgent(name="waiter", tools=[wait], llm=model)) as served:
         run_id = await served.start("agent", user_msg=f"Wait. {'A long text. ' * 700}the end")
         async with browser.page(f"{served.url}/#run={run_id}", wait=NODES) as watched:
             running = watched.page.locator(f'{NODES}[data-state="running"]')
             await running.wait_for()
             assert await levels(watched) == [(1, "waiter"), (2, "Call 1"), (3, "wait")]
+            answer.clear()
             go_on.set()
+            await watched.page.get_by_text("run_agent_step waits for the model.").wait_for()
+            answer.set()
             await watched.page.locator(NODES, has_text="Done.").wait_for()
             assert await running.count() == 0
             await opened(watched, 1)

@@ -23,6 +23,7 @@ export const hasCalls = (session) =>
 export class CallsView {
   /** @type {Set<string>} */ #folded = new Set();
   #chosen = "";
+  #shown = "";
 
   /** @param {import("./session.js").Session} session */
   constructor(session) {
@@ -50,6 +51,16 @@ export class CallsView {
   }
 
   show() {
+    const { model, instant, live } = this.session;
+    const shown = [model.entries.length, instant.commit, live, ...this.#folded].join();
+    // Pieces of answers come often, and change no line.
+    if (shown !== this.#shown) this.#tree();
+    this.#shown = shown;
+    this.rows.renderNow();
+    this.#speaking();
+  }
+
+  #tree() {
     const { session } = this;
     const { model, instant } = session;
     const tree = callTree(model, instant.time, session.live);
@@ -61,8 +72,6 @@ export class CallsView {
     this.empty.hidden = items.length > 0;
     this.rows.element.hidden = !items.length;
     if (grown && session.live && this.rows.follows && instant.newest) this.rows.toEnd();
-    this.rows.renderNow();
-    this.#speaking();
   }
 
   /** @param {Item[]} items @param {Node} node @param {number} depth */
@@ -73,10 +82,16 @@ export class CallsView {
     for (const one of inside) this.#add(items, one, depth + 1);
   }
 
-  /** The answers that are being streamed. */
+  /** The answers that are being streamed, and the steps that wait for a model. */
   #speaking() {
-    const { tail, instant, live } = this.session;
-    const rows = instant.newest && live ? tail.filter((row) => row.type === "AgentStream") : [];
+    const { tail, instant, live, running, model } = this.session;
+    const now = instant.newest && live;
+    const rows = now ? tail.filter((row) => row.type === "AgentStream") : [];
+    const steps = new Set([
+      "run_agent_step",
+      ...model.entries.filter((entry) => entry.calls).map((entry) => entry.step),
+    ]);
+    const asking = now && !rows.length ? [...running.values()].filter((one) => steps.has(one.step)) : [];
     const cards = rows
       .slice(-3)
       .map((row) =>
@@ -87,7 +102,10 @@ export class CallsView {
           prose((row.value?.response ?? "").slice(-4000), { raw: true }),
         ),
       );
-    this.live.replaceChildren(...cards);
+    const waits = asking.map(({ path, step }) =>
+      h("p", { class: "muted", text: `${[path, step].filter(Boolean).join(" / ")} waits for the model.` }),
+    );
+    this.live.replaceChildren(...cards, ...waits);
   }
 
   /** The place of the chosen node, or of a node of the selected attempt. */

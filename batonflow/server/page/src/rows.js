@@ -111,8 +111,9 @@ export class Rows {
   /** @param {any} line @param {T} item @param {number} place */
   #place(line, item, place) {
     const all = this.#items.length;
+    const flat = this.options.roles[1] === "option";
     if (line.place !== place) line.style.transform = `translateY(${place * HEIGHT}px)`;
-    if (line.place !== place || line.all !== all) {
+    if (flat && (line.place !== place || line.all !== all)) {
       line.setAttribute("aria-posinset", String(place + 1));
       line.setAttribute("aria-setsize", String(all));
     }

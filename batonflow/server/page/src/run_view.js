@@ -75,7 +75,9 @@ export async function runView(source, id, root) {
     root.firstElementChild.hidden = session.call !== null;
     if (session.call !== (place().call ?? null)) follow({ ...place(), call: session.call ?? undefined });
     page.show();
-    if (!session.call) tabs.onChange(tabs.chosen);
+    if (session.call) return;
+    tabs.onChange(tabs.chosen);
+    tabs.focus();
   };
   session.on("call", showCall);
   session.on("data", () => session.call && page.show(true));

@@ -85,11 +85,16 @@ export class Tabs {
       .map(([name]) => name);
   }
 
+  /** Moves the focus to the list in view, for the way back from a page above it. */
+  focus() {
+    /** @type {any} */ (this.parts.get(this.chosen)?.view)?.rows?.element.focus({ preventScroll: true });
+  }
+
   /** Selects the next or previous line of the list in view; without one, of the events. @param {number} steps */
   step(steps) {
     const view = /** @type {any} */ (this.parts.get(this.chosen)?.view);
     (view?.rows ?? this.list).step(steps);
-    view?.rows?.element.focus({ preventScroll: true });
+    this.focus();
   }
 
   /** @param {string} name @param {string} title @param {Tab | null} tab @param {string} [css] */
