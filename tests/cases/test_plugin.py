@@ -39,10 +39,10 @@ def test_without_cases():
 def run_pytest(folder: Path, *arguments: str) -> str:
     """The output of pytest in a folder."""
     (folder / "pytest.ini").write_text(INI)
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", PLUGIN, "-c", "pytest.ini"]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "pytest_asyncio.plugin", "-p", PLUGIN, "-c", "pytest.ini"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *arguments],
-        cwd=folder, env=environment(), capture_output=True, text=True, timeout=50,
+        cwd=folder, env=environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"), capture_output=True, text=True, timeout=50,
     )  # fmt: skip
     return done.stdout + done.stderr
 
