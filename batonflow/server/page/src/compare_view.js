@@ -108,8 +108,9 @@ function figures(one, other) {
 /** @param {any} one @param {any} other */
 function difference(one, other) {
   if (typeof one !== "number" || typeof other !== "number" || one === other) return "";
-  const sign = other > one ? "+" : "−";
-  return one ? `${sign}${Math.abs(((other - one) / one) * 100).toFixed(0)} %` : "more";
+  if (!one) return "more";
+  const percent = Math.round((Math.abs(other - one) / one) * 100);
+  return percent ? `${other > one ? "+" : "−"}${percent} %` : "";
 }
 
 /** @param {any[]} heads @param {any[][]} rows */
