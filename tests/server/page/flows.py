@@ -155,7 +155,11 @@ class Hostile(Workflow):
 
 
 class Making(Workflow):
-    """Takes its time over an order."""
+    """Takes its time over an order, and waits with each part until it may go on."""
+
+    def __init__(self, go_on: asyncio.Event | None = None) -> None:
+        super().__init__()
+        self.go_on = go_on
 
     @step
     async def plan(self, ctx: Context, ev: Order) -> Part | None:
@@ -168,6 +172,8 @@ class Making(Workflow):
     async def make(self, ctx: Context, ev: Part) -> Done:
         ctx.write_event_to_stream(Note(text=f"making part {ev.number}"))
         await asyncio.sleep(0.3)
+        if self.go_on is not None:
+            await self.go_on.wait()
         return Done(number=ev.number)
 
     @step

@@ -30,7 +30,8 @@ async def opened(watched: Watched, served: Running, run_id: str) -> None:
 
 
 async def test_a_run_is_started_from_its_schema_and_followed(browser: Chromium, serving: Serving) -> None:
-    async with serving(WorkflowServer(), making=Making()) as served, browser.page(served.url, wait=LIST) as watched:
+    go_on, server = asyncio.Event(), WorkflowServer()
+    async with serving(server, making=Making(go_on)) as served, browser.page(served.url, wait=LIST) as watched:
         await watched.page.get_by_role("button", name="Start a run").click()
         form = watched.page.get_by_role("dialog")
         assert await form.get_by_label("count").input_value() == "3"
@@ -46,6 +47,7 @@ async def test_a_run_is_started_from_its_schema_and_followed(browser: Chromium, 
         await form.get_by_role("button", name="Start").click()
         await watched.lit(make="running")
         await watched.page.locator('.tl-label[data-step="make"]').wait_for()
+        go_on.set()
         await until_status(watched, "completed")
         await watched.lit(StopEvent="done")
         assert await watched.drawn('[data-count="make"] text') == ["4"]
