@@ -205,23 +205,24 @@ async def test_work_counts_also_when_waiting_does_not():
 
 @contract("16.4")
 async def test_what_is_left_of_the_timeout_survives_a_resume_without_the_downtime():
-    flow = Asks(timeout=0.1)
+    flow = Asks(timeout=30)  # long against the pauses of a busy machine
     handler = flow.run()
     await asyncio.sleep(0.05)
     payload = saved(handler)
     await handler.cancel_run()
-    assert 0.04 < payload["elapsed_alive"] < 0.1
-    await asyncio.sleep(0.1)
+    assert 0.04 < payload["elapsed_alive"] < 30
+    payload["elapsed_alive"] = 29
+    await asyncio.sleep(1.1)
     # the time between is not counted ...
     again = resume(flow, payload)
     again.ctx.send_event(HumanResponseEvent(text="in time"))
     assert await again == "in time"
     # ... the time before is
-    payload["elapsed_alive"] = 0.099
+    payload["elapsed_alive"] = 29.99
     started = asyncio.get_running_loop().time()
     with pytest.raises(WorkflowTimeoutError):
         await resume(flow, payload)
-    assert asyncio.get_running_loop().time() - started < 0.09
+    assert asyncio.get_running_loop().time() - started < 20
 
 
 async def test_a_run_is_unharmed_by_the_timeout_of_another():
