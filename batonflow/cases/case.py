@@ -28,6 +28,10 @@ __all__ = ["FORMAT", "Case", "CaseDifferenceError", "CaseError", "case_of_run", 
 FORMAT: Final = 1
 """The version of the format of files."""
 
+_PARTS: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("workflow", "run"), str),
+    **dict.fromkeys(("start", "state", "messages", "tools", "calls", "outcomes", "answers"), list),
+}
 _NAME = re.compile(r"[^\w.-]+")
 
 
@@ -69,10 +73,17 @@ class Case:
             data: Any = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise CaseError(f"there is no case {path}: write one with `batonflow case save RUN`") from None
+        except OSError as error:
+            raise CaseError(f"{path} cannot be read: {error.strerror}") from None
         except ValueError as error:
             raise CaseError(f"{path} is not a case: {error}") from error
         if not isinstance(data, dict) or cast("CaseData", data).get("format") != FORMAT:
             raise CaseError(f"{path} is not a case of format {FORMAT}: save the run again with `batonflow case save`")
+        for part, kind in _PARTS.items():
+            if not isinstance(cast("CaseData", data).get(part), kind):
+                raise CaseError(
+                    f"{path} has no {part!r} as a case has it: save the run again with `batonflow case save`"
+                )
         return cls(path.stem, cast("CaseData", data), live)
 
     def write(self, folder: str | os.PathLike[str], *, replace: bool = False) -> Path:
@@ -86,7 +97,10 @@ class Case:
             CaseError: There is such a file.
         """
         path = Path(folder) / f"{self.name}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise CaseError(f"{path.parent} is a file, and cases lie in a folder: name another") from None
         text = json.dumps(self.data, indent=1, ensure_ascii=False)
         try:
             with path.open("w" if replace else "x", encoding="utf-8", errors="backslashreplace") as file:
@@ -133,7 +147,7 @@ class Case:
             workflow: The workflow, agent or team, or a function that makes it. Models need no key inside the function.
             run_tools: The names of tools that run instead of their recorded results; True for all tools except the
                 calls that a person had to approve.
-            effects: Whether functions of ``ctx.effect`` run.
+            effects: Whether functions of ``ctx.effect`` run that the case does not hold.
             ignore: Regular expressions for texts that may differ, such as dates.
             options: Further options of ``run``, such as ``deps``.
 
@@ -348,11 +362,12 @@ def _outcomes(records: Sequence[Mapping[str, Any]]) -> list[CaseData]:
 def _calls_inside(records: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any], str], list[int]]:
     """Return a function of a record and a key: the numbers of the calls of models inside, also in child runs."""
     paths = [(record["path"], record["id"]) for record in records for _ in record.get("calls", ())]
-    begun = [
-        (record["path"], (record["path"].rpartition("/")[0], call[0], call[1][0]))
-        for record in records
-        if record["kind"] == "started" and "child" in record and (call := record["child"].get("call")) is not None
-    ]
+    begun: list[tuple[str, tuple[str, int, str]]] = []
+    for record in records:
+        child: Any = record.get("child") or {}
+        call: Any = child.get("call")
+        if record["kind"] == "started" and call is not None and not isinstance(call[1], int):
+            begun.append((record["path"], (record["path"].rpartition("/")[0], call[0], call[1][0])))
 
     def find(record: Mapping[str, Any], key: str) -> list[int]:
         place = record["path"], record["item"], key

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -26,7 +27,7 @@ from batonflow.llms.replay import error_from
 from batonflow.llms.stream import AnswerSource, ChatRequest, ModelCall, StreamEvent, answers_from, request_as_call
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.engine.state import WorkItem
-from batonflow.workflow_core.errors import BatonflowError, WorkflowRuntimeError
+from batonflow.workflow_core.errors import BatonflowError, InputResponseError, StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
@@ -51,7 +52,7 @@ class Rules:
 
     Attributes:
         run_tools: The names of tools that run instead of their recorded results; True for all without an approval.
-        effects: Whether functions of ``ctx.effect`` run.
+        effects: Whether functions of ``ctx.effect`` run that the case does not hold.
         ignore: Regular expressions for texts that may differ.
         strict: Whether the run must do the same as the case, without a model.
     """
@@ -64,6 +65,13 @@ class Rules:
     def __post_init__(self) -> None:
         if isinstance(self.run_tools, str):
             raise TypeError(f"run_tools is True, False, or a list of names: write [{self.run_tools!r}]")
+        if isinstance(self.ignore, str):
+            raise TypeError(f"ignore is a list of regular expressions: write [{self.ignore!r}]")
+        for pattern in self.ignore:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"ignore has {pattern!r}, which is not a regular expression: {error}") from None
 
     def runs_tool(self, name: str, *, approved: bool) -> bool:
         """Return whether a tool runs for a call with a recorded result.
@@ -280,7 +288,7 @@ class _RecordedOutcomes:
             # An agent behind a tool is replayed itself, with its own calls and tools.
             runs = _is_agent(run.workflow, tool) or self._rules.runs_tool(tool, approved=found["approved"])
         else:
-            runs = self._rules.effects if intent is not None else bool(found["calls"])
+            runs = intent is None and bool(found["calls"])
         return fn if runs else partial(self._recorded, item, found)
 
     def _take(self, path: str, item: WorkItem, key: str, about: Any, *, is_effect: bool) -> CaseData | None:
@@ -356,7 +364,12 @@ class _RecordedPeople:
             if waits < 2:  # an answer may be on its way
                 continue
             waits = 0
-            if not self._answer(handler):
+            try:
+                answered = self._answer(handler)
+            except (InputResponseError, StoreError) as error:
+                self._first.note(f"a recorded answer does not fit its question: {error}")
+                return
+            if not answered:
                 asked = ", ".join(_asked(one.event) for one in handler.open_inputs()) or "an event from outside"
                 self._first.note(f"the run waits for {asked}, which the case does not hold")
                 return
@@ -364,11 +377,16 @@ class _RecordedPeople:
     def _answer(self, handler: WorkflowHandler[Any]) -> bool:
         """Send one answer, if there is one."""
         for request in handler.open_inputs():
-            for answer in self._left:
-                if _is_answer(answer, request):
-                    self._left.remove(answer)
-                    self._send(handler, self._codec.read(answer["event"]), request)
-                    return True
+            found = next((one for one in self._left if _is_answer(one, request)), None)
+            if found is not None:
+                self._left.remove(found)
+                asked = redacted(self._codec.event(request.event))
+                texts = [_comparable_question(one, self._rules.ignore) for one in (found["question"], asked)]
+                if self._rules.strict and not isinstance(request.event, ApprovalRequired) and texts[0] != texts[1]:
+                    name = type(request.event).__name__
+                    self._first.note(f"the question {name} differs", TextDifference(name, *texts))
+                self._send(handler, self._codec.read(found["event"]), request)
+                return True
             if isinstance(request.event, ApprovalRequired) and not self._rules.strict:
                 request.respond(approved=False, reason="this is a trial, in which nobody can approve new calls")
                 return True
@@ -378,6 +396,15 @@ class _RecordedPeople:
         self._left.remove(loose)
         self._send(handler, self._codec.read(loose["event"]), None)
         return True
+
+    def check_all_made(self) -> None:
+        """Note the first question that the run did not ask."""
+        for one in self._left:
+            if one["question"] is not None:
+                name, asked = plain_event(one["question"])
+                tool = f" of {asked['tool_name']}" if "tool_name" in asked else ""
+                self._first.note(f"the run did not ask {name.rpartition('.')[2]}{tool}, which the case answers")
+                return
 
     def _send(self, handler: WorkflowHandler[Any], event: Event, request: InputRequest | None) -> None:
         if request is None or request.response_type is not type(event):
@@ -392,6 +419,13 @@ def _asked(event: Event) -> str:
     if isinstance(event, ApprovalRequired):
         return f"the approval of {event.tool_name}({json.dumps(redacted(event.arguments), default=repr)})"
     return f"an answer to {type(event).__name__}"
+
+
+def _comparable_question(data: Any, ignore: Sequence[str]) -> str:
+    text = json.dumps(plain_event(data)[1], indent=2, sort_keys=True, ensure_ascii=False)
+    for pattern in ignore:
+        text = re.sub(pattern, "...", text)
+    return text
 
 
 def _is_answer(answer: CaseData, request: InputRequest) -> bool:
@@ -443,6 +477,13 @@ async def run_case(
         made = workflow if is_workflow(workflow) or not callable(workflow) else workflow()
         if not is_workflow(made):
             raise TypeError(f"replay() takes a workflow, an agent, or a function that makes one, got {made!r}")
+        options_of = cast("Any", made).__batonflow__
+        begin: Event = Codec(options_of.serializer).read(data["start"])
+        if not options_of.steps.table.route(type(begin)).accepted:
+            raise TypeError(
+                f"case {name} is of a run of {data['workflow']}, which begins with {type(begin).__name__}; "
+                f"{options_of.workflow_name} has no step that accepts it: give the workflow of the case"
+            )
         kept = Workflow.with_store(cast("Workflow[Any]", made), store)
         codec = Codec(kept.__batonflow__.serializer)
         ctx: Context[Any] = Context(kept)
@@ -457,11 +498,12 @@ async def run_case(
             handler = kept.run(ctx=ctx, **given)
         finally:
             replace_call.reset(token)
-        done = await _finish(handler, _RecordedPeople(data, codec, rules, first), first)
+        people = _RecordedPeople(data, codec, rules, first)
+        done = await _finish(handler, people, first)
     if not rules.strict:
         return done if first.error is None or done.error is None else Done(done.run_id, error=first.error)
     if first.error is None and answers is not None:
-        await _compare(done, data, rules, store, first, [answers, outcomes])
+        await _compare(done, data, rules, store, first, [answers, outcomes, people])
     if first.error is not None:
         raise first.error from done.error if not isinstance(done.error, ReplayMissError) else None
     return done
@@ -503,7 +545,7 @@ async def _compare(
     rules: Rules,
     store: RunStore,
     first: _First,
-    recorded: Sequence[_RecordedAnswers | _RecordedOutcomes],
+    recorded: Sequence[_RecordedAnswers | _RecordedOutcomes | _RecordedPeople],
 ) -> None:
     """Note the first difference at the end of a run."""
     if done.error is not None:

@@ -59,7 +59,7 @@ async def try_run(
         system: A text in the place of the first system message of each request.
         temperature: The temperature of all requests.
         new_id: The id of the new run; generated when left out.
-        effects: Whether functions of ``ctx.effect`` run.
+        effects: Whether functions of ``ctx.effect`` run that the first run has not.
         options: Further options of ``run``, such as ``deps``.
 
     Raises:

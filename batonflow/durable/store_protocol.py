@@ -510,7 +510,7 @@ class RunStore(Protocol):
             conversation: Whether to delete all runs that share parts with it: earlier and later turns, and forks.
 
         Raises:
-            StoreError: A run has a live owner; all runs stay.
+            StoreError: A run has a live owner, or is a turn of a session, which keeps the messages; all runs stay.
         """
         ...
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from batonflow import Context, FunctionAgent, ScriptedLLM, StartEvent, StopEvent, Workflow, step, tool
-from batonflow.cases import Case, CaseDifferenceError, case_of_run
+from batonflow.cases import Case, CaseDifferenceError, CaseError, case_of_run
 from batonflow.llms import LLMServerError, tool_call
 from batonflow.workflow_core import MemoryStore
 from tests.cases.runs import Ask, Charges, Part, agent_of, depth, done, pay, saved
@@ -229,8 +229,8 @@ async def test_effects_of_concurrent_deliveries_get_their_own_results(tmp_path: 
     expected = {str(number): f"receipt {number}, note {number}" for number in range(3)}
     assert await case.replay(Charges()) == expected
     assert done == []
-    await case.replay(Charges(), effects=True)
-    assert sorted(done) == ["charged 0", "charged 1", "charged 2"]
+    assert await case.replay(Charges(), effects=True) == expected
+    assert done == [], "recorded effects do not happen again"
 
 
 async def test_a_new_effect_is_refused(tmp_path: Path) -> None:
@@ -441,3 +441,79 @@ async def test_something_else_than_a_workflow_is_refused(tmp_path: Path) -> None
     case = await saved(agent_of(), tmp_path, user_msg="How deep?")
     with pytest.raises(TypeError, match="takes a workflow, an agent, or a function"):
         await case.replay(lambda: 3)
+
+
+class Sub(Workflow):
+    @step
+    async def go(self, ev: StartEvent) -> StopEvent:
+        return StopEvent(result=ev.x + 1)
+
+
+class Top(Workflow):
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_workflows(sub=Sub())
+
+    @step
+    async def go(self, ctx: Context, ev: StartEvent, sub: Sub) -> StopEvent:
+        return StopEvent(result=await sub.run(x=1))
+
+
+async def test_a_step_that_awaits_a_child_run(tmp_path: Path) -> None:
+    case = await saved(Top(), tmp_path)
+    assert await case.replay(Top()) == 2
+
+
+async def test_a_changed_question_is_a_difference(tmp_path: Path) -> None:
+    class Asks(Workflow):
+        question, kind = "Send?", bool
+
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=str(await ctx.ask(self.question, self.kind)))
+
+    class Other(Asks):
+        question = "Shall I send?"
+
+    class Number(Asks):
+        kind = int
+
+    async def yes(handler: Any) -> None:
+        async for request in handler.inputs():
+            request.respond(True)
+
+    case = await saved(Asks(), tmp_path, answer=yes)
+    assert await case.replay(Asks()) == "True"
+    assert "Shall I send?" in await differs(case, Other())
+    assert "differs" in await differs(case, Number())
+    assert await case.replay(Other(), ignore=["Shall I send|Send"]) == "True"
+
+
+async def test_an_approval_that_is_not_asked_any_more_is_a_difference(tmp_path: Path) -> None:
+    case = await saved(agent_of(*PAYS), tmp_path, answer=approve, user_msg="Pay.")
+    text = await differs(case, agent_of(*PAYS, tools=[depth, tool(pay.real_fn)]))
+    assert text == "case run-1: the run did not ask ApprovalRequired of pay, which the case answers"
+
+
+async def test_another_workflow_is_refused(tmp_path: Path) -> None:
+    case = await saved(agent_of(), tmp_path, user_msg="How deep?")
+    with pytest.raises(TypeError, match=r"case run-1 is of a run of .* has no step that accepts it"):
+        await case.replay(Sub())
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [({"ignore": "abc"}, TypeError), ({"ignore": ["("]}, ValueError), ({"run_tools": "pay"}, TypeError)],
+)
+async def test_options_of_a_replay_are_checked(tmp_path: Path, options: Any, error: type[Exception]) -> None:
+    case = await saved(Sub(), tmp_path, x=1)
+    with pytest.raises(error, match=r"ignore|run_tools"):
+        await case.replay(Sub(), **options)
+
+
+@pytest.mark.parametrize("part", ["run", "start", "calls", "answers"])
+async def test_a_file_without_a_part_is_refused(tmp_path: Path, part: str) -> None:
+    case = await saved(Sub(), tmp_path, x=1)
+    (tmp_path / "broken.json").write_text(json.dumps({**case.data, part: None}))
+    with pytest.raises(CaseError, match=f"broken.json has no '{part}'"):
+        Case.read(tmp_path / "broken.json")

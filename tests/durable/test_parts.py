@@ -396,6 +396,14 @@ async def test_a_conversation_with_a_run_at_work_stays_whole(store: RunStore) ->
     assert await store.list_runs() == []
 
 
+async def test_a_conversation_of_a_session_is_deleted_with_the_session(store: RunStore) -> None:
+    agent = agent_with(store)
+    await agent.run(text(0), session="s")
+    with pytest.raises(StoreError, match=r"Run 's:1' is a turn of session 's'.*agent.session\('s'\).delete\(\)"):
+        await store.delete("s:1", conversation=True)
+    assert await store.info("s:1") is not None
+
+
 async def test_a_session_keeps_its_messages_when_its_runs_are_deleted(store: RunStore) -> None:
     agent = agent_with(store)
     for number in range(3):

@@ -28,6 +28,7 @@ __all__ = [
     "check_run_id",
     "check_session_name",
     "driven",
+    "in_session",
 ]
 
 MAX_RECORD = 64 * 1024 * 1024
@@ -61,6 +62,15 @@ def driven(run_id: str, owner: str | None) -> StoreError:
     return StoreError(
         f"Run {run_id!r} is being driven by {owner}: cancel it and wait for its end, or delete it with force=True, "
         "after which nothing more of it is recorded"
+    )
+
+
+def in_session(run_id: str) -> StoreError:
+    """Return the error for the deletion of a conversation that a session keeps."""
+    name = run_id.rpartition(":")[0]
+    return StoreError(
+        f"Run {run_id!r} is a turn of session {name!r}, which keeps what was said: delete the session with "
+        f"await agent.session({name!r}).delete()"
     )
 
 

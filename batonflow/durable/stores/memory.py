@@ -44,6 +44,7 @@ from batonflow.durable.stores.bounds import (
     check_payload,
     check_run_id,
     driven,
+    in_session,
 )
 from batonflow.durable.stores.hints import Hints
 from batonflow.durable.stores.memory_parts import PartLog, PartLogs
@@ -547,6 +548,8 @@ class MemoryStore(SessionsInMemory, StoredHistory):
             first = run.log.first
             found = [one for one in self._runs.values() if one.log.first is first] if conversation else [run]
             for one in found:
+                if conversation and one.session:
+                    raise in_session(one.new.run_id)
                 if not force and self._driven(one):
                     raise driven(one.new.run_id, one.owner)
             for one in found:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from batonflow.durable.stores.bounds import check_fork, check_run_id, driven
+from batonflow.durable.stores.bounds import check_fork, check_run_id, driven, in_session
 from batonflow.durable.stores.sqlite_commits import end_turn, flush, insert_bodies
 from batonflow.durable.stores.sqlite_parts import collect_log, continue_log, log_length, runs_of_conversation
 from batonflow.durable.stores.sqlite_rows import ENDS, PLACE_BITS, DatabaseSession, RunRow, find_run
@@ -62,6 +62,8 @@ def delete(session: DatabaseSession, run_id: str, force: bool, conversation: boo
     names = runs_of_conversation(session, row.log) if conversation else [run_id]
     rows = [one for name in names if (one := find_run(session, name)) is not None]
     for one in rows:
+        if conversation and one.turn is not None:
+            raise in_session(one.run_id)
         if not force and session.driven(one):
             raise driven(one.run_id, one.owner)
     for one in rows:
