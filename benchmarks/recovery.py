@@ -1,4 +1,4 @@
-"""Count what the recovery of a killed run takes, from `resume()` to the body of the step that was interrupted.
+"""Count the calls of functions between `resume()` of a killed run and the body of its interrupted step.
 
     python benchmarks/recovery.py [--write docs/evidence/performance.md]
 
@@ -64,7 +64,7 @@ async def recovered() -> tuple[int, int]:
 
 async def measured() -> Table:
     """Return the figures as a table."""
-    await recovered()  # what is made once per process is not counted
+    await recovered()  # fills the caches of the process
     calls, files = await recovered()
     return [
         "| recovery of a two-step run until the body of its second step | |",

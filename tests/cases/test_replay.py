@@ -301,7 +301,7 @@ async def test_people_answer_as_they_did(tmp_path: Path) -> None:
             if type(request.event).__name__ == "QuestionEvent":
                 request.respond(4)
                 break
-        while not handler.is_waiting or handler.open_inputs():  # noqa: ASYNC110 - there is no event for it
+        while not handler.is_waiting or handler.open_inputs():  # noqa: ASYNC110 - no event reports the wait
             await asyncio.sleep(0.01)
         handler.ctx.send_event(Part(number=7))
 
