@@ -50,7 +50,8 @@ class _Waiter:
 
     async def woken(self, seconds: float | None) -> None:
         try:
-            await asyncio.wait_for(self._woken.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
         except TimeoutError:
             return
         self._woken.clear()

@@ -255,7 +255,8 @@ class Run(Runner):
 
     async def _ended_within(self, timeout: float, ended_as: str) -> None:
         try:
-            await asyncio.wait_for(self.ending.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self.ending.wait()
         except TimeoutError:
             self.ending.warn(f"some steps did not end within {timeout} seconds after the run was {ended_as}")
 

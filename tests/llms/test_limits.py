@@ -141,6 +141,19 @@ class TestLeaving:
         await asyncio.gather(*tasks, return_exceptions=True)
         assert ([text for _, text in slow.asked], moments(slow)) == (["a", "c"], [0, 1])
 
+    @pytest.mark.parametrize("turns", range(6))
+    async def test_a_cancel_is_kept_in_the_turn_in_which_the_line_moves(self, turns: int) -> None:
+        limits = RateLimits(requests_per_minute=1)
+        await limits.acquire(0)
+        waiting = asyncio.create_task(limits.acquire(0))
+        await asyncio.sleep(0)
+        limits.release(0, None)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
     @virtually
     async def test_who_stops_listening_makes_room(self) -> None:
         slow = Slow()

@@ -80,7 +80,8 @@ async def problems_of(
     )
     async with checkout as session:
         try:
-            return await asyncio.wait_for(_checked(module, session, code), 2 * _SECONDS)
+            async with asyncio.timeout(2 * _SECONDS):
+                return await _checked(module, session, code)
         except TimeoutError:
             return []
 

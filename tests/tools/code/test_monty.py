@@ -9,6 +9,7 @@ import warnings
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from batonflow.tools.code import (
     SandboxUnavailableError,
     Session,
     default_executor,
+    monty_check,
 )
 from batonflow.tools.code.monty import _RAISABLE  # pyright: ignore[reportPrivateUsage]
 from tests.tools.code.sessions import KEY, TOOLS, children, opened, replied, run
@@ -43,6 +45,21 @@ def kill_interpreters() -> None:
 
 
 class TestCheck:
+    async def test_a_cancel_is_kept_in_the_turn_in_which_the_checker_answers(
+        self, session: Session, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        loop, answered = asyncio.get_running_loop(), monty_check._checked  # pyright: ignore[reportPrivateUsage]
+
+        async def answered_and_cancelled(*arguments: Any) -> Any:
+            problems = await answered(*arguments)
+            loop.call_soon(checking.cancel)
+            return problems
+
+        monkeypatch.setattr(monty_check, "_checked", answered_and_cancelled)
+        checking = asyncio.create_task(session.check("1 + 1"))
+        with pytest.raises(asyncio.CancelledError):
+            await checking
+
     @pytest.mark.parametrize(
         ("code", "said"),
         [
