@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from batonflow.agents.output_types import declared_output as declared_output
     from batonflow.agents.output_types import declared_output_of as declared_output_of
     from batonflow.agents.react import ReActAgent
+    from batonflow.agents.request_changes import RequestChanges
     from batonflow.agents.sessions.errors import SessionBusyError
     from batonflow.agents.sessions.history import end_of_turn_of as end_of_turn_of
     from batonflow.agents.sessions.session import Session, SessionInfo, Turn
@@ -96,6 +97,7 @@ __all__ = [
     "ReActChatFormatter",
     "ReActOutputParser",
     "Replace",
+    "RequestChanges",
     "RunInfo",
     "Session",
     "SessionBusyError",
@@ -130,6 +132,7 @@ _LAZY = {
     "ReActAgent": "agents.react",
     "ReActChatFormatter": "llms.react_text",
     "ReActOutputParser": "llms.react_text",
+    "RequestChanges": "agents.request_changes",
     "RunInfo": "run_facts",
     "SimpleAgentContext": "agents.members",
     "StateTypeWarning": "agents.typed_state",

@@ -26,6 +26,7 @@ __all__ = [
     "LEDGER",
     "OUTPUT_RETRIES",
     "REFUSED",
+    "REQUEST_CHANGES",
     "RUN_OPTIONS",
     "TOOLS_RUN",
     "account_here",
@@ -34,6 +35,7 @@ __all__ = [
     "has_options",
     "limits_for",
     "options_given",
+    "request_changes",
     "state_lock",
     "within_time",
 ]
@@ -58,6 +60,9 @@ INSTRUCTIONS = "instructions"
 OUTPUT_RETRIES = "output_retries"
 """The key of the number of answers in a run that did not fit the declared output."""
 
+REQUEST_CHANGES = "request_changes"
+"""The key of the changes of the requests of a fork, see ``request_changes.py``."""
+
 RUN_OPTIONS = "run_options"
 """The key of the options of one run that are recorded, see ``run_options.py``."""
 
@@ -75,7 +80,13 @@ def has_options(run: Any) -> bool:
     if _options.data and run in _options:
         return True
     kept = run.cell.state.__pydantic_extra__
-    return kept is not None and kept.get(RUN_OPTIONS) is not None
+    return kept is not None and (kept.get(RUN_OPTIONS) or kept.get(REQUEST_CHANGES)) is not None
+
+
+def request_changes(run: Any) -> Mapping[str, Any]:
+    """Return the changes of the requests of a fork, also in child runs; empty in most runs."""
+    kept = run.root.cell.state.__pydantic_extra__
+    return (kept and kept.get(REQUEST_CHANGES)) or {}
 
 
 async def limits_for(ctx: Context[Any], team: Team, agent: Member) -> Limits | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from batonflow.agents.instructions import checked_instructions
-from batonflow.agents.ledger import RUN_OPTIONS, options_given
+from batonflow.agents.ledger import RUN_OPTIONS, options_given, request_changes
 from batonflow.instrumentation.logs import in_words, logger_named
 from batonflow.llms import LLM
 from batonflow.llms.settings import llm_from
@@ -100,7 +100,7 @@ def llm_of_run(run: Any, agent: Any, own: LLM | None) -> LLM | None:
     team = getattr(run.workflow, "__batonflow_team__", None)
     if team is None or team.member(agent.name) is not agent:  # an agent inside another run, with a run of its own
         return own
-    given = _given(run, "llm", own)
+    given = options_given.get(run, {}).get("llm") or request_changes(run).get("llm") or _given(run, "llm", own)
     if isinstance(given, str):
         given = options_given.setdefault(run, {})["llm"] = llm_from(given)
     return given

@@ -32,6 +32,7 @@ from batonflow.workflow_core.typed import AgentDepsT, OfAgent, OutT
 if TYPE_CHECKING:
     from batonflow.agents.instructions import ChoiceOfTools, Instructions
     from batonflow.agents.output_types import TypedOutput
+    from batonflow.agents.request_changes import RequestChanges
     from batonflow.agents.sessions.session import Session, SessionInfo
     from batonflow.agents.sessions.starting import IfBusy
 
@@ -472,6 +473,7 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
             start_event = None if start_event is None else begins
         if ctx is not None and (start_event is not None or user_msg is not None or chat_history):
             ctx.leave_cancelled_run()
+            layers.forget_changes(ctx)
         if ctx is not None and ctx.is_resumable:
             if given:
                 logger.warning(GOES_ON.format(names=", ".join(given)))
@@ -560,6 +562,7 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         event: Event | None = None,
         new_id: str | None = None,
         llm: LLM | str | None = None,
+        changes: "RequestChanges | None" = None,
         deps: Any = None,
     ) -> AgentHandler[OutT]:
         """Begin a run that shares the beginning of another one, up to a commit; see ``Workflow.fork``.
@@ -570,7 +573,8 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
             state: Values to put into the state.
             event: Sent to the new run.
             new_id: Id of the new run.
-            llm: The model of all agents from here on, in the new run only.
+            llm: The model of all agents from here on, in the new run only. A name is recorded with the run.
+            changes: Changes of the requests to models, and a question before each tool call; in the new run only.
             deps: The dependencies of the new run.
 
         Example:
@@ -579,6 +583,9 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         of_run = None if llm is None else layers.options_of_run(self, {"llm": llm})
         model = None if of_run is None else of_run.objects["llm"]
         agent = self if model is None else self.asking(model)
+        name = llm if isinstance(llm, str) else None
+        if changes is not None or name is not None:
+            state = {**(state or {}), **(changes or kinds.RequestChanges()).edits(name)}
         forked = super(AgentRuns, agent).fork(run_id, at, state=state, event=event, new_id=new_id, deps=deps)
         if of_run is not None:
             of_run.give_to(forked)

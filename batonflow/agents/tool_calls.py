@@ -18,7 +18,7 @@ from batonflow.agents.invocation import (
     result_of,
     under_way,
 )
-from batonflow.agents.ledger import count_usage, limits_for
+from batonflow.agents.ledger import count_usage, limits_for, request_changes
 from batonflow.agents.members import HANDOFF_TOOL, Member, Team
 from batonflow.agents.prompts import ONE_HANDOFF
 from batonflow.agents.tracing import dispatcher, spoken
@@ -123,6 +123,7 @@ def _layers_around(invocation: ToolInvocation, run: Any) -> tuple[ToolLayer, ...
         shortened |= getattr(policy, "max_result_chars", None) is not None
         counted = getattr(policy, "max_calls", None) is not None
         asked = counted or getattr(policy, "requires_approval", False) is not False
+        asked = asked or "ask_before_tools" in request_changes(invocation.ctx.run)
     if shortened:
         found.append(shorten_result)
     if agent.before_tool or agent.after_tool:

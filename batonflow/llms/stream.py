@@ -33,6 +33,7 @@ __all__ = [
     "ToolCallDelta",
     "Watch",
     "answers_from",
+    "answers_here",
     "checked_stream",
     "current_gates",
     "estimated_tokens",
@@ -178,9 +179,14 @@ def answers_from(source: AnswerSource) -> Generator[None, None, None]:
         _answer_source.reset(token)
 
 
+def answers_here() -> AnswerSource | None:
+    """Return the source of the answers to requests made here; None for the models themselves."""
+    return _answer_source.get()
+
+
 def runs_without_keys() -> bool:
     """Return whether all requests made here are answered without a vendor."""
-    source = _answer_source.get()
+    source = answers_here()
     return source is not None and not source.needs_keys
 
 
@@ -304,7 +310,7 @@ def recorded_call(
         llm: The model.
         request: The request.
     """
-    if (source := _answer_source.get()) is not None:
+    if (source := answers_here()) is not None:
         llm, request, events = source(llm, request, events)
     note = model_calls.get()
     return events if note is None else _recorded(events, llm, request, note)

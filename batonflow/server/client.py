@@ -319,14 +319,29 @@ class WorkflowClient:
     async def fork(
         self,
         run_id: str,
-        at: int,
+        at: int | None = None,
         *,
         state: Mapping[str, Any] | None = None,
         event: Event | None = None,
         new_id: str | None = None,
+        call: Mapping[str, Any] | None = None,
     ) -> RemoteRun:
-        """Start a run that shares another run's commits up to one; see ``Workflow.fork`` for the arguments."""
-        body: dict[str, Any] = {"at": at, "state": dict(state or {})}
+        """Start a run that shares another run's commits up to one; see ``Workflow.fork`` for the arguments.
+
+        Args:
+            run_id: The run.
+            at: The number of the last shared commit.
+            state: Values for the state.
+            event: Sent to the new run.
+            new_id: The id of the new run.
+            call: Instead of ``at``, a call of a model to make again: ``record`` and ``index`` as in ``trace``, with
+                ``messages`` (texts by place), ``llm``, ``options`` and ``ask_before_tools``.
+        """
+        body: dict[str, Any] = {"state": dict(state or {})}
+        if at is not None:
+            body["at"] = at
+        if call is not None:
+            body["call"] = dict(call)
         if event is not None:
             body["event"] = _envelope(event)
         if new_id is not None:

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from batonflow.clock import current_source
 from batonflow.durable.cancels import cancel_run, cancel_without_code
 from batonflow.durable.trace import trace_of
+from batonflow.lazy import at_first_use
 from batonflow.server.bodies import body_of, choice, flag, metadata, number, run_id_of, seconds, statuses, words
 from batonflow.server.inbox import Inbox
 from batonflow.server.pending import UnfitAnswerError, answer, open_requests, put, request_as_json
@@ -31,6 +32,8 @@ __all__ = ["RunRoutes"]
 MOST_RUNS = 1000
 LARGEST_PART = 4096
 SECONDS_TO_CANCEL = 5.0
+
+_before_call = at_first_use("batonflow.server.changed_calls", "before_call")  # agents are loaded for calls of models
 
 
 class RunRoutes:
@@ -223,13 +226,17 @@ class RunRoutes:
         body = await body_of(request, ForkBody)
         served = place.workflow()
         new_id = run_id_of(body.new_id or current_source().token(ID_LENGTH), "new_id")
+        at, state = body.at, body.state
+        if body.call is not None:
+            at, changes = await _before_call(place, body.call)
+            state = {**(state or {}), **changes}
+        assert at is not None  # one of the two is given
         last = place.info.seq - 1 if place.is_over else place.info.seq
-        if body.at > last:
+        if at > last:
             raise HTTPException(400, f"at must be the number of a commit before the end of the run, from 1 to {last}")
         if await self._runs.look_for(new_id) is not None:
             raise HTTPException(409, f"The store already has a run {new_id}: choose another new_id")
-        event = None if body.event is None else served.event(body.event, await _awaited_classes(place, body.at))
-        at, state = body.at, body.state
+        event = None if body.event is None else served.event(body.event, await _awaited_classes(place, at))
         handler = StoredRuns.fork(served.workflow, place.info.run_id, at, state=state, event=event, new_id=new_id)
         try:
             await handler.started()

@@ -1,12 +1,13 @@
 """Bodies of requests and answers."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = [
     "AnswerBody",
     "CancelAnswer",
+    "ChangedCall",
     "Envelope",
     "EventsAnswer",
     "ForkBody",
@@ -291,20 +292,48 @@ class AnswerBody(_Body):
     response: dict[str, Any]
 
 
+class ChangedCall(_Body):
+    """A call of an agent's model that a fork makes again, with changes of its request.
+
+    Attributes:
+        record: The ``id`` of the entry of the trace with the call.
+        index: The place among the calls of the entry.
+        messages: Other texts for messages by their places in the call, from 0 on; null leaves a message out.
+        llm: The name of the model of the fork, such as ``"openai:gpt-5.6"``.
+        options: Options of all requests of the fork, such as ``temperature``, under the vendor's names.
+        ask_before_tools: Whether a person must approve each tool call of the fork.
+    """
+
+    record: int = Field(ge=1, le=2**53)
+    index: int = Field(default=0, ge=0, le=2**53)
+    messages: dict[Annotated[int, Field(ge=0, strict=False)], str | None] = Field(default_factory=dict[int, str | None])
+    llm: str | None = Field(default=None, max_length=200)
+    options: dict[str, Any] = Field(default_factory=dict)
+    ask_before_tools: bool = True
+
+
 class ForkBody(_Body):
     """A fork of a run.
 
     Attributes:
-        at: Number of the last shared commit.
+        at: Number of the last shared commit; left out with ``call``.
         state: Values for the state: dotted path -> value.
         event: Sent to the new run, ``{"type": …, "value": {…}}``.
         new_id: Id of the new run; generated when left out.
+        call: A call of a model to make again, with changes; the fork begins with the last commit before it.
     """
 
-    at: int = Field(ge=1, le=2**53)
+    at: int | None = Field(default=None, ge=1, le=2**53)
     state: dict[str, Any] | None = None
     event: dict[str, Any] | str | None = None
     new_id: str | None = Field(default=None, max_length=200)
+    call: ChangedCall | None = None
+
+    @model_validator(mode="after")
+    def _says_where(self) -> Self:
+        if (self.at is None) == (self.call is None):
+            raise ValueError("give either at, the number of a commit, or call, a call of a model")
+        return self
 
 
 class Problem(BaseModel):

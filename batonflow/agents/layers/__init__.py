@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from batonflow.agents.layers.unfinished import close_turn
     from batonflow.agents.member_steps import StepResult, acting_team, call_member_step, overrides_of_members
     from batonflow.agents.middleware_points import checked_instructions, checked_middleware, with_added
+    from batonflow.agents.request_changes import changed_requests, forget_changes
     from batonflow.agents.run_options import choice_of_run, instructions_of_run, llm_of_run, options_of_run
     from batonflow.agents.step_checks import check_step, checked_overrides, warn_of_member_steps
     from batonflow.agents.toolsets import asked_tools, keep_tools, kept_tools, leave_toolsets
@@ -59,6 +60,7 @@ __all__ = [
     "blocked",
     "call_hooks",
     "call_member_step",
+    "changed_requests",
     "charge_call",
     "check_step",
     "checked_instructions",
@@ -72,6 +74,7 @@ __all__ = [
     "cut_result",
     "cut_text",
     "deps_of_tool",
+    "forget_changes",
     "fresh_memory",
     "guard_form",
     "instructions_of_run",
@@ -118,6 +121,7 @@ _LAZY = {
     "blocked": ".guards",
     "call_hooks": ".hooks",
     "call_member_step": "..member_steps",
+    "changed_requests": "..request_changes",
     "charge_call": ".tool_budget",
     "check_step": "..step_checks",
     "checked_instructions": "..middleware_points",
@@ -131,6 +135,7 @@ _LAZY = {
     "cut_result": ".long_results",
     "cut_text": ".long_results",
     "deps_of_tool": "..deps",
+    "forget_changes": "..request_changes",
     "fresh_memory": ".memory_pattern",
     "guard_form": ".form_guard",
     "instructions_of_run": "..run_options",

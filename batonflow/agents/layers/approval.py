@@ -6,6 +6,7 @@ from batonflow.agents.approvals import approved_arguments
 from batonflow.agents.arguments import as_sent
 from batonflow.agents.invocation import Approval, CallNext, ToolInvocation
 from batonflow.agents.layers.record import is_begun
+from batonflow.agents.ledger import request_changes
 from batonflow.tools import ToolOutput
 from batonflow.tools.call import checked_arguments, error_output, needs_approval
 from batonflow.tools.call import own as copy_containers
@@ -41,7 +42,7 @@ async def _refusal(invocation: ToolInvocation) -> str | None:
     """Return the text of a refusal; None if the call is permitted, with the arguments in the invocation."""
     ctx, tool, limits = invocation.ctx, invocation.tool, invocation.limits
     checked = checked_arguments(tool, invocation.arguments)
-    if not await needs_approval(tool, checked, ctx):
+    if "ask_before_tools" not in request_changes(ctx.run) and not await needs_approval(tool, checked, ctx):
         return None
     with nullcontext() if limits is None else limits.waiting():
         answer = await approved_arguments(

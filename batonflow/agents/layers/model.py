@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 from batonflow.agents import layers
 from batonflow.agents.budget import BudgetExceededError, Limits
 from batonflow.agents.events import AgentOutput
-from batonflow.agents.ledger import BUDGET_ANSWER, count_usage, limits_for, within_time
+from batonflow.agents.ledger import BUDGET_ANSWER, count_usage, limits_for, request_changes, within_time
 from batonflow.agents.members import Member, Team, empty_output, output_of
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.tracing import dispatcher, traced
@@ -52,7 +53,8 @@ async def ask_model(
         if agent.middleware or team.middleware:
             step = partial(layers.around_model, ctx, team, agent, step)
         running = step(shown, tools) if limits is None else _within_budget(ctx, agent, limits, step, shown, tools)
-        output = await output_of(running, agent, "take_step")
+        with layers.changed_requests(ctx.run) if request_changes(ctx.run) else nullcontext():
+            output = await output_of(running, agent, "take_step")
     if spent.requests:
         output.usage = spent.usage
     return output

@@ -329,3 +329,51 @@ async def test_two_runs_are_compared_from_where_they_part(browser: Chromium, ser
             assert (await watched.texts(".compare .card"))[-1].split()[-3:] == ["item", "tea", "salt"]
             await watched.page.locator(".compare-run").last.get_by_role("link").click()
             await watched.page.locator(".run-id", has_text="fork").wait_for()
+
+
+async def test_a_call_is_changed_in_forms_and_made_again(browser: Chromium, serving: Serving) -> None:
+    def look(place: str) -> str:
+        """Look."""
+        return f"{place} is calm"
+
+    script = [tool_call("look", place="Leith"), "Calm.", tool_call("look", place="Dover"), "Rough."]
+    llm = ScriptedLLM(script)
+    agent = FunctionAgent(name="looker", system_prompt="Be **kind**.", tools=[look], llm=llm)
+    async with serving(WorkflowServer(), agent=agent) as served:
+        run_id = await served.start("agent", user_msg="Look north.")
+        await served.over(run_id)
+        async with browser.page(f"{served.url}/#run={run_id}") as watched:
+            await opened(watched, 1)
+            page = watched.page
+            await page.get_by_role("button", name="Try again").click()
+            assert await page.get_by_role("button", name="message").all_inner_texts() == [
+                *["Edit", "Leave out"] * 2,
+                "Edit",
+            ], "a message with tool calls and its results stay together"
+            await page.get_by_role("button", name="Edit: message 1").click()
+            text = page.get_by_label("Text of message 1")
+            assert await text.input_value() == "Be **kind**."
+            await text.fill("Be rude.")
+            await page.get_by_role("button", name="Edit: message 4").click()
+            await page.get_by_label("Text of message 4").fill("Leith is rough")
+            await page.get_by_role("button", name="Undo: message 4").click()
+            assert await page.get_by_role("button", name="Leave out: message 2").count() == 1
+            form = page.locator(".try-again")
+            await form.get_by_label("temperature").fill("warm")
+            await form.get_by_role("button", name="Run from here").click()
+            await form.get_by_text("This is not a number.").wait_for()
+            await form.get_by_label("temperature").fill("0")
+            await form.get_by_label("Model").fill("nobody:knows")
+            await form.get_by_role("button", name="Run from here").click()
+            await page.locator(".notice.bad", has_text="names no model").wait_for()
+            await form.get_by_label("Model").fill("")
+            await form.get_by_label("Ask before tools run").uncheck()
+            await form.get_by_role("button", name="Run from here").click()
+            await form.get_by_role("link", name="Open the new run").wait_for()
+            [fork] = await form.locator("code").all_inner_texts()
+            await served.over(fork)
+            sent = llm.requests[2]
+            assert (str(sent.messages[0].content), sent.options["temperature"]) == ("Be rude.", 0)
+            await form.get_by_role("link", name="Compare the two runs").click()
+            await page.locator(".compare").wait_for()
+            watched.problems.clear()  # the refused model

@@ -5,10 +5,12 @@ import { attemptsOf, callTree, recordOf, sumOf } from "./calls.js";
 import { messageCard } from "./chat.js";
 import { brief, clock, compact, duration, hasLarge, moment, money, number } from "./format.js";
 import { address, place } from "./router.js";
+import { TryAgain } from "./try_again.js";
 import { rawJson, valueTree } from "./value_tree.js";
 
 export class CallPage {
   #raw = false;
+  /** @type {TryAgain | null} */ #again = null;
   #round = 0;
   #shown = "";
 
@@ -26,6 +28,8 @@ export class CallPage {
   show(again = false) {
     const { call: key } = this.session;
     this.element.hidden = !key;
+    if (again && this.#again) return; // changes are being written
+    this.#again = null;
     if (!key) {
       this.#shown = "";
       this.element.replaceChildren();
@@ -65,10 +69,12 @@ export class CallPage {
     const record = recordOf(call);
     const scrolled = first ? 0 : (this.element.querySelector(".call-body")?.scrollTop ?? 0);
     const sections = h("div", { class: "call-main" }, this.#conversation(call, record), this.#answer(call, record));
+    const side = aside(session, tree, call, record);
+    if (this.#again) side.prepend(this.#again.element);
     fill(
       this.element,
       this.#head(tree, call, record),
-      h("div", { class: "call-body", tabindex: 0 }, sections, aside(session, tree, call, record)),
+      h("div", { class: "call-body", tabindex: 0 }, sections, side),
     );
     const body = this.element.querySelector(".call-body");
     body.scrollTop = scrolled;
@@ -96,6 +102,7 @@ export class CallPage {
       { class: "toggle", title: "Show texts as they are written, without Markdown" },
     );
     raw.setAttribute("aria-pressed", String(this.#raw));
+    const again = this.#canTry(call, record) && this.#toTry(tree, call, record);
     const same = tree.calls.filter((one) => one.agent === call.agent && one.path === call.path);
     const sum = sumOf([{ ...call, tools: [] }]);
     const used = sum.used && `${compact(sum.input)} → ${compact(sum.output)} tokens`;
@@ -111,6 +118,7 @@ export class CallPage {
       record.error &&
         h("span", { class: "status failed" }, h("i", { "aria-hidden": "true" }), h("span", { text: "failed" })),
       h("span", { class: "spring" }),
+      again,
       raw,
       h(
         "div",
@@ -119,6 +127,27 @@ export class CallPage {
         button("Next call", () => this.move(1), { icon: "on", bare: true, disabled: at >= tree.calls.length - 1 }),
       ),
     );
+  }
+
+  /** @param {import("./calls.js").Call} call @param {any} record */
+  #canTry(call, record) {
+    const kept = call.entry.calls?.[call.index];
+    return !this.session.source.embedded && kept?.agent && Array.isArray(record.messages) && call.entry.commit > 1;
+  }
+
+  /** @param {import("./calls.js").Tree} tree @param {import("./calls.js").Call} call @param {any} record */
+  #toTry(tree, call, record) {
+    const pressed = () => {
+      this.#again = this.#again ? null : new TryAgain(this.session, call, record);
+      void this.#fill(tree, call, false).then(() => this.element.querySelector(".call-head .again").focus());
+    };
+    const made = button("Try again", pressed, {
+      icon: "fork",
+      class: "toggle again",
+      title: "Change the messages, the model or the parameters, and run from here",
+    });
+    made.setAttribute("aria-pressed", String(Boolean(this.#again)));
+    return made;
   }
 
   /** @param {import("./calls.js").Call} call @param {any} record */
@@ -134,13 +163,14 @@ export class CallPage {
     const known = Array.isArray(earlier) ? counted(earlier) : null;
     const tools = namesIn(messages);
     let fresh = 0;
-    const cards = messages.map((message) => {
+    const cards = messages.map((message, number) => {
       const card = messageCard(message, { raw: this.#raw, tools });
       if (known && !taken(known, message)) {
         fresh += 1;
         card.classList.add("fresh");
         card.firstElementChild.append(h("small", { class: "new", text: "new" }));
       }
+      this.#again?.edit(number, message, card);
       return card;
     });
     const gone = known ? [...known.values()].reduce((sum, count) => sum + count, 0) : 0;

@@ -123,6 +123,11 @@ export class LiveSource {
     });
   }
 
+  /** Forks a run before a call of a model, which is made again with changes. @param {string} id @param {any} call @returns {Promise<Handler>} */
+  tryCall(id, call) {
+    return this.#json(`handlers/${inPath(id)}/fork`, { call });
+  }
+
   /** The page as it was served, for an export. */
   async page() {
     return (await this.#answer(location.pathname.split("/").pop() ?? "", undefined, { accept: "text/html" })).text();
