@@ -197,9 +197,11 @@ def run_now(awaitable: Awaitable[Any]) -> Any:
 
 def bury(loop: asyncio.AbstractEventLoop) -> None:
     """Nothing of a dead process goes on: its tasks are thrown away, and what they still try on their way out fails."""
+    buried: set[asyncio.Task[Any]] = set()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         while tasks := [task for task in asyncio.all_tasks(loop) if task.get_coro() is not None]:
+            buried.update(tasks)
             for task in tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 coroutine: Any = task.get_coro()
@@ -207,6 +209,9 @@ def bury(loop: asyncio.AbstractEventLoop) -> None:
                     coroutine.close()
             if not any(_is_alive(task.get_coro()) for task in tasks):
                 break
+        # They never end, so asyncio would go through all of them each time a later process asks for its own tasks.
+        for task in buried:
+            asyncio.tasks._unregister_task(task)  # type: ignore[attr-defined]
         loop._ready.clear()  # type: ignore[attr-defined]
         loop._scheduled.clear()  # type: ignore[attr-defined]
         loop.close()
