@@ -29,6 +29,7 @@ from batonflow.server.openapi import openapi_document
 from batonflow.server.pages import page
 from batonflow.server.responses import JSON, SafeHeaders, refusal
 from batonflow.server.routes_runs import RunRoutes
+from batonflow.server.routes_sessions import SessionRoutes
 from batonflow.server.routes_workflows import WorkflowRoutes
 from batonflow.server.runs import Runs
 from batonflow.server.served import Served
@@ -202,6 +203,7 @@ class WorkflowServer:
                 accept_sessions=self.accept_sessions,
                 is_closing=lambda: self.is_closing,
             ).routes(),
+            *SessionRoutes(self.runs, accept_sessions=self.accept_sessions).routes(),
             *RunRoutes(
                 self.runs,
                 compat_status_codes=self.compat_status_codes,

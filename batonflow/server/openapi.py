@@ -48,6 +48,12 @@ _QUERY: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "after_run": ({"type": "string"}, "Only runs after this one"),
     "limit_runs": ({"type": "integer", "minimum": 1, "maximum": 1000}, "Largest number of runs"),
+    "prefix": ({"type": "string"}, "Only sessions whose names begin so"),
+    "limit_sessions": (
+        {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100},
+        "Largest number of sessions",
+    ),
+    "session": ({"type": "string"}, "The name of the session"),
     "order": ({"enum": ["asc", "desc"]}, "In the order of creation, or newest first"),
     "after": ({"type": "integer", "minimum": 0, "maximum": 2**53}, "Only commits after this one"),
     "limit": ({"type": "integer", "minimum": 1, "maximum": 5000}, "Largest number of commits"),
@@ -69,7 +75,7 @@ _QUERY: dict[str, tuple[dict[str, Any], str]] = {
     "include_results": ({"type": "boolean", "default": False}, "Include the events that ended the runs"),
     "purge": ({"type": "boolean", "default": False}, "Delete the run too"),
 }
-_QUERY_NAMES = {"after_run": "after", "limit_runs": "limit"}
+_QUERY_NAMES = {"after_run": "after", "limit_runs": "limit", "limit_sessions": "limit"}
 
 _RUN = "/handlers/{handler_id}"
 _PATHS = (
@@ -83,6 +89,26 @@ _PATHS = (
     _Path("post", "/workflows/{name}/run", "Run to the end", shapes.HandlerData, (400, 404, 409), body=shapes.RunBody),
     _Path(
         "post", "/workflows/{name}/run-nowait", "Start a run", shapes.HandlerData, (400, 404, 409), body=shapes.RunBody
+    ),
+    _Path("get", "/chats", "The names of the agents with sessions that clients may use", shapes.ChatsAnswer),
+    _Path(
+        "get",
+        "/workflows/{name}/sessions",
+        "Its sessions",
+        shapes.SessionsAnswer,
+        (400, 404),
+        query=("prefix", "limit_sessions"),
+    ),
+    _Path(
+        "post",
+        "/workflows/{name}/sessions",
+        "Branch off from a session",
+        shapes.SessionForked,
+        (400, 404),
+        body=shapes.SessionForkBody,
+    ),
+    _Path(
+        "get", "/workflows/{name}/turns", "The turns of a session", shapes.TurnsAnswer, (400, 404), query=("session",)
     ),
     _Path(
         "get",

@@ -8,6 +8,7 @@ __all__ = [
     "AnswerBody",
     "CancelAnswer",
     "ChangedCall",
+    "ChatsAnswer",
     "Envelope",
     "EventsAnswer",
     "ForkBody",
@@ -24,10 +25,14 @@ __all__ = [
     "SchemaAnswer",
     "SendBody",
     "SentAnswer",
+    "SessionForkBody",
+    "SessionForked",
+    "SessionsAnswer",
     "StateAnswer",
     "Status",
     "Tokens",
     "TraceAnswer",
+    "TurnsAnswer",
     "UnreadableRun",
     "WorkflowsAnswer",
 ]
@@ -181,6 +186,80 @@ class RunBody(_Body):
     request_id: str | None = None
     if_busy: Literal["raise", "wait", "cancel"] = "raise"
     metadata: dict[str, str] | None = None
+
+
+class SessionForkBody(_Body):
+    """A branch of a session.
+
+    Attributes:
+        session: The session.
+        new_name: The name of the new session.
+        at_turn: The number of the last turn of both; by default the last turn that is over.
+    """
+
+    session: str
+    new_name: str
+    at_turn: int | None = Field(default=None, ge=1, le=2**53)
+
+
+class ChatsAnswer(BaseModel):
+    """Names of the agents with sessions that clients may use."""
+
+    chats: list[str]
+
+
+class SessionData(BaseModel):
+    """A session: its name, its number of turns, its times, and the run of the turn under way."""
+
+    name: str
+    turns: int
+    created_at: str
+    updated_at: str
+    running: str | None
+
+
+class SessionsAnswer(BaseModel):
+    """The sessions of an agent, the latest first."""
+
+    sessions: list[SessionData]
+
+
+class TurnData(BaseModel):
+    """A turn of a session.
+
+    Attributes:
+        number: The number; an undone turn leaves a gap.
+        run_id: The id of its run; empty for messages without a run.
+        status: Its status.
+        started_at: The time of its beginning, in ISO 8601.
+        ended_at: The time of its end.
+        user_msg: The message of the user.
+        messages: The messages that it has added; empty while it is under way.
+        usage: The tokens and their cost.
+        error: The error of a turn that did not end well.
+    """
+
+    number: int
+    run_id: str
+    status: Status
+    started_at: str
+    ended_at: str | None
+    user_msg: dict[str, Any] | None
+    messages: list[dict[str, Any]]
+    usage: dict[str, Any] | None
+    error: str | None
+
+
+class TurnsAnswer(BaseModel):
+    """The turns of a session, the oldest first."""
+
+    turns: list[TurnData]
+
+
+class SessionForked(BaseModel):
+    """The name of a new session."""
+
+    name: str
 
 
 class SendBody(_Body):

@@ -110,3 +110,70 @@ async def test_a_request_that_does_not_fit_is_refused(
         assert refused.status_code == 400
         assert said in refused.json()["detail"]
         assert (await running.get("/handlers"))["handlers"] == []
+
+
+class TestConversations:
+    async def test_the_agents_with_sessions_are_named(self, serving: Serving) -> None:
+        for accepts, names in ((True, ["clerk"]), (False, [])):
+            async with serving(WorkflowServer(accept_sessions=accepts), clerk=agent(), greet=Greet()) as running:
+                assert await running.get("/chats") == {"chats": names}
+
+    async def test_sessions_are_listed_latest_first_with_the_turn_under_way(self, serving: Serving) -> None:
+        @tool(requires_approval=True)
+        def pay() -> str:
+            """Pay."""
+            return "paid"
+
+        clerk = agent("Hello.", tool_call("pay"), tools=[pay])
+        async with serving(WorkflowServer(accept_sessions=True), clerk=clerk) as running:
+            await running.post("/workflows/clerk/run", body("Hello", session="bob"))
+            await running.post("/workflows/clerk/run-nowait", body("Pay", session="ann"))
+            ann, bob = (await running.get("/workflows/clerk/sessions"))["sessions"]
+            assert (ann["name"], ann["running"]) == ("ann", "ann:1")
+            assert (bob["name"], bob["turns"], bob["running"]) == ("bob", 1, None)
+            assert (await running.get("/workflows/clerk/sessions", prefix="b", limit=1))["sessions"] == [bob]
+            await running.post("/handlers/ann:1/cancel")
+            await running.over("ann:1")
+
+    async def test_the_turns_have_their_messages_without_secrets(self, serving: Serving) -> None:
+        key = "sk-abcdefghijklmnopqrstuvwxyz012345"
+        async with serving(WorkflowServer(accept_sessions=True), clerk=agent()) as running:
+            await running.post("/workflows/clerk/run", body(f"My key is {key}", session="ann"))
+            [turn] = (await running.get("/workflows/clerk/turns", session="ann"))["turns"]
+            assert (turn["number"], turn["run_id"], turn["status"]) == (1, "ann:1", "completed")
+            assert [one["role"] for one in turn["messages"]] == ["user", "assistant"]
+            assert turn["user_msg"] == turn["messages"][0]
+            assert key not in str(turn)
+            assert (await running.get("/workflows/clerk/turns", session="nobody"))["turns"] == []
+
+    async def test_a_branch_has_the_first_turns(self, serving: Serving) -> None:
+        async with serving(WorkflowServer(accept_sessions=True), clerk=agent()) as running:
+            for text in ("One", "Two"):
+                await running.post("/workflows/clerk/run", body(text, session="ann"))
+            fork = {"session": "ann", "new_name": "ann.2", "at_turn": 1}
+            assert await running.post("/workflows/clerk/sessions", fork) == {"name": "ann.2"}
+            await running.post("/workflows/clerk/run", body("Other", session="ann.2"))
+            turns = (await running.get("/workflows/clerk/turns", session="ann.2"))["turns"]
+            assert [str(turn["messages"][-1]["blocks"][0]["text"]) for turn in turns] == ["0: One", "2: Other"]
+            again = await running.http.post("/workflows/clerk/sessions", json=fork)
+            assert (again.status_code, "choose another name" in again.text) == (400, True)
+
+    @pytest.mark.parametrize(
+        ("path", "told"),
+        [
+            ("/workflows/greet/sessions", "is not an agent"),
+            ("/workflows/clerk/turns", "session is needed"),
+            ("/workflows/clerk/turns?session=a%20b", "a b"),
+            ("/workflows/clerk/sessions?limit=0", "from 1 to 1000"),
+        ],
+    )
+    async def test_what_does_not_fit_is_refused(self, serving: Serving, path: str, told: str) -> None:
+        async with serving(WorkflowServer(accept_sessions=True), clerk=agent(), greet=Greet()) as running:
+            answer = await running.http.get(path)
+            assert (answer.status_code, told in answer.text) == (400, True), answer.text
+
+    async def test_a_server_that_does_not_accept_sessions_shows_none(self, serving: Serving) -> None:
+        async with serving(WorkflowServer(), clerk=agent()) as running:
+            for path in ("sessions", "turns?session=ann"):
+                answer = await running.http.get(f"/workflows/clerk/{path}")
+                assert (answer.status_code, "accept_sessions=True" in answer.text) == (400, True)

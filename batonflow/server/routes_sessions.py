@@ -1,0 +1,126 @@
+"""Routes of the sessions of agents: their list, the turns of one, and a branch of one."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from batonflow.instrumentation.redaction import redacted
+from batonflow.server.bodies import body_of, number
+from batonflow.server.responses import JSON
+from batonflow.server.runs import Runs
+from batonflow.server.shapes import SessionForkBody
+from batonflow.workflow_core.errors import StoreError
+
+__all__ = ["SessionRoutes"]
+
+MOST_SESSIONS = 1000
+
+
+class SessionRoutes:
+    """Handler of requests about sessions.
+
+    Args:
+        runs: The runs of the server.
+        accept_sessions: Whether clients may use sessions.
+    """
+
+    def __init__(self, runs: Runs, *, accept_sessions: bool) -> None:
+        self._runs = runs
+        self._accept_sessions = accept_sessions
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route("/chats", self.chats, methods=["GET"]),
+            Route("/workflows/{name}/sessions", self.sessions, methods=["GET"]),
+            Route("/workflows/{name}/sessions", self.fork, methods=["POST"]),
+            Route("/workflows/{name}/turns", self.turns, methods=["GET"]),
+        ]
+
+    def _agent(self, request: Request) -> Any:
+        """Return the agent of a request.
+
+        Raises:
+            HTTPException: 400 if the server does not accept sessions, or the workflow is not an agent.
+        """
+        served = self._runs.workflow(request.path_params["name"])
+        if not self._accept_sessions:
+            raise HTTPException(
+                400, "This server does not accept sessions: create it with WorkflowServer(accept_sessions=True)"
+            )
+        if not hasattr(served.workflow, "session"):
+            raise HTTPException(400, f"Workflow {served.name} is not an agent, so it has no sessions")
+        return served.workflow
+
+    async def chats(self, _: Request) -> Response:
+        """Return the names of the agents with sessions that clients may use."""
+        served = self._runs.served.items() if self._accept_sessions else ()
+        return JSON({"chats": [name for name, one in served if hasattr(one.workflow, "session")]})
+
+    async def sessions(self, request: Request) -> Response:
+        """Return the sessions of an agent, the latest first."""
+        prefix = request.query_params.get("prefix", "")
+        found = await self._agent(request).sessions(prefix, number(request, "limit", 100, least=1, most=MOST_SESSIONS))
+        found.sort(key=lambda one: -one.updated)
+        told = [
+            {
+                "name": one.name,
+                "turns": one.turns,
+                "created_at": _iso(one.created),
+                "updated_at": _iso(one.updated),
+                "running": one.running,
+            }
+            for one in found
+        ]
+        return JSON({"sessions": told})
+
+    async def turns(self, request: Request) -> Response:
+        """Return the turns of a session, the oldest first; an unknown session has none."""
+        agent, name = self._agent(request), request.query_params.get("session")
+        if not name:
+            raise HTTPException(400, "session is needed: the name of the session")
+        return JSON({"turns": [_told(turn) async for turn in _session(agent, name).turns()]})
+
+    async def fork(self, request: Request) -> Response:
+        """Make a session with the first turns of another one."""
+        agent, body = self._agent(request), await body_of(request, SessionForkBody)
+        try:
+            await _session(agent, body.session).fork(body.new_name, body.at_turn)
+        except ValueError as error:
+            raise HTTPException(400, str(error)) from None
+        return JSON({"name": body.new_name})
+
+
+def _session(agent: Any, name: str) -> Any:
+    try:
+        return agent.session(name)
+    except (ValueError, StoreError) as error:
+        raise HTTPException(400, str(error)) from None
+
+
+def _told(turn: Any) -> dict[str, Any]:
+    usage: dict[str, Any] = turn.usage.model_dump(exclude_defaults=True)
+    return {
+        "number": turn.number,
+        "run_id": turn.run_id,
+        "status": turn.status,
+        "started_at": _iso(turn.started),
+        "ended_at": None if turn.ended is None else _iso(turn.ended),
+        "user_msg": None if turn.user_msg is None else _message(turn.user_msg),
+        "messages": [_message(one) for one in turn.messages],
+        "usage": usage or None,
+        "error": turn.error or None,
+    }
+
+
+def _message(message: Any) -> Any:
+    """Return a message as data without secrets."""
+    return redacted(message.model_dump(mode="json", exclude_none=True))
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
