@@ -12,6 +12,7 @@ from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from batonflow.cli.errors import DONE, FAILED, INTERRUPTED, USAGE, CommandError
 from batonflow.cli.loading import load
@@ -52,7 +53,9 @@ def serve(given: Namespace) -> int:
     store = given.store or default_store()
     if store is not None:
         check_store(store)
-    server = WorkflowServer(store=store, token=given.token)
+    # Metadata may say whose dependencies a run gets, so clients choose it only on servers that a program makes.
+    chats = hasattr(workflow, "session") and workflow.__batonflow__.deps is None
+    server = WorkflowServer(store=store, token=given.token, accept_sessions=chats)
     served = workflow if given.store is None else Workflow.with_store(workflow, open_store(given.store))
     server.add_workflow(_name(given.object, workflow), served)
     if store is None and workflow.__batonflow__.store is None:
@@ -87,7 +90,8 @@ async def _serve(server: WorkflowServer, given: Namespace) -> int:
             url = f"http://{shown_address}:{port}/"
             say(f"serving {names} on {url} (Ctrl-C stops)")
             if given.open:
-                await in_thread(webbrowser.open, url)
+                chat = next(iter(server.chats()), None)
+                await in_thread(webbrowser.open, url if chat is None else f"{url}#chat={quote(chat)}")
         await serving
     finally:
         serving.cancel()

@@ -178,6 +178,11 @@ class WorkflowServer:
             raise ServerConfigurationError("Mount applications before .app is used")
         self._mounts.append(Door(path, app))
 
+    def chats(self) -> list[str]:
+        """Return the names of the agents with sessions that clients may use; the page shows their conversations."""
+        served = self.runs.served.items() if self.accept_sessions else ()
+        return [name for name, one in served if hasattr(one.workflow, "session")]
+
     def openapi_schema(self) -> dict[str, Any]:
         """Return the routes as an OpenAPI 3.1 document."""
         return openapi_document(compat=self.compat_status_codes)
@@ -203,7 +208,7 @@ class WorkflowServer:
                 accept_sessions=self.accept_sessions,
                 is_closing=lambda: self.is_closing,
             ).routes(),
-            *SessionRoutes(self.runs, accept_sessions=self.accept_sessions).routes(),
+            *SessionRoutes(self.runs, accept_sessions=self.accept_sessions, chats=self.chats).routes(),
             *RunRoutes(
                 self.runs,
                 compat_status_codes=self.compat_status_codes,

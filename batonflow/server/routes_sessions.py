@@ -1,5 +1,6 @@
 """Routes of the sessions of agents: their list, the turns of one, and a branch of one."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,10 +27,12 @@ class SessionRoutes:
     Args:
         runs: The runs of the server.
         accept_sessions: Whether clients may use sessions.
+        chats: Returns the names of the agents with sessions that clients may use.
     """
 
-    def __init__(self, runs: Runs, *, accept_sessions: bool) -> None:
+    def __init__(self, runs: Runs, *, accept_sessions: bool, chats: Callable[[], list[str]]) -> None:
         self._runs = runs
+        self._chats = chats
         self._accept_sessions = accept_sessions
 
     def routes(self) -> list[Route]:
@@ -58,8 +61,7 @@ class SessionRoutes:
 
     async def chats(self, _: Request) -> Response:
         """Return the names of the agents with sessions that clients may use."""
-        served = self._runs.served.items() if self._accept_sessions else ()
-        return JSON({"chats": [name for name, one in served if hasattr(one.workflow, "session")]})
+        return JSON({"chats": self._chats()})
 
     async def sessions(self, request: Request) -> Response:
         """Return the sessions of an agent, the latest first."""

@@ -192,6 +192,28 @@ def test_the_page_is_opened_in_a_browser(
     process.communicate(timeout=40)
 
 
+def test_an_agent_is_opened_with_its_conversations(
+    serving: Callable[..., tuple["subprocess.Popen[str]", str]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = folder / "browser"
+    browser.write_text(f"#!{sys.executable}\nimport sys\nopen({str(folder / 'opened')!r}, 'w').write(sys.argv[1])\n")
+    browser.chmod(0o700)
+    monkeypatch.setenv("BROWSER", str(browser))
+    (folder / "talks.py").write_text(
+        "from batonflow import FunctionAgent, ScriptedLLM\n"
+        "def make():\n    return FunctionAgent(name='helper', llm=ScriptedLLM(['Hello.']))\n"
+        "def known():\n    return FunctionAgent(name='known', llm=ScriptedLLM([]), deps_for=lambda info: 5)\n"
+    )
+    process, url = serving("talks.py:make", "--store", "runs.db", "--open")
+    until((folder / "opened").exists)
+    until(lambda: (folder / "opened").read_text() == f"{url}#chat=make")
+    assert asked(f"{url}chats") == {"chats": ["make"]}
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=40)
+    _, url = serving("talks.py:known", "--store", "runs.db")
+    assert asked(f"{url}chats") == {"chats": []}, "clients do not choose whose dependencies they get"
+
+
 def test_a_change_of_the_code_is_served_at_once(
     serving: Callable[..., tuple["subprocess.Popen[str]", str]], folder: Path
 ) -> None:

@@ -99,3 +99,28 @@ async def test_the_list_and_the_forms(browser: Chromium, serving: Serving, schem
             await watched.page.locator(".compare .pair-cell").first.wait_for()
             found += await findings(watched)
         assert found == []
+
+
+@pytest.mark.parametrize("scheme", BOTH)
+async def test_a_conversation_and_a_call_that_is_changed(browser: Chromium, serving: Serving, scheme: Scheme) -> None:
+    found: list[str] = []
+    async with serving(WorkflowServer(accept_sessions=True), writer=make_writer()) as served:
+        async with browser.page(served.url, scheme=scheme, wait=".welcome .sketch svg") as watched:
+            found += await findings(watched)
+            await watched.page.locator(".welcome").get_by_role("link", name="Chat").click()
+            await watched.page.locator(".chat-welcome .sketch svg").wait_for()
+            found += await findings(watched)
+            await watched.page.get_by_role("textbox", name="Message").fill("Write about tides, and publish it.")
+            await watched.presses("Enter")
+            await watched.page.get_by_role("button", name="Review").wait_for()
+            found += await findings(watched)
+            await watched.page.get_by_role("link", name="Follow the run").click()
+            await watched.page.locator(".opener").first.click()
+            await watched.page.get_by_role("button", name="Try again").click()
+            await watched.page.get_by_role("button", name="Edit: message 1").click()
+            await watched.page.get_by_label("Text of message 1").wait_for()
+            found += await findings(watched)
+        [run] = (await served.get("/handlers"))["handlers"]
+        await served.post(f"/handlers/{run['handler_id']}/cancel")
+        await served.over(run["handler_id"])
+    assert found == []

@@ -1,6 +1,6 @@
 // The drawing of the workflow, with the status of the run at the chosen instant.
 
-import { button, fill, h, oncePerFrame, s } from "./dom.js";
+import { attempt, button, fill, h, oncePerFrame, s } from "./dom.js";
 import { graphAt } from "./instants.js";
 import { compact } from "./format.js";
 import { graphPath } from "./model.js";
@@ -59,6 +59,19 @@ function drawing(text) {
   const parsed = new DOMParser().parseFromString(bare, "image/svg+xml");
   const graph = parsed.querySelector("g.bf-graph");
   return graph && rebuilt(graph);
+}
+
+/** The drawing of a workflow without a run. @param {any} source @param {string} workflow @returns {HTMLElement} */
+export function sketch(source, workflow) {
+  const place = h("div", { class: "sketch" });
+  void attempt(async () => {
+    const graph = drawing((await source.representation(workflow))?.svg ?? "");
+    if (!graph) return;
+    fill(place, s("svg", { class: "bf-flow", role: "img", "aria-label": `Graph of ${workflow}` }, graph));
+    const { x, y, width, height } = /** @type {any} */ (graph).getBBox();
+    place.firstElementChild.setAttribute("viewBox", `${x - 8} ${y - 8} ${width + 16} ${height + 16}`);
+  });
+  return place;
 }
 
 export class Graph {

@@ -42,7 +42,7 @@ export class Inbox {
 /** The link to the inbox, with the number of questions. @param {Inbox} inbox */
 export function inboxLink(inbox) {
   const count = h("small", { class: "badge" });
-  const link = h("a", { class: "view-link", href: address({ view: "inbox" }) }, h("span", { text: "Inbox" }), count);
+  const link = h("a", { class: "view-link", href: address({ view: "inbox" }), "data-view": "inbox" }, h("span", { text: "Inbox" }), count);
   inbox.on(() => {
     const { length } = inbox.pending;
     count.hidden = !length;

@@ -1,5 +1,6 @@
 // The page starts here.
 
+import { chatView, conversation } from "./chat_view.js";
 import { compareView, pairIn } from "./compare_view.js";
 import { attempt, button, fill, h } from "./dom.js";
 import { Inbox, inboxLink, inboxView } from "./inbox.js";
@@ -22,16 +23,34 @@ const root = document.getElementById("main");
 async function show() {
   const run = data ? data.handler.handler_id : (place().run ?? null);
   const pair = data || run !== null ? null : pairIn(place().compare ?? "");
-  const asks = run === null && !pair && place().view === "inbox";
-  const wanted = pair ? `compare ${place().compare}` : asks ? "the inbox" : `run ${run}`;
+  const chat = data || run !== null || pair ? undefined : place().chat;
+  const asks = run === null && !pair && chat === undefined && place().view === "inbox";
+  const talks = `chat ${chat} ${place().session}`;
+  const wanted = pair ? `compare ${place().compare}` : chat !== undefined ? talks : asks ? "the inbox" : `run ${run}`;
   if (wanted === shown) return;
   shown = wanted;
   stop();
   stop = () => {};
   document.body.classList.toggle("one", run !== null);
   for (const link of document.querySelectorAll(".view-link"))
-    link.toggleAttribute("aria-current", (link.getAttribute("href") === "#") !== asks);
-  document.title = `${asks ? "Inbox" : (run ?? "Runs")} – batonflow`;
+    link.toggleAttribute("aria-current", link.dataset.view === (chat !== undefined ? "chat" : asks ? "inbox" : "runs"));
+  document.title = `${asks ? "Inbox" : chat !== undefined ? `Chat with ${chat}` : (run ?? "Runs")} – batonflow`;
+  if (chat !== undefined) {
+    document.body.classList.add("one");
+    const deaf = onKeys({ "?": helpDialog, t: nextTheme });
+    stop = deaf;
+    fill(root, h("p", { class: "empty", text: "Loading…" }));
+    const leave = await attempt(() => chatView(source, root));
+    const failed = h("p", { class: "empty" }, "This conversation cannot be shown. ", h("a", { href: "#", text: "All runs" }));
+    if (!leave) fill(root, failed);
+    else if (shown !== wanted) leave();
+    else
+      stop = () => {
+        deaf();
+        leave();
+      };
+    return;
+  }
   if (pair) {
     document.title = `${pair.join(" and ")} – batonflow`;
     stop = onKeys({ "?": helpDialog, t: nextTheme });
@@ -60,11 +79,13 @@ startTheme();
 const home = data
   ? h("span", { class: "brand", text: "batonflow" })
   : h("a", { class: "brand", href: "#", text: "batonflow" });
+const views = h("nav", { "aria-label": "Views" }, h("a", { class: "view-link", href: "#", "data-view": "runs", text: "Runs" }));
+if (inbox) views.append(inboxLink(inbox));
 fill(
   document.getElementById("top"),
   home,
   data && h("span", { class: "muted", text: "an exported run" }),
-  inbox && h("nav", { "aria-label": "Views" }, h("a", { class: "view-link", href: "#", text: "Runs" }), inboxLink(inbox)),
+  inbox && views,
   h("span", { class: "spring" }),
   themeButton(),
   button("Keys", helpDialog, { icon: "help", bare: true }),
@@ -74,5 +95,14 @@ document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   root.focus();
 });
+if (inbox) {
+  void attempt(async () => {
+    const [first] = await source.chats();
+    if (!first) return;
+    const link = h("a", { class: "view-link", href: conversation(first), "data-view": "chat", text: "Chat" });
+    link.toggleAttribute("aria-current", place().chat !== undefined);
+    views.children[0].after(link);
+  });
+}
 window.addEventListener("hashchange", () => void show());
 void show();

@@ -1,8 +1,8 @@
-// The place in the page as its address: #run=…&tab=…&commit=…&event=…&call=…, #compare=…, or #view=inbox
+// The place in the page as its address: #run=…&tab=…&commit=…&event=…&call=…, #compare=…, #chat=…&session=…, or #view=inbox
 
 /**
  * @typedef {{run?: string, view?: string, tab?: string, commit?: string, event?: string, seq?: string, call?: string,
- *   compare?: string, status?: string, workflow?: string}} Place
+ *   compare?: string, status?: string, workflow?: string, chat?: string, session?: string}} Place
  */
 
 /** @returns {Place} */

@@ -1,7 +1,9 @@
 // The list of runs, and the way to start one.
 
+import { conversation } from "./chat_view.js";
 import { attempt, button, dialog, fill, h } from "./dom.js";
 import { ago, compact, duration, money, shortName, took } from "./format.js";
+import { sketch } from "./graph.js";
 import { address, place, visit } from "./router.js";
 import { eitherForm } from "./schema_form.js";
 import { statusMark } from "./status.js";
@@ -25,6 +27,7 @@ export function runsView(source, root) {
   const away = h("p", { class: "away", role: "status" });
   away.hidden = true;
   const count = h("span", { class: "muted", "aria-live": "polite" });
+  const welcome = h("div", { class: "welcome", hidden: true });
   const back = button("Newer", () => {
     trail.pop();
     void attempt(show);
@@ -54,6 +57,9 @@ export function runsView(source, root) {
     on.disabled = !next;
     fill(rows, page.handlers.map(line));
     const first = (trail.length - 1) * PAGE;
+    const blank = !page.handlers.length && trail.length < 2 && !filter.status && !filter.workflow;
+    welcome.hidden = !blank;
+    if (blank && !welcome.childElementCount) void attempt(() => greet(source, welcome));
     count.textContent = page.handlers.length ? `${first + 1}–${first + page.handlers.length}` : "No runs.";
   }
 
@@ -72,7 +78,7 @@ export function runsView(source, root) {
   fill(
     root,
     away,
-    layout([status, workflow, h("span", { class: "spring" }), start], rows, [
+    layout([status, workflow, h("span", { class: "spring" }), start], rows, welcome, [
       count,
       h("span", { class: "spring" }),
       back,
@@ -90,8 +96,28 @@ export function runsView(source, root) {
   };
 }
 
-/** @param {Node[]} controls @param {HTMLElement} rows @param {Node[]} pager */
-function layout(controls, rows, pager) {
+/** Shows what is served, and how to begin. @param {any} source @param {HTMLElement} place */
+async function greet(source, place) {
+  const [names, chats] = await Promise.all([source.workflows(), source.chats()]);
+  const card = (name) =>
+    h(
+      "article",
+      { class: "card" },
+      h(
+        "header",
+        {},
+        h("h2", { text: name }),
+        h("span", { class: "spring" }),
+        button("Start a run", () => void attempt(() => startDialog(source, name)), { icon: "play" }),
+        chats.includes(name) && h("a", { class: "button primary", href: conversation(name), text: "Chat" }),
+      ),
+      sketch(source, name),
+    );
+  fill(place, h("p", { class: "muted", text: "No run has begun yet. This is served here:" }), names.map(card));
+}
+
+/** @param {Node[]} controls @param {HTMLElement} rows @param {HTMLElement} welcome @param {Node[]} pager */
+function layout(controls, rows, welcome, pager) {
   const head = h(
     "tr",
     {},
@@ -103,6 +129,7 @@ function layout(controls, rows, pager) {
     { class: "runs", "aria-labelledby": "runs-title" },
     h("header", { class: "runs-head" }, h("h1", { id: "runs-title", text: "Runs" }), controls),
     h("div", { class: "table-frame" }, table),
+    welcome,
     h("footer", { class: "pager" }, pager),
   );
 }

@@ -53,9 +53,31 @@ export class LiveSource {
     return (await this.#json(`workflows/${encodeURIComponent(workflow)}/schema`)).start;
   }
 
-  /** @param {string} workflow @param {Record<string, any>} event @returns {Promise<Handler>} */
-  start(workflow, event) {
-    return this.#json(`workflows/${encodeURIComponent(workflow)}/run-nowait`, { start_event: event });
+  /** @param {string} workflow @param {Record<string, any>} event @param {string} [session] @returns {Promise<Handler>} */
+  start(workflow, event, session) {
+    return this.#json(`workflows/${encodeURIComponent(workflow)}/run-nowait`, { start_event: event, session });
+  }
+
+  /** The agents with conversations. @returns {Promise<string[]>} */
+  async chats() {
+    return (await this.#json("chats")).chats;
+  }
+
+  /** The conversations of an agent, the latest first. @param {string} workflow @param {number} limit */
+  async sessions(workflow, limit) {
+    return (await this.#json(`workflows/${encodeURIComponent(workflow)}/sessions?limit=${limit}`)).sessions;
+  }
+
+  /** @param {string} workflow @param {string} session */
+  async turns(workflow, session) {
+    const query = new URLSearchParams({ session });
+    return (await this.#json(`workflows/${encodeURIComponent(workflow)}/turns?${query}`)).turns;
+  }
+
+  /** Makes a conversation with the first turns of another one. @param {string} workflow @param {string} session @param {string} name @param {number} turn */
+  forkSession(workflow, session, name, turn) {
+    const body = { session, new_name: name, at_turn: turn };
+    return this.#json(`workflows/${encodeURIComponent(workflow)}/sessions`, body);
   }
 
   /** @param {string} id @returns {Promise<Handler>} */

@@ -1,0 +1,408 @@
+// A conversation with an agent: the turns of a session, and a box for the next message.
+
+import { attempt, button, fill, h, icon, oncePerFrame } from "./dom.js";
+import { messageCard, prose, toolCall } from "./chat.js";
+import { ago, compact, duration, money } from "./format.js";
+import { sketch } from "./graph.js";
+import { isApproval, openRequest, question } from "./pending_view.js";
+import { address, place, visit } from "./router.js";
+
+const LISTED = 200;
+const LOOK = 1500;
+
+/**
+ * @typedef {{number: number, run_id: string, status: string, started_at: string, ended_at: string | null, user_msg: any,
+ *   messages: any[], usage: any, error: string | null}} Turn
+ * @typedef {{kind: "text" | "tool", agent?: string, text?: string, id?: string, name?: string, args?: any, result?: any,
+ *   open?: boolean}} Item
+ */
+
+/** The address of a conversation. @param {string} workflow @param {string} [session] */
+export const conversation = (workflow, session) => address({ chat: workflow, session });
+
+/** @param {any} source @param {HTMLElement} root @returns {Promise<() => void>} a function that stops it */
+export async function chatView(source, root) {
+  const { chat: workflow = "", session } = place();
+  const chats = await source.chats();
+  const chosen = chats.includes(workflow) ? workflow : chats[0];
+  if (!chosen) throw new Error("This server does not have conversations: create it with accept_sessions=True.");
+  const view = new Chat(source, chats, chosen, session ?? "");
+  fill(root, view.element);
+  await view.open();
+  return () => view.leave();
+}
+
+/** The name of a new conversation, from its first message. @param {any} said */
+function nameFor(said) {
+  const words = (typeof said === "string" ? said : (said.blocks.find((one) => one.text)?.text ?? "files")).toLowerCase();
+  const stem = words.normalize("NFD").replace(/[^a-z0-9]+/g, "-").slice(0, 40).replace(/^-+|-+$/g, "");
+  return `${stem || "chat"}-${Math.random().toString(36).slice(2, 6)}`;
+}
+
+class Chat {
+  /** @type {Turn[]} */ turns = [];
+  /** @type {{id: string, said: any, items: Item[], pending: any[]} | null} */ live = null;
+  /** @type {File[]} */ files = [];
+  #stop = new AbortController();
+  #draw = oncePerFrame(() => this.#show());
+  #known = /** @type {string[]} */ ([]);
+
+  /** @param {any} source @param {string[]} chats @param {string} workflow @param {string} session empty for a new one */
+  constructor(source, chats, workflow, session) {
+    Object.assign(this, { source, chats, workflow, session });
+    this.list = h("div", { class: "chat-list" });
+    this.log = h("div", { class: "chat-log", tabindex: 0, role: "log", "aria-label": "Conversation" });
+    this.asks = h("div", { class: "banners", "aria-live": "polite" });
+    this.box = this.#composer();
+    this.element = h(
+      "section",
+      { class: "chat" },
+      h("aside", { class: "chat-side", "aria-label": "Conversations" }, this.#side(), this.list),
+      h("div", { class: "chat-main" }, this.log, this.asks, this.box),
+    );
+  }
+
+  async open() {
+    await this.#load();
+    this.text.focus();
+    const last = this.turns.at(-1);
+    if (last?.status === "running") void this.#follow(last.run_id, last.user_msg);
+    void attempt(() => this.#listSessions());
+  }
+
+  leave() {
+    this.#stop.abort();
+  }
+
+  // Data
+
+  async #load() {
+    this.turns = this.session ? await this.source.turns(this.workflow, this.session) : [];
+    this.#show();
+  }
+
+  async #listSessions() {
+    const sessions = await this.source.sessions(this.workflow, LISTED);
+    this.#known = sessions.map((one) => one.name);
+    const line = (one) =>
+      h(
+        "a",
+        {
+          href: conversation(this.workflow, one.name),
+          class: "chat-link",
+          "aria-current": one.name === this.session ? "true" : null,
+        },
+        h("span", { text: one.name }),
+        h("small", { text: one.running ? "at work" : ago(one.updated_at), title: one.updated_at }),
+      );
+    fill(this.list, sessions.length ? sessions.map(line) : h("p", { class: "muted", text: "No conversations yet." }));
+  }
+
+  /** Starts the next turn. @param {any} said the message @param {string} [session] */
+  async #send(said, session = this.session || nameFor(said)) {
+    const run = await this.source.start(this.workflow, { user_msg: said }, session);
+    if (session !== this.session) visit({ chat: this.workflow, session });
+    else void this.#follow(run.handler_id, typeof said === "string" ? { role: "user", blocks: [text(said)] } : said);
+  }
+
+  /** Shows a turn while it is under way. @param {string} id of its run @param {any} said */
+  async #follow(id, said) {
+    const live = (this.live = { id, said, items: [], pending: [] });
+    this.#show();
+    const { signal } = this.#stop;
+    const look = setInterval(() => void this.#look(live), LOOK);
+    try {
+      await this.source.follow(id, -1, (event) => this.#heard(live, event), signal);
+      for (let waits = 0; !signal.aborted && waits < 40; waits += 1) {
+        await this.#load();
+        if (this.turns.at(-1)?.status !== "running") break;
+        await new Promise((wake) => setTimeout(wake, 100));
+      }
+    } finally {
+      clearInterval(look);
+    }
+    if (this.live === live) this.live = null;
+    if (signal.aborted) return;
+    this.#show();
+    void attempt(() => this.#listSessions());
+  }
+
+  /** @param {NonNullable<Chat["live"]>} live */
+  async #look(live) {
+    const pending = await this.source.pending(live.id).catch(() => live.pending);
+    if (JSON.stringify(pending) === JSON.stringify(live.pending)) return;
+    live.pending = pending;
+    this.#draw();
+  }
+
+  /** @param {NonNullable<Chat["live"]>} live @param {any} event */
+  #heard(live, event) {
+    const { value, type } = event;
+    const { items } = live;
+    const last = items.at(-1);
+    if (type === "AgentStream") {
+      const said = { kind: /** @type {const} */ ("text"), agent: value.current_agent_name, text: value.response ?? "", open: true };
+      if (last?.kind === "text" && last.open) Object.assign(last, said);
+      else if (said.text) items.push(said);
+    } else if (type === "AgentOutput") {
+      if (last?.kind === "text") last.open = false;
+    } else if (type === "ToolCall") {
+      if (!items.some((one) => one.id === value.tool_id))
+        items.push({ kind: "tool", id: value.tool_id, name: value.tool_name, args: value.tool_kwargs });
+    } else if (type === "ToolCallResult") {
+      const tool = items.find((one) => one.id === value.tool_id);
+      if (tool) tool.result = value.tool_output;
+    } else if (event.types?.includes("InputRequiredEvent")) void this.#look(live);
+    this.#draw();
+  }
+
+  // Drawing
+
+  #side() {
+    const select = h(
+      "select",
+      { "aria-label": "Agent", on: { change: () => visit({ chat: select.value }) } },
+      this.chats.map((name) => h("option", { value: name, text: name, selected: name === this.workflow })),
+    );
+    const fresh = h(
+      "a",
+      { class: "button", href: conversation(this.workflow) },
+      icon("plus"),
+      h("span", { text: "New" }),
+    );
+    const name = h("h1", { text: this.workflow });
+    return h("header", { class: "chat-head" }, this.chats.length > 1 ? select : name, h("span", { class: "spring" }), fresh);
+  }
+
+  #show() {
+    const { log, live } = this;
+    const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
+    const over = this.turns.filter((turn) => turn.run_id !== live?.id);
+    const parts = over.map((turn, at) => this.#turn(turn, over[at - 1]));
+    if (live) parts.push(this.#live(live));
+    fill(log, parts.length ? parts : this.#welcome());
+    if (atEnd) log.scrollTop = log.scrollHeight;
+    fill(this.asks, live ? live.pending.map((request) => this.#ask(live, request)) : []);
+    this.stop.hidden = !live;
+    this.submit.disabled = Boolean(live);
+  }
+
+  /** What is served here, and how to begin. */
+  #welcome() {
+    return h(
+      "div",
+      { class: "chat-welcome" },
+      h("h2", { text: `A conversation with ${this.workflow}` }),
+      h("p", {
+        class: "muted",
+        text: "Write a message below. Each turn is a run: it survives a restart of the server, and its calls can be read, changed and made again.",
+      }),
+      sketch(this.source, this.workflow),
+    );
+  }
+
+  /** @param {Turn} turn @param {Turn} [before] */
+  #turn(turn, before) {
+    const results = new Map(
+      turn.messages.filter((one) => one.role === "tool").map((one) => [one.additional_kwargs?.tool_call_id, one]),
+    );
+    const shown = turn.messages.filter((one) => one.role !== "tool");
+    const said = shown.length ? shown : [turn.user_msg].filter(Boolean);
+    const cards = said.map((message) => {
+      const card = messageCard(message, { results });
+      if (message.role === "user") this.#offerEdit(card, message, before);
+      return card;
+    });
+    const { usage } = turn;
+    const took = turn.ended_at ? (Date.parse(turn.ended_at) - Date.parse(turn.started_at)) / 1000 : undefined;
+    const facts = [
+      usage && `${compact(usage.input_tokens ?? 0)} → ${compact(usage.output_tokens ?? 0)} tokens`,
+      typeof usage?.cost === "number" && money(usage.cost),
+      took !== undefined && duration(took),
+    ];
+    return h(
+      "article",
+      { class: `turn ${turn.status}` },
+      cards,
+      turn.status !== "completed" &&
+        h("p", { class: "failure-text", text: turn.error || `This turn was ${turn.status === "failed" ? "ended by an error" : turn.status}.` }),
+      h(
+        "footer",
+        { class: "turn-foot muted" },
+        turn.run_id && h("a", { href: address({ run: turn.run_id }), text: "Calls" }),
+        h("span", { text: facts.filter(Boolean).join(" · ") }),
+      ),
+    );
+  }
+
+  /** @param {NonNullable<Chat["live"]>} live */
+  #live(live) {
+    const item = (one) =>
+      one.kind === "tool"
+        ? toolCall(one.name ?? "", one.args, one.result, one.result === undefined ? "at work" : "")
+        : h(
+            "div",
+            { class: `message assistant${one.open ? " live" : ""}` },
+            h("header", {}, h("b", { text: one.agent || "assistant" })),
+            prose(one.text),
+          );
+    const quiet = !live.items.some((one) => one.open) && !live.pending.length;
+    return h(
+      "article",
+      { class: "turn running", "aria-busy": "true" },
+      live.said && messageCard(live.said),
+      live.items.map(item),
+      quiet && h("p", { class: "muted working", text: "At work…" }),
+      h("footer", { class: "turn-foot muted" }, h("a", { href: address({ run: live.id }), text: "Follow the run" })),
+    );
+  }
+
+  /** @param {NonNullable<Chat["live"]>} live @param {any} request */
+  #ask(live, request) {
+    const asker = { source: this.source, id: live.id, refresh: () => void this.#look(live) };
+    return h(
+      "div",
+      { class: "banner waiting", role: "status" },
+      h("span", { class: "pill", text: isApproval(request) ? "Approval" : "Question" }),
+      h("b", { text: question(request) }),
+      h("span", { class: "spring" }),
+      button(isApproval(request) ? "Review" : "Answer", () => openRequest(asker, request), { class: "primary" }),
+    );
+  }
+
+  /** A message of the user is edited and sent again in a branch. */
+  #offerEdit(card, message, before) {
+    const blocks = Array.isArray(message.blocks) ? message.blocks : [];
+    const written = blocks.filter((one) => one?.block_type === "text").map((one) => one.text).join("\n");
+    const edit = button(
+      "Edit",
+      () => {
+        const area = h("textarea", { "aria-label": "Message", rows: Math.min(12, 2 + written.split("\n").length), value: written });
+        const form = h(
+          "form",
+          { class: "stack" },
+          area,
+          h(
+            "div",
+            { class: "actions" },
+            button("Keep", () => this.#show()),
+            h("button", { class: "button primary", text: "Send in a branch" }),
+          ),
+        );
+        form.addEventListener("submit", (event) => {
+          event.preventDefault();
+          const others = blocks.filter((one) => one?.block_type !== "text");
+          const said = others.length ? { role: "user", blocks: [text(area.value), ...others] } : area.value;
+          void attempt(() => this.#branch(said, before));
+        });
+        card.replaceChildren(card.firstElementChild, form);
+        edit.remove();
+        area.focus();
+      },
+      { class: "quiet" },
+    );
+    card.firstElementChild.append(h("span", { class: "spring" }), edit);
+  }
+
+  /** @param {any} said @param {Turn} [before] the last turn of both */
+  async #branch(said, before) {
+    const stem = this.session.replace(/\.\d+$/, "");
+    let number = 2;
+    while (this.#known.includes(`${stem}.${number}`)) number += 1;
+    const name = `${stem}.${number}`;
+    if (before) await this.source.forkSession(this.workflow, this.session, name, before.number);
+    await this.#send(said, name);
+  }
+
+  // The box for the next message
+
+  #composer() {
+    this.text = h("textarea", {
+      id: "chat-text",
+      rows: 2,
+      "aria-label": "Message",
+      placeholder: "Write a message",
+      on: {
+        keydown: (event) => {
+          if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+          event.preventDefault();
+          form.requestSubmit();
+        },
+      },
+    });
+    const chips = h("div", { class: "chips" });
+    const showFiles = () =>
+      fill(
+        chips,
+        this.files.map((file) =>
+          button(
+            `Remove ${file.name}`,
+            () => {
+              this.files = this.files.filter((one) => one !== file);
+              showFiles();
+            },
+            { class: "chip" },
+          ),
+        ),
+      );
+    const picker = h("input", {
+      type: "file",
+      multiple: true,
+      hidden: true,
+      "aria-label": "Files",
+      on: {
+        change: () => {
+          this.files = [...this.files, ...picker.files];
+          picker.value = "";
+          showFiles();
+        },
+      },
+    });
+    this.stop = button("Stop", () => void attempt(() => this.source.cancel(this.live?.id)), { icon: "stop", class: "danger" });
+    this.submit = h("button", { class: "button primary", text: "Send" });
+    const form = h(
+      "form",
+      { class: "composer" },
+      chips,
+      this.text,
+      h(
+        "div",
+        { class: "actions" },
+        picker,
+        button("Attach files", () => picker.click(), { icon: "plus", bare: true }),
+        h("span", { class: "spring" }),
+        this.stop,
+        this.submit,
+      ),
+    );
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const written = this.text.value.trim();
+      if ((!written && !this.files.length) || this.live) return;
+      void attempt(async () => {
+        const blocks = await Promise.all(this.files.map(block));
+        await this.#send(blocks.length ? { role: "user", blocks: [...(written ? [text(written)] : []), ...blocks] } : written);
+        this.text.value = "";
+        this.files = [];
+        showFiles();
+      });
+    });
+    return form;
+  }
+}
+
+/** @param {string} written */
+const text = (written) => ({ block_type: "text", text: written });
+
+/** A file as a part of a message. @param {File} file */
+async function block(file) {
+  const address = await new Promise((read, failed) => {
+    const reader = new FileReader();
+    reader.onload = () => read(String(reader.result));
+    reader.onerror = () => failed(new Error(`${file.name} cannot be read.`));
+    reader.readAsDataURL(file);
+  });
+  const data = address.slice(address.indexOf(",") + 1);
+  if (file.type.startsWith("image/")) return { block_type: "image", image: data, image_mimetype: file.type };
+  return { block_type: "document", data, title: file.name, document_mimetype: file.type || "application/octet-stream" };
+}
