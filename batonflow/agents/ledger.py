@@ -85,7 +85,7 @@ def has_options(run: Any) -> bool:
 
 def request_changes(run: Any) -> Mapping[str, Any]:
     """Return the changes of the requests of a fork, also in child runs; empty in most runs."""
-    kept = run.root.cell.state.__pydantic_extra__
+    kept = (run if run.family is None else run.root).cell.state.__pydantic_extra__
     return (kept and kept.get(REQUEST_CHANGES)) or {}
 
 

@@ -123,7 +123,7 @@ def _layers_around(invocation: ToolInvocation, run: Any) -> tuple[ToolLayer, ...
         shortened |= getattr(policy, "max_result_chars", None) is not None
         counted = getattr(policy, "max_calls", None) is not None
         asked = counted or getattr(policy, "requires_approval", False) is not False
-        asked = asked or "ask_before_tools" in request_changes(invocation.ctx.run)
+        asked = asked or (run is not None and "ask_before_tools" in request_changes(run))
     if shortened:
         found.append(shorten_result)
     if agent.before_tool or agent.after_tool:

@@ -12,7 +12,6 @@ from starlette.routing import Route
 from batonflow.clock import current_source
 from batonflow.durable.cancels import cancel_run, cancel_without_code
 from batonflow.durable.trace import trace_of
-from batonflow.lazy import at_first_use
 from batonflow.server.bodies import body_of, choice, flag, metadata, number, run_id_of, seconds, statuses, words
 from batonflow.server.inbox import Inbox
 from batonflow.server.pending import UnfitAnswerError, answer, open_requests, put, request_as_json
@@ -32,8 +31,6 @@ __all__ = ["RunRoutes"]
 MOST_RUNS = 1000
 LARGEST_PART = 4096
 SECONDS_TO_CANCEL = 5.0
-
-_before_call = at_first_use("batonflow.server.changed_calls", "before_call")  # agents are loaded for calls of models
 
 
 class RunRoutes:
@@ -228,7 +225,9 @@ class RunRoutes:
         new_id = run_id_of(body.new_id or current_source().token(ID_LENGTH), "new_id")
         at, state = body.at, body.state
         if body.call is not None:
-            at, changes = await _before_call(place, body.call)
+            from batonflow.server.changed_calls import before_call  # noqa: PLC0415 - agents are loaded for their calls
+
+            at, changes = await before_call(place, body.call)
             state = {**(state or {}), **changes}
         assert at is not None  # one of the two is given
         last = place.info.seq - 1 if place.is_over else place.info.seq
