@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -66,8 +67,8 @@ class SessionRoutes:
     async def sessions(self, request: Request) -> Response:
         """Return the sessions of an agent, the latest first."""
         prefix = request.query_params.get("prefix", "")
-        found = await self._agent(request).sessions(prefix, number(request, "limit", 100, least=1, most=MOST_SESSIONS))
-        found.sort(key=lambda one: -one.updated)
+        found: list[Any] = await self._agent(request).sessions(prefix, number(request, "limit", 100, least=1, most=MOST_SESSIONS))
+        found.sort(key=attrgetter("updated"), reverse=True)
         told = [
             {
                 "name": one.name,
