@@ -66,8 +66,11 @@ class SessionRoutes:
 
     async def sessions(self, request: Request) -> Response:
         """Return the sessions of an agent, the latest first."""
-        prefix = request.query_params.get("prefix", "")
-        found: list[Any] = await self._agent(request).sessions(prefix, number(request, "limit", 100, least=1, most=MOST_SESSIONS))
+        prefix, most = (
+            request.query_params.get("prefix", ""),
+            number(request, "limit", 100, least=1, most=MOST_SESSIONS),
+        )
+        found: list[Any] = await self._agent(request).sessions(prefix, most)
         found.sort(key=attrgetter("updated"), reverse=True)
         told = [
             {

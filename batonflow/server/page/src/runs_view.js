@@ -108,7 +108,7 @@ async function greet(source, place) {
         {},
         h("h2", { text: name }),
         h("span", { class: "spring" }),
-        button("Start a run", () => void attempt(() => startDialog(source, name)), { icon: "play" }),
+        button("Start", () => void attempt(() => startDialog(source, name)), { icon: "play" }),
         chats.includes(name) && h("a", { class: "button primary", href: conversation(name), text: "Chat" }),
       ),
       sketch(source, name),
