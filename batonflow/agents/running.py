@@ -585,7 +585,10 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         agent = self if model is None else self.asking(model)
         name = llm if isinstance(llm, str) else None
         if changes is not None or name is not None:
-            state = {**(state or {}), **(changes or kinds.RequestChanges()).edits(name)}
+            given: Any = changes or kinds.RequestChanges()
+            if not isinstance(given, kinds.RequestChanges):
+                raise TypeError(f"changes is a RequestChanges, not {given!r}")
+            state = {**(state or {}), **given.edits(name)}
         forked = super(AgentRuns, agent).fork(run_id, at, state=state, event=event, new_id=new_id, deps=deps)
         if of_run is not None:
             of_run.give_to(forked)

@@ -43,6 +43,9 @@ __all__ = [
     "with_read_result",
 ]
 
+# Tools without a policy from there, such as handoffs, have no effects outside of the run.
+_PARTS_OF_AGENTS = __name__.rpartition(".")[0]
+
 
 def requests_of(
     team: Team, agent: Member, calls: Sequence[ToolSelection | ToolCallResult], refused: Any = None
@@ -123,7 +126,9 @@ def _layers_around(invocation: ToolInvocation, run: Any) -> tuple[ToolLayer, ...
         shortened |= getattr(policy, "max_result_chars", None) is not None
         counted = getattr(policy, "max_calls", None) is not None
         asked = counted or getattr(policy, "requires_approval", False) is not False
-        asked = asked or (run is not None and "ask_before_tools" in request_changes(run))
+    has_effects = policy is not None or not type(invocation.tool).__module__.startswith(_PARTS_OF_AGENTS)
+    if has_effects and not asked and run is not None:
+        asked = bool(request_changes(run).get("ask_before_tools"))
     if shortened:
         found.append(shorten_result)
     if agent.before_tool or agent.after_tool:

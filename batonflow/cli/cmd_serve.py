@@ -37,6 +37,8 @@ __all__ = ["serve"]
 _LOOK_SECONDS = 0.05
 _CHANGE_SECONDS = 0.25
 _SECONDS_TO_STOP = 10.0
+_LARGEST_BODY = 2**20
+_LARGEST_MESSAGE = 32 * _LARGEST_BODY  # with the files of a conversation, as base64
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv", "build", "dist"})
 
 
@@ -54,8 +56,9 @@ def serve(given: Namespace) -> int:
     if store is not None:
         check_store(store)
     # Metadata may say whose dependencies a run gets, so clients choose it only on servers that a program makes.
-    chats = hasattr(workflow, "session") and workflow.__batonflow__.deps is None
-    server = WorkflowServer(store=store, token=given.token, accept_sessions=chats)
+    chats = hasattr(workflow, "__batonflow_team__") and workflow.__batonflow__.deps is None
+    most = _LARGEST_MESSAGE if chats else _LARGEST_BODY
+    server = WorkflowServer(store=store, token=given.token, accept_sessions=chats, max_body=most)
     served = workflow if given.store is None else Workflow.with_store(workflow, open_store(given.store))
     server.add_workflow(_name(given.object, workflow), served)
     if store is None and workflow.__batonflow__.store is None:

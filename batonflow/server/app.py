@@ -181,7 +181,7 @@ class WorkflowServer:
     def chats(self) -> list[str]:
         """Return the names of the agents with sessions that clients may use; the page shows their conversations."""
         served = self.runs.served.items() if self.accept_sessions else ()
-        return [name for name, one in served if hasattr(one.workflow, "session")]
+        return [name for name, one in served if one.is_agent]
 
     def openapi_schema(self) -> dict[str, Any]:
         """Return the routes as an OpenAPI 3.1 document."""

@@ -54,6 +54,7 @@ _QUERY: dict[str, tuple[dict[str, Any], str]] = {
         "Largest number of sessions",
     ),
     "session": ({"type": "string"}, "The name of the session"),
+    "after_turn": ({"type": "integer", "minimum": 0, "maximum": 2**53}, "Only turns after this one"),
     "order": ({"enum": ["asc", "desc"]}, "In the order of creation, or newest first"),
     "after": ({"type": "integer", "minimum": 0, "maximum": 2**53}, "Only commits after this one"),
     "limit": ({"type": "integer", "minimum": 1, "maximum": 5000}, "Largest number of commits"),
@@ -75,7 +76,7 @@ _QUERY: dict[str, tuple[dict[str, Any], str]] = {
     "include_results": ({"type": "boolean", "default": False}, "Include the events that ended the runs"),
     "purge": ({"type": "boolean", "default": False}, "Delete the run too"),
 }
-_QUERY_NAMES = {"after_run": "after", "limit_runs": "limit", "limit_sessions": "limit"}
+_QUERY_NAMES = {"after_run": "after", "limit_runs": "limit", "limit_sessions": "limit", "after_turn": "after"}
 
 _RUN = "/handlers/{handler_id}"
 _PATHS = (
@@ -103,12 +104,17 @@ _PATHS = (
         "post",
         "/workflows/{name}/sessions",
         "Branch off from a session",
-        shapes.SessionForked,
+        "application/json",
         (400, 404),
         body=shapes.SessionForkBody,
     ),
     _Path(
-        "get", "/workflows/{name}/turns", "The turns of a session", shapes.TurnsAnswer, (400, 404), query=("session",)
+        "get",
+        "/workflows/{name}/turns",
+        "The turns of a session",
+        shapes.TurnsAnswer,
+        (400, 404),
+        query=("session", "after_turn"),
     ),
     _Path(
         "get",

@@ -223,13 +223,14 @@ class RunRoutes:
         body = await body_of(request, ForkBody)
         served = place.workflow()
         new_id = run_id_of(body.new_id or current_source().token(ID_LENGTH), "new_id")
-        at, state = body.at, body.state
+        at, state = body.at or 0, body.state
         if body.call is not None:
             from batonflow.server.changed_calls import before_call  # noqa: PLC0415 - agents are loaded for their calls
 
             at, changes = await before_call(place, body.call)
             state = {**(state or {}), **changes}
-        assert at is not None  # one of the two is given
+        elif any(path.partition(".")[0] == "request_changes" for path in state or ()):
+            raise HTTPException(400, "state cannot hold request_changes: give the changes as call")
         last = place.info.seq - 1 if place.is_over else place.info.seq
         if at > last:
             raise HTTPException(400, f"at must be the number of a commit before the end of the run, from 1 to {last}")

@@ -17,7 +17,7 @@ from batonflow.server.runs import Runs
 from batonflow.server.shapes import SessionForkBody
 from batonflow.workflow_core.errors import StoreError
 
-__all__ = ["SessionRoutes"]
+__all__ = ["SessionRoutes", "turn_as_json"]
 
 MOST_SESSIONS = 1000
 
@@ -56,7 +56,7 @@ class SessionRoutes:
             raise HTTPException(
                 400, "This server does not accept sessions: create it with WorkflowServer(accept_sessions=True)"
             )
-        if not hasattr(served.workflow, "session"):
+        if not served.is_agent:
             raise HTTPException(400, f"Workflow {served.name} is not an agent, so it has no sessions")
         return served.workflow
 
@@ -65,14 +65,14 @@ class SessionRoutes:
         return JSON({"chats": self._chats()})
 
     async def sessions(self, request: Request) -> Response:
-        """Return the sessions of an agent, the latest first."""
+        """Return the sessions of an agent, the latest first; of those with the first 1,000 names."""
         prefix, most = (
             request.query_params.get("prefix", ""),
             number(request, "limit", 100, least=1, most=MOST_SESSIONS),
         )
-        found: list[Any] = await self._agent(request).sessions(prefix, most)
+        found: list[Any] = await self._agent(request).sessions(prefix, MOST_SESSIONS)
         found.sort(key=attrgetter("updated"), reverse=True)
-        told = [
+        sessions = [
             {
                 "name": one.name,
                 "turns": one.turns,
@@ -80,35 +80,45 @@ class SessionRoutes:
                 "updated_at": _iso(one.updated),
                 "running": one.running,
             }
-            for one in found
+            for one in found[:most]
         ]
-        return JSON({"sessions": told})
+        return JSON({"sessions": sessions})
 
     async def turns(self, request: Request) -> Response:
-        """Return the turns of a session, the oldest first; an unknown session has none."""
+        """Return the turns of a session, the oldest first; the list of an unknown session is empty."""
         agent, name = self._agent(request), request.query_params.get("session")
         if not name:
             raise HTTPException(400, "session is needed: the name of the session")
-        return JSON({"turns": [_told(turn) async for turn in _session(agent, name).turns()]})
+        after = number(request, "after", 0)
+        session = await _session(agent, name)
+        turns = [] if session is None else [turn_as_json(one) async for one in session.turns() if one.number > after]
+        return JSON({"turns": turns})
 
     async def fork(self, request: Request) -> Response:
         """Make a session with the first turns of another one."""
         agent, body = self._agent(request), await body_of(request, SessionForkBody)
+        session = await _session(agent, body.session)
+        if session is None:
+            raise HTTPException(404, f"The agent has no session {body.session!r}")
         try:
-            await _session(agent, body.session).fork(body.new_name, body.at_turn)
+            await session.fork(body.new_name, body.at_turn)
         except ValueError as error:
             raise HTTPException(400, str(error)) from None
         return JSON({"name": body.new_name})
 
 
-def _session(agent: Any, name: str) -> Any:
+async def _session(agent: Any, name: str) -> Any:
+    """Return a session of an agent; None if the agent does not have it, also if another one has."""
     try:
-        return agent.session(name)
+        session = agent.session(name)
     except (ValueError, StoreError) as error:
         raise HTTPException(400, str(error)) from None
+    # The exact name is the first one that begins with it.
+    return session if [one.name for one in await agent.sessions(name, 1)] == [name] else None
 
 
-def _told(turn: Any) -> dict[str, Any]:
+def turn_as_json(turn: Any) -> dict[str, Any]:
+    """Return a turn as JSON data without secrets."""
     usage: dict[str, Any] = turn.usage.model_dump(exclude_defaults=True)
     return {
         "number": turn.number,
@@ -119,12 +129,11 @@ def _told(turn: Any) -> dict[str, Any]:
         "user_msg": None if turn.user_msg is None else _message(turn.user_msg),
         "messages": [_message(one) for one in turn.messages],
         "usage": usage or None,
-        "error": turn.error or None,
+        "error": redacted(turn.error) if turn.error else None,
     }
 
 
 def _message(message: Any) -> Any:
-    """Return a message as data without secrets."""
     return redacted(message.model_dump(mode="json", exclude_none=True))
 
 

@@ -193,7 +193,7 @@ class WorkflowRoutes:
             raise HTTPException(
                 400, f"This server does not accept {given[0]}: create it with WorkflowServer(accept_sessions=True)"
             )
-        if not hasattr(served.workflow, "session"):
+        if not served.is_agent:
             raise HTTPException(400, f"Workflow {served.name} is not an agent: leave out {given[0]}")
         return {name: asked[name] for name in given}
 

@@ -52,6 +52,11 @@ class Served:
         # Classes that were only streamed, known after their first event.
         self._seen: dict[type[Event], None] = {}
 
+    @property
+    def is_agent(self) -> bool:
+        """Tell whether it is an agent or a team, whose runs can be turns of sessions."""
+        return hasattr(self.workflow, "__batonflow_team__")
+
     # --- classes ------------------------------------------------------------------------------------------------------
 
     def saw(self, cls: type[Event]) -> None:

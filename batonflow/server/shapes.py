@@ -25,13 +25,14 @@ __all__ = [
     "SchemaAnswer",
     "SendBody",
     "SentAnswer",
+    "SessionData",
     "SessionForkBody",
-    "SessionForked",
     "SessionsAnswer",
     "StateAnswer",
     "Status",
     "Tokens",
     "TraceAnswer",
+    "TurnData",
     "TurnsAnswer",
     "UnreadableRun",
     "WorkflowsAnswer",
@@ -225,19 +226,7 @@ class SessionsAnswer(BaseModel):
 
 
 class TurnData(BaseModel):
-    """A turn of a session.
-
-    Attributes:
-        number: The number; an undone turn leaves a gap.
-        run_id: The id of its run; empty for messages without a run.
-        status: Its status.
-        started_at: The time of its beginning, in ISO 8601.
-        ended_at: The time of its end.
-        user_msg: The message of the user.
-        messages: The messages that it has added; empty while it is under way.
-        usage: The tokens and their cost.
-        error: The error of a turn that did not end well.
-    """
+    """A turn of a session; one under way has no messages yet, and ``user_msg`` alone."""
 
     number: int
     run_id: str
@@ -254,12 +243,6 @@ class TurnsAnswer(BaseModel):
     """The turns of a session, the oldest first."""
 
     turns: list[TurnData]
-
-
-class SessionForked(BaseModel):
-    """The name of a new session."""
-
-    name: str
 
 
 class SendBody(_Body):
@@ -379,9 +362,12 @@ class ChangedCall(_Body):
         index: The place among the calls of the entry.
         messages: Other texts for messages by their places in the call, from 0 on; null leaves a message out.
         llm: The name of the model of the fork, such as ``"openai:gpt-5.6"``.
-        options: Options of all requests of the fork, such as ``temperature``, under the vendor's names.
+        options: Options of the requests for the next steps of agents, such as ``temperature``, under the vendor's
+            names; null takes one out.
         ask_before_tools: Whether a person must approve each tool call of the fork.
     """
+
+    model_config = ConfigDict(extra="forbid", strict=True)  # a mistyped name would ask a model without its change
 
     record: int = Field(ge=1, le=2**53)
     index: int = Field(default=0, ge=0, le=2**53)
@@ -409,7 +395,7 @@ class ForkBody(_Body):
     call: ChangedCall | None = None
 
     @model_validator(mode="after")
-    def _says_where(self) -> Self:
+    def _check_place(self) -> Self:
         if (self.at is None) == (self.call is None):
             raise ValueError("give either at, the number of a commit, or call, a call of a model")
         return self

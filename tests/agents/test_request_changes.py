@@ -1,6 +1,5 @@
 """``fork(changes=RequestChanges(...))``: a fork whose models get other requests, and whose tools ask first."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from batonflow.agents import AgentHandler, AgentWorkflow, FunctionAgent, RequestChanges
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
+from batonflow.tools import AsyncBaseTool, ToolMetadata, ToolOutput
 from batonflow.workflow_core import RunInterruptedError
 from tests.workflow_core.flows import until
 
@@ -82,9 +82,36 @@ class TestMessages:
         await made.fork("f", await before_call(store, "f", 1), changes=again)
         assert requests_of(made)[1][:2] == ["Be rude.", "Be brief."]
 
-    def test_they_are_pairs(self) -> None:
-        with pytest.raises(TypeError, match="pairs of a ChatMessage"):
-            RequestChanges(messages=["Be rude."])  # type: ignore[list-item]
+    async def test_each_message_is_changed_once_and_one_of_equal_ones_alone(self) -> None:
+        store = MemoryStore()
+        history = [ChatMessage("yes"), ChatMessage("Yes?", role="assistant"), ChatMessage("yes")]
+        made = agent(store, "First.", "Second.", "Third.")
+        await made.run("no", chat_history=history, run_id="r")
+        at, sent = await before_call(store, "r", 0), made.llm.requests[0].messages  # type: ignore[union-attr]
+        swapped = [(sent[1], ChatMessage("no")), (sent[-1], ChatMessage("yes"))]
+        await made.fork("r", at, changes=RequestChanges(messages=swapped))
+        await made.fork("r", at, changes=RequestChanges(messages=[(sent[3], None, 1)]))
+        assert requests_of(made)[1:] == [["Be kind.", "no", "Yes?", "no", "yes"], ["Be kind.", "yes", "Yes?", "no"]]
+
+    @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            ({"messages": ["Be rude."]}, "pairs of a ChatMessage"),
+            ({"messages": None}, "a list of pairs"),
+            ({"options": ["top_p"]}, "a dict of names"),
+            ({"options": {"": 1}}, "a dict of names"),
+            ({"ask_before_tools": "no"}, "True, False or None"),
+        ],
+    )
+    def test_what_they_hold(self, given: dict[str, Any], told: str) -> None:
+        with pytest.raises(TypeError, match=told):
+            RequestChanges(**given)
+
+    async def test_parts_of_a_request_are_not_options_and_changes_are_not_a_dict(self) -> None:
+        with pytest.raises(ValueError, match="options cannot hold messages, tools"):
+            RequestChanges(options={"messages": [], "tools": []})
+        with pytest.raises(TypeError, match="changes is a RequestChanges"):
+            agent(MemoryStore()).fork("r", 1, changes={"options": {}})  # type: ignore[arg-type]
 
 
 class TestModelsAndOptions:
@@ -97,6 +124,18 @@ class TestModelsAndOptions:
         assert [one.options["temperature"] for one in made.llm.requests] == [0, 0]  # type: ignore[union-attr]
         calls = [call for record in await store.history("f") for call in record.get("calls", ())]
         assert [call["options"]["temperature"] for call in calls] == [0, 0]
+
+    async def test_names_with_dots_are_names_and_none_takes_an_option_out(self) -> None:
+        store = MemoryStore()
+        await first_run(store)
+        made = agent(store, "One.", "Two.")
+        at = await before_call(store, "r", 1)
+        options = {"a.b": 1, "top_p": 0.5}
+        await made.fork("r", at, changes=RequestChanges(options=options), new_id="f")
+        await made.fork("f", at, changes=RequestChanges(options={"top_p": None}))
+        first, second = [one.options for one in made.llm.requests]  # type: ignore[union-attr]
+        assert (first["a.b"], first["top_p"]) == (1, 0.5)
+        assert "top_p" not in second
 
     async def test_the_name_of_a_model_is_recorded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[str] = []
@@ -161,11 +200,34 @@ class TestToolsThatAskFirst:
         changes = RequestChanges(ask_before_tools=True)
         handler = made.fork("t", await before_call(store, "t", 0), changes=changes)
         asked: list[str] = []
-        for _ in range(2):
-            await until(handler.open_inputs)
+        for name in ("inner", "look"):
+            await until(lambda name=name: [one for one in handler.open_inputs() if one.event.tool_name == name])
             [question] = handler.open_inputs()
             asked.append(question.event.tool_name)
             question.respond(approved=True)
-            await asyncio.sleep(0.01)
         assert str(await handler) == "Done."
         assert (asked, LOOKED) == (["inner", "look"], ["lake"])
+
+    async def test_a_tool_of_another_class_asks_too(self) -> None:
+        class Bell(AsyncBaseTool):
+            @property
+            def metadata(self) -> ToolMetadata:
+                return ToolMetadata(name="bell", description="Ring.")
+
+            def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
+                raise AssertionError("it is called asynchronously")
+
+            async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
+                LOOKED.append("rung")
+                return ToolOutput(tool_name="bell", content="ding")
+
+        store = MemoryStore()
+        await first_run(store)
+        llm = ScriptedLLM([tool_call("bell", input="x"), "Done."])
+        made = FunctionAgent(name="one", tools=[look, Bell()], llm=llm, store=store)
+        changes = RequestChanges(ask_before_tools=True)
+        handler = made.fork("r", await before_call(store, "r", 1), changes=changes)
+        await until(handler.open_inputs)
+        assert "rung" not in LOOKED
+        handler.open_inputs()[0].respond(approved=True)
+        assert str(await handler) == "Done."

@@ -58,15 +58,16 @@ async def test_a_call_is_made_again_with_other_messages_and_options(serving: Ser
         assert forked["forked_from"][0] == run_id
 
 
-async def test_a_tool_result_is_left_out_and_no_approval_is_asked(serving: Serving) -> None:
+async def test_a_tool_result_is_changed_a_message_left_out_and_no_approval_asked(serving: Serving) -> None:
     async with serving(WorkflowServer(store="memory:"), agent=agent()) as server:
         run_id, [_, second] = await begun(server)
         async with WorkflowClient(server.url) as client:
-            call = {"record": second["entry"], "messages": {3: None}, "ask_before_tools": False}
+            call = {"record": second["entry"], "messages": {1: None, 3: "rough"}, "ask_before_tools": False}
             fork = await client.fork(run_id, call=call)
             await server.over(fork.run_id)
-        roles = [[message["role"] for message in one["messages"]] for one in await calls_of(server, fork.run_id)]
-        assert roles[1] == ["system", "user", "assistant"], "after the first call, which both runs have"
+        _, asked, *_ = await calls_of(server, fork.run_id)  # both runs have the first call
+        assert [message["role"] for message in asked["messages"]] == ["system", "assistant", "tool"]
+        assert asked["messages"][-1]["blocks"][0]["text"] == "rough"
 
 
 @pytest.mark.parametrize(
@@ -79,6 +80,9 @@ async def test_a_tool_result_is_left_out_and_no_approval_is_asked(serving: Servi
         ({"messages": {"0": 5}}, 400, "valid string"),
         ({"llm": "nobody:knows"}, 400, "names no model; known are anthropic:<model>"),
         ({"options": 3}, 400, "valid dictionary"),
+        ({"options": {"messages": []}}, 400, "options cannot hold messages"),
+        ({"message": {"0": "x"}}, 400, "message"),
+        ({"messages": {"0": None, "1": None}}, 400, "no message left"),
     ],
 )
 async def test_what_does_not_fit_is_refused(serving: Serving, call: dict[str, Any], status: int, told: str) -> None:
@@ -87,6 +91,30 @@ async def test_what_does_not_fit_is_refused(serving: Serving, call: dict[str, An
         body = {"call": {"record": first["entry"], **call}}
         answer = await server.http.post(f"/handlers/{run_id}/fork", json=body)
         assert (answer.status_code, told in answer.text) == (status, True), answer.text
+
+
+async def test_changes_are_not_written_as_state(serving: Serving) -> None:
+    async with serving(WorkflowServer(store="memory:"), agent=agent()) as server:
+        run_id, _ = await begun(server)
+        state = {"request_changes.messages.x": []}
+        answer = await server.http.post(f"/handlers/{run_id}/fork", json={"at": 2, "state": state})
+        assert (answer.status_code, "give the changes as call" in answer.text) == (400, True)
+
+
+async def test_a_prompt_with_a_secret_is_changed_where_the_secret_is_written_again(serving: Serving) -> None:
+    key = "sk-abcdefghijklmnopqrstuvwxyz012345"
+    llm = ScriptedLLM(["Hello.", "Good day."])
+    secretive = FunctionAgent(name="one", system_prompt=f"The key is {key}.", llm=llm)
+    async with serving(WorkflowServer(store="memory:"), agent=secretive) as server:
+        run_id, [call] = await begun(server)
+        told = call["messages"][0]["blocks"][0]["text"]
+        body: dict[str, Any] = {"call": {"record": call["entry"], "messages": {"0": told}}}
+        answer = await server.http.post(f"/handlers/{run_id}/fork", json=body)
+        assert (answer.status_code, "stands for a secret" in answer.text) == (400, True)
+        body["call"]["messages"] = {"0": "Be brief."}
+        forked = await server.post(f"/handlers/{run_id}/fork", body)
+        await server.over(forked["handler_id"])
+        assert str(llm.requests[1].messages[0].content) == "Be brief."
 
 
 async def test_a_commit_or_a_call_is_needed(serving: Serving) -> None:

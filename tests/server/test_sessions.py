@@ -146,6 +146,36 @@ class TestConversations:
             assert key not in str(turn)
             assert (await running.get("/workflows/clerk/turns", session="nobody"))["turns"] == []
 
+    async def test_errors_are_shown_without_secrets(self, serving: Serving) -> None:
+        key = "sk-abcdefghijklmnopqrstuvwxyz012345"
+        clerk = agent(ValueError(f"bad key {key}"))
+        async with serving(WorkflowServer(accept_sessions=True), clerk=clerk) as running:
+            await running.post("/workflows/clerk/run-nowait", body("Hello", session="ann"))
+            await running.over("ann:1")
+            [turn] = (await running.get("/workflows/clerk/turns", session="ann"))["turns"]
+            assert turn["error"] == "ValueError: bad key [redacted]"
+
+    async def test_the_latest_are_listed_and_only_new_turns_are_read(self, serving: Serving) -> None:
+        async with serving(WorkflowServer(accept_sessions=True), clerk=agent()) as running:
+            for name in ("a", "b", "c", "c"):
+                await running.post("/workflows/clerk/run", body("Hello", session=name))
+            assert [one["name"] for one in (await running.get("/workflows/clerk/sessions", limit=2))["sessions"]] == [
+                "c",
+                "b",
+            ]
+            turns = (await running.get("/workflows/clerk/turns", session="c", after=1))["turns"]
+            assert [turn["number"] for turn in turns] == [2]
+
+    async def test_sessions_of_another_agent_are_not_there(self, serving: Serving) -> None:
+        store = MemoryStore()
+        clerk, other = agent(store=store, workflow_name="clerk"), agent(store=store, workflow_name="other")
+        async with serving(WorkflowServer(accept_sessions=True), clerk=clerk, other=other) as running:
+            await running.post("/workflows/clerk/run", body("Hello", session="ann"))
+            assert (await running.get("/workflows/other/turns", session="ann"))["turns"] == []
+            fork = {"session": "ann", "new_name": "bob"}
+            answer = await running.http.post("/workflows/other/sessions", json=fork)
+            assert (answer.status_code, "no session 'ann'" in answer.text) == (404, True)
+
     async def test_a_branch_has_the_first_turns(self, serving: Serving) -> None:
         async with serving(WorkflowServer(accept_sessions=True), clerk=agent()) as running:
             for text in ("One", "Two"):

@@ -42,7 +42,7 @@ async def _refusal(invocation: ToolInvocation) -> str | None:
     """Return the text of a refusal; None if the call is permitted, with the arguments in the invocation."""
     ctx, tool, limits = invocation.ctx, invocation.tool, invocation.limits
     checked = checked_arguments(tool, invocation.arguments)
-    if "ask_before_tools" not in request_changes(ctx.run) and not await needs_approval(tool, checked, ctx):
+    if not request_changes(ctx.run).get("ask_before_tools") and not await needs_approval(tool, checked, ctx):
         return None
     with nullcontext() if limits is None else limits.waiting():
         answer = await approved_arguments(

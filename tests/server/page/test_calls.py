@@ -148,7 +148,7 @@ async def test_texts_are_rendered_as_markdown_or_as_they_are_written(browser: Ch
             ["https://example.test/d", safe],
         ]  # fmt: skip
         await watched.page.get_by_role("button", name="As written").click()
-        assert await watched.page.locator(".answer .say").inner_text() == MARKDOWN
+        assert await watched.page.locator(".answer .say").text_content() == MARKDOWN
 
 
 SIZE = 60_000

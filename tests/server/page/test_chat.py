@@ -131,7 +131,29 @@ async def test_a_message_is_edited_and_sent_again_in_a_branch(browser: Chromium,
         await watched.page.get_by_text("First.").wait_for()
         await answered(watched, 1)
         names = sorted(one["name"] for one in (await served.get("/workflows/skipper/sessions"))["sessions"])
-        assert names == [names[0], f"{names[0]}.2", f"{names[0]}.3"]
+        assert [name.removeprefix(names[0])[:8] for name in names] == ["", "-branch-", "-branch-"]
+
+
+async def test_a_message_that_is_being_edited_stays_while_the_agent_is_at_work(
+    browser: Chromium, serving: Serving
+) -> None:
+    agent = skipper("One.", tool_call("publish", title="Tides"), "Published.")
+    async with (
+        serving(server(), skipper=agent) as served,
+        browser.page(f"{served.url}/#chat=skipper", wait=".composer") as watched,
+    ):
+        await say(watched, "Hello")
+        await answered(watched, 1)
+        await say(watched, "Publish it.")
+        await watched.page.get_by_role("button", name="Review").wait_for()
+        await watched.page.get_by_role("button", name="Edit").first.click()
+        await watched.page.locator(".turn textarea").fill("Good day")
+        await watched.page.get_by_role("button", name="Review").click()
+        await watched.page.get_by_role("button", name="Approve").click()
+        await answered(watched, 2)
+        assert await watched.page.locator(".turn textarea").input_value() == "Good day"
+        await watched.page.get_by_role("button", name="Keep").click()
+        assert await watched.texts(".turn .message.user .md") == ["Hello", "Publish it."]
 
 
 async def test_files_are_sent_as_parts_of_the_message(browser: Chromium, serving: Serving, tmp_path: Path) -> None:

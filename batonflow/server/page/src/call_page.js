@@ -132,7 +132,8 @@ export class CallPage {
   /** @param {import("./calls.js").Call} call @param {any} record */
   #canTry(call, record) {
     const kept = call.entry.calls?.[call.index];
-    return !this.session.source.embedded && kept?.agent && Array.isArray(record.messages) && call.entry.commit > 1;
+    const known = kept?.agent && kept.purpose === "turn" && Array.isArray(record.messages);
+    return known && !this.session.source.embedded && call.entry.commit > 1;
   }
 
   /** @param {import("./calls.js").Tree} tree @param {import("./calls.js").Call} call @param {any} record */

@@ -1,6 +1,6 @@
 // A conversation with an agent: the turns of a session, and a box for the next message.
 
-import { attempt, button, fill, h, icon, oncePerFrame } from "./dom.js";
+import { attempt, button, fill, h, icon, notice, oncePerFrame } from "./dom.js";
 import { messageCard, prose, toolCall } from "./chat.js";
 import { ago, compact, duration, money } from "./format.js";
 import { sketch } from "./graph.js";
@@ -20,38 +20,41 @@ const LOOK = 1500;
 /** The address of a conversation. @param {string} workflow @param {string} [session] */
 export const conversation = (workflow, session) => address({ chat: workflow, session });
 
-/** @param {any} source @param {HTMLElement} root @returns {Promise<() => void>} a function that stops it */
-export async function chatView(source, root) {
+/** A conversation of the address. @param {any} source @returns {Promise<Chat>} */
+export async function chatView(source) {
   const { chat: workflow = "", session } = place();
   const chats = await source.chats();
-  const chosen = chats.includes(workflow) ? workflow : chats[0];
-  if (!chosen) throw new Error("This server does not have conversations: create it with accept_sessions=True.");
-  const view = new Chat(source, chats, chosen, session ?? "");
-  fill(root, view.element);
-  await view.open();
-  return () => view.leave();
+  if (!chats.length) throw new Error("This server does not have conversations: create it with accept_sessions=True.");
+  if (!chats.includes(workflow)) throw new Error(`This server does not have an agent ${workflow}.`);
+  return new Chat(source, chats, workflow, session ?? "");
 }
 
 /** The name of a new conversation, from its first message. @param {any} said */
 function nameFor(said) {
   const words = (typeof said === "string" ? said : (said.blocks.find((one) => one.text)?.text ?? "files")).toLowerCase();
   const stem = words.normalize("NFD").replace(/[^a-z0-9]+/g, "-").slice(0, 40).replace(/^-+|-+$/g, "");
-  return `${stem || "chat"}-${Math.random().toString(36).slice(2, 6)}`;
+  return `${stem || "chat"}-${few()}`;
 }
+
+/** A few letters that hardly any other name ends with. */
+const few = () => Math.random().toString(36).slice(2, 6).padEnd(4, "0");
 
 class Chat {
   /** @type {Turn[]} */ turns = [];
   /** @type {{id: string, said: any, items: Item[], pending: any[]} | null} */ live = null;
   /** @type {File[]} */ files = [];
+  sending = false;
   #stop = new AbortController();
-  #draw = oncePerFrame(() => this.#show());
-  #known = /** @type {string[]} */ ([]);
+  #draw = oncePerFrame(() => this.#showLive());
+  /** The numbers of the turns that are shown. @type {Set<number>} */ #shown = new Set();
 
   /** @param {any} source @param {string[]} chats @param {string} workflow @param {string} session empty for a new one */
   constructor(source, chats, workflow, session) {
     Object.assign(this, { source, chats, workflow, session });
     this.list = h("div", { class: "chat-list" });
-    this.log = h("div", { class: "chat-log", tabindex: 0, role: "log", "aria-label": "Conversation" });
+    this.past = h("div", { class: "chat-turns" });
+    this.now = h("div", { class: "chat-turns" });
+    this.log = h("div", { class: "chat-log", tabindex: 0, role: "log", "aria-label": "Conversation" }, this.past, this.now);
     this.asks = h("div", { class: "banners", "aria-live": "polite" });
     this.box = this.#composer();
     this.element = h(
@@ -66,7 +69,7 @@ class Chat {
     await this.#load();
     this.text.focus();
     const last = this.turns.at(-1);
-    if (last?.status === "running") void this.#follow(last.run_id, last.user_msg);
+    if (last?.status === "running") void attempt(() => this.#follow(last.run_id, last.user_msg));
     void attempt(() => this.#listSessions());
   }
 
@@ -76,14 +79,16 @@ class Chat {
 
   // Data
 
+  /** Reads the turns that are new or were under way. */
   async #load() {
-    this.turns = this.session ? await this.source.turns(this.workflow, this.session) : [];
-    this.#show();
+    if (!this.session) return this.#show();
+    const over = this.turns.filter((turn) => turn.status !== "running");
+    this.turns = [...over, ...(await this.source.turns(this.workflow, this.session, over.at(-1)?.number ?? 0))];
+    return this.#show();
   }
 
   async #listSessions() {
     const sessions = await this.source.sessions(this.workflow, LISTED);
-    this.#known = sessions.map((one) => one.name);
     const line = (one) =>
       h(
         "a",
@@ -102,7 +107,7 @@ class Chat {
   async #send(said, session = this.session || nameFor(said)) {
     const run = await this.source.start(this.workflow, { user_msg: said }, session);
     if (session !== this.session) visit({ chat: this.workflow, session });
-    else void this.#follow(run.handler_id, typeof said === "string" ? { role: "user", blocks: [text(said)] } : said);
+    else void attempt(() => this.#follow(run.handler_id, typeof said === "string" ? { role: "user", blocks: [text(said)] } : said));
   }
 
   /** Shows a turn while it is under way. @param {string} id of its run @param {any} said */
@@ -113,15 +118,15 @@ class Chat {
     const look = setInterval(() => void this.#look(live), LOOK);
     try {
       await this.source.follow(id, -1, (event) => this.#heard(live, event), signal);
-      for (let waits = 0; !signal.aborted && waits < 40; waits += 1) {
-        await this.#load();
-        if (this.turns.at(-1)?.status !== "running") break;
-        await new Promise((wake) => setTimeout(wake, 100));
+      for (let pause = 50; !signal.aborted; pause = Math.min(2 * pause, 2000)) {
+        await this.#load().catch((error) => notice(error.message, true));
+        if (this.turns.some((turn) => turn.run_id === id && turn.status !== "running")) break;
+        await new Promise((wake) => setTimeout(wake, pause));
       }
     } finally {
       clearInterval(look);
+      if (this.live === live) this.live = null;
     }
-    if (this.live === live) this.live = null;
     if (signal.aborted) return;
     this.#show();
     void attempt(() => this.#listSessions());
@@ -132,6 +137,7 @@ class Chat {
     const pending = await this.source.pending(live.id).catch(() => live.pending);
     if (JSON.stringify(pending) === JSON.stringify(live.pending)) return;
     live.pending = pending;
+    if (this.live === live) fill(this.asks, pending.map((request) => this.#ask(live, request)));
     this.#draw();
   }
 
@@ -175,19 +181,27 @@ class Chat {
   }
 
   #show() {
-    const { log, live } = this;
-    const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
-    const over = this.turns.filter((turn) => turn.run_id !== live?.id);
-    const parts = over.map((turn, at) => this.#turn(turn, over[at - 1]));
-    if (live) parts.push(this.#live(live));
-    fill(log, parts.length ? parts : this.#welcome());
-    if (atEnd) log.scrollTop = log.scrollHeight;
-    fill(this.asks, live ? live.pending.map((request) => this.#ask(live, request)) : []);
+    const { live } = this;
+    const over = this.turns.filter((turn) => turn.run_id !== live?.id && turn.status !== "running");
+    over.forEach((turn, at) => {
+      if (this.#shown.has(turn.number)) return;
+      this.#shown.add(turn.number);
+      this.past.append(this.#turn(turn, over[at - 1]));
+    });
     this.stop.hidden = !live;
     this.submit.disabled = Boolean(live);
+    if (!live) fill(this.asks);
+    this.#showLive();
   }
 
-  /** What is served here, and how to begin. */
+  #showLive() {
+    const { log, live } = this;
+    const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
+    fill(this.now, live ? this.#live(live) : !this.past.childElementCount && this.#welcome());
+    if (atEnd) log.scrollTop = log.scrollHeight;
+  }
+
+  /** The drawing of the agent, and the way to begin. */
   #welcome() {
     return h(
       "div",
@@ -208,9 +222,11 @@ class Chat {
     );
     const shown = turn.messages.filter((one) => one.role !== "tool");
     const said = shown.length ? shown : [turn.user_msg].filter(Boolean);
+    // Notes of the framework have the role of the user, too.
+    const own = said.find((one) => one.role === "user");
     const cards = said.map((message) => {
       const card = messageCard(message, { results });
-      if (message.role === "user") this.#offerEdit(card, message, before);
+      if (message === own) this.#offerEdit(card, message, before);
       return card;
     });
     const { usage } = turn;
@@ -278,6 +294,7 @@ class Chat {
       "Edit",
       () => {
         const area = h("textarea", { "aria-label": "Message", rows: Math.min(12, 2 + written.split("\n").length), value: written });
+        const send = h("button", { class: "button primary", text: "Send in a branch" });
         const form = h(
           "form",
           { class: "stack" },
@@ -285,18 +302,20 @@ class Chat {
           h(
             "div",
             { class: "actions" },
-            button("Keep", () => this.#show()),
-            h("button", { class: "button primary", text: "Send in a branch" }),
+            button("Keep", () => card.replaceChildren(...kept)),
+            send,
           ),
         );
         form.addEventListener("submit", (event) => {
           event.preventDefault();
           const others = blocks.filter((one) => one?.block_type !== "text");
           const said = others.length ? { role: "user", blocks: [text(area.value), ...others] } : area.value;
-          void attempt(() => this.#branch(said, before));
+          if (!area.value.trim() && !others.length) return;
+          send.disabled = true;
+          void attempt(() => this.#branch(said, before)).finally(() => (send.disabled = false));
         });
-        card.replaceChildren(card.firstElementChild, form);
-        edit.remove();
+        const kept = [...card.childNodes];
+        card.replaceChildren(h("header", {}, h("b", { text: message.role })), form);
         area.focus();
       },
       { class: "quiet" },
@@ -306,10 +325,7 @@ class Chat {
 
   /** @param {any} said @param {Turn} [before] the last turn of both */
   async #branch(said, before) {
-    const stem = this.session.replace(/\.\d+$/, "");
-    let number = 2;
-    while (this.#known.includes(`${stem}.${number}`)) number += 1;
-    const name = `${stem}.${number}`;
+    const name = `${this.session.replace(/-branch-[a-z0-9]{4}$/, "")}-branch-${few()}`;
     if (before) await this.source.forkSession(this.workflow, this.session, name, before.number);
     await this.#send(said, name);
   }
@@ -378,14 +394,15 @@ class Chat {
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const written = this.text.value.trim();
-      if ((!written && !this.files.length) || this.live) return;
+      if ((!written && !this.files.length) || this.live || this.sending) return;
+      this.sending = true;
       void attempt(async () => {
         const blocks = await Promise.all(this.files.map(block));
         await this.#send(blocks.length ? { role: "user", blocks: [...(written ? [text(written)] : []), ...blocks] } : written);
-        this.text.value = "";
+        if (this.text.value.trim() === written) this.text.value = "";
         this.files = [];
         showFiles();
-      });
+      }).finally(() => (this.sending = false));
     });
     return form;
   }

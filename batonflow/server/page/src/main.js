@@ -40,15 +40,16 @@ async function show() {
     const deaf = onKeys({ "?": helpDialog, t: nextTheme });
     stop = deaf;
     fill(root, h("p", { class: "empty", text: "Loading…" }));
-    const leave = await attempt(() => chatView(source, root));
+    const view = await attempt(() => chatView(source));
     const failed = h("p", { class: "empty" }, "This conversation cannot be shown. ", h("a", { href: "#", text: "All runs" }));
-    if (!leave) fill(root, failed);
-    else if (shown !== wanted) leave();
-    else
-      stop = () => {
-        deaf();
-        leave();
-      };
+    if (shown !== wanted) return;
+    fill(root, view?.element ?? failed);
+    if (!view) return;
+    stop = () => {
+      deaf();
+      view.leave();
+    };
+    void attempt(() => view.open());
     return;
   }
   if (pair) {

@@ -68,9 +68,9 @@ export class LiveSource {
     return (await this.#json(`workflows/${encodeURIComponent(workflow)}/sessions?limit=${limit}`)).sessions;
   }
 
-  /** @param {string} workflow @param {string} session */
-  async turns(workflow, session) {
-    const query = new URLSearchParams({ session });
+  /** @param {string} workflow @param {string} session @param {number} after the number of a turn */
+  async turns(workflow, session, after) {
+    const query = new URLSearchParams({ session, after: String(after) });
     return (await this.#json(`workflows/${encodeURIComponent(workflow)}/turns?${query}`)).turns;
   }
 

@@ -85,6 +85,7 @@ export class TryAgain {
         [ASK]: { type: "boolean", default: true, description: "Each tool call of the new run waits for an approval." },
       },
     });
+    const send = h("button", { class: "button primary", text: "Run from here" });
     const form = h(
       "form",
       { class: "stack try-again" },
@@ -94,12 +95,14 @@ export class TryAgain {
         text: "A new run shares the work before this call. Models are asked from here on; this run stays as it is.",
       }),
       fields.element,
-      h("div", { class: "actions" }, h("button", { class: "button primary", text: "Run from here" })),
+      h("div", { class: "actions" }, send),
     );
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const read = fields.read();
-      if (read) void attempt(() => this.#run(form, read, options));
+      if (!read || send.disabled) return;
+      send.disabled = true;
+      void attempt(() => this.#run(form, read, options)).finally(() => (send.disabled = false));
     });
     return form;
   }
@@ -109,11 +112,12 @@ export class TryAgain {
     const { session, call } = this;
     const { [MODEL]: llm, [FURTHER]: further, [ASK]: ask, ...named } = read;
     const set = Object.entries(named).filter(([name, value]) => value !== before[name]);
+    const gone = Object.keys(before).filter((name) => before[name] !== undefined && !(name in named));
     const run = await session.source.tryCall(session.id, {
       record: call.entry.id,
       index: call.index,
       messages: Object.fromEntries(this.#changed),
-      options: { ...Object.fromEntries(set), ...further },
+      options: { ...Object.fromEntries([...set, ...gone.map((name) => [name, null])]), ...further },
       ask_before_tools: ask,
       ...(llm?.trim() ? { llm: llm.trim() } : {}),
     });
