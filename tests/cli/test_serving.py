@@ -178,13 +178,18 @@ def test_a_workflow_is_served_under_its_own_name(
     assert asked(f"{url}workflows") == {"workflows": ["greeter"]}
 
 
-def test_the_page_is_opened_in_a_browser(
-    serving: Callable[..., tuple["subprocess.Popen[str]", str]], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def write_browser(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a browser that notes the address in the file ``opened``."""
     browser = folder / "browser"
     browser.write_text(f"#!{sys.executable}\nimport sys\nopen({str(folder / 'opened')!r}, 'w').write(sys.argv[1])\n")
     browser.chmod(0o700)
     monkeypatch.setenv("BROWSER", str(browser))
+
+
+def test_the_page_is_opened_in_a_browser(
+    serving: Callable[..., tuple["subprocess.Popen[str]", str]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_browser(folder, monkeypatch)
     process, url = serving("flows.py:greet", "--store", "runs.db", "--open")
     until((folder / "opened").exists)
     until(lambda: (folder / "opened").read_text() == url)
@@ -195,10 +200,7 @@ def test_the_page_is_opened_in_a_browser(
 def test_an_agent_is_opened_with_its_conversations(
     serving: Callable[..., tuple["subprocess.Popen[str]", str]], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    browser = folder / "browser"
-    browser.write_text(f"#!{sys.executable}\nimport sys\nopen({str(folder / 'opened')!r}, 'w').write(sys.argv[1])\n")
-    browser.chmod(0o700)
-    monkeypatch.setenv("BROWSER", str(browser))
+    write_browser(folder, monkeypatch)
     (folder / "talks.py").write_text(
         "from batonflow import FunctionAgent, ScriptedLLM\n"
         "def make():\n    return FunctionAgent(name='helper', llm=ScriptedLLM(['Hello.']))\n"

@@ -1,4 +1,4 @@
-"""What a run that another process takes up does not do a second time: each case stands for one rule of recovery."""
+"""Rules of recovery: a run in its next process repeats nothing that is recorded. Each test covers one rule."""
 
 import asyncio
 from collections import Counter
