@@ -117,6 +117,25 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
         gc.collect()
         gc.freeze()
         gc.enable()
+        gc.callbacks.append(_note_full_collection)
+
+
+_collected_fully = False
+
+
+def _note_full_collection(phase: str, info: dict[str, int]) -> None:
+    global _collected_fully
+    if phase == "stop" and info["generation"] == 2:
+        _collected_fully = True
+
+
+def pytest_runtest_logfinish() -> None:
+    # What survived a full collection stays to the end too: reports, and modules that a test loaded first.
+    global _collected_fully
+    if _collected_fully:
+        gc.collect(1)
+        gc.freeze()
+        _collected_fully = False
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -333,5 +333,8 @@ def connection_of(store: RunStore) -> StoreConnection:
     connections = _connections.setdefault(store, WeakKeyDictionary())
     connection = connections.get(loop)
     if connection is None:
+        # A connection refers to its loop, so the weak keys alone would never be dropped.
+        for closed in [other for other in connections if other.is_closed()]:
+            del connections[closed]
         connection = connections[loop] = StoreConnection(store, loop)
     return connection

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -283,6 +284,19 @@ async def test_an_interrupted_run_that_nobody_awaits_is_no_failure(store: RunSto
     del handler
     gc.collect()
     assert caplog.records == []
+
+
+def test_a_store_used_on_one_loop_after_another_keeps_only_the_last_one(store: RunStore):
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def run() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await Greets(store=store).run()
+
+    for _ in range(4):
+        asyncio.run(run())
+    gc.collect()
+    assert [loop() is None for loop in loops] == [True, True, True, False]
 
 
 async def test_a_run_that_is_over_cannot_be_interrupted(store: RunStore):
