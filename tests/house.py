@@ -85,13 +85,20 @@ def lines_of(names: list[str]) -> int:
 
 
 @cache
-def modules() -> dict[str, Module]:
-    """The modules of the package by name, with their imports."""
+def sources() -> dict[str, Module]:
+    """The modules of the package by name."""
     found: dict[str, Module] = {}
     for name in tracked(f"{PACKAGE}/*.py"):
         dotted = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         text = (ROOT / name).read_text()
         found[dotted] = Module(dotted, ROOT / name, ast.parse(text), text)
+    return found
+
+
+@cache
+def modules() -> dict[str, Module]:
+    """The modules of the package by name, with their imports."""
+    found = sources()
     reexported = {name: _reexports(module) for name, module in found.items() if module.is_package}
     for module in found.values():
         _find_imports(module, found, reexported)
@@ -226,42 +233,59 @@ def _is_run(node: ast.expr, names: set[str]) -> bool:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def first_lines() -> Iterator[tuple[str, str]]:
-    """The first line of each docstring, with its place."""
-    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    for module in modules().values():
-        for node in ast.walk(module.tree):
-            if isinstance(node, kinds):
-                text = ast.get_docstring(node)
-                if text:
-                    yield f"{module.name}:{getattr(node, 'lineno', 1)}", text.strip().splitlines()[0]
-        yield from _attribute_docstrings(module)
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements below a node, without their expressions."""
+    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+        below = getattr(node, name, None)
+        for one in below if isinstance(below, list) else ():
+            yield one
+            yield from statements(one)
+
+
+@cache
+def docstrings() -> list[tuple[str, str]]:
+    """The docstrings of modules, classes and functions, with their places."""
+    return [
+        (f"{module.name}:{getattr(node, 'lineno', 1)}", text)
+        for module in sources().values()
+        for node in (module.tree, *statements(module.tree))
+        if isinstance(node, Documented) and (text := ast.get_docstring(node))
+    ]
+
+
+@cache
+def first_lines() -> list[tuple[str, str]]:
+    """The first line of each docstring, also of attributes, with its place."""
+    attributes = [found for module in sources().values() for found in _attribute_docstrings(module)]
+    return [(place, text.strip().splitlines()[0]) for place, text in (*docstrings(), *attributes)]
 
 
 def _attribute_docstrings(module: Module) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(module.tree):
-        body = getattr(node, "body", None)
-        if not isinstance(body, list):
-            continue
-        for before, after in pairwise(body):
+    for node in (module.tree, *statements(module.tree)):
+        for before, after in pairwise(getattr(node, "body", ())):
             text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
             if isinstance(before, ast.Assign | ast.AnnAssign) and isinstance(text, str) and text.strip():
-                yield f"{module.name}:{after.lineno}", text.strip().splitlines()[0]
+                yield f"{module.name}:{after.lineno}", text
 
 
-def comments() -> Iterator[tuple[str, str]]:
+@cache
+def comments() -> list[tuple[str, str]]:
     """The comments, with their places."""
-    for module in modules().values():
-        for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
-            if token.type == tokenize.COMMENT and not re.match(r"# *(noqa|pyright|type:|fmt:|---)", token.string):
-                yield f"{module.name}:{token.start[0]}", token.string
+    return [
+        (f"{module.name}:{token.start[0]}", token.string)
+        for module in sources().values()
+        for token in tokenize.generate_tokens(io.StringIO(module.text).readline)
+        if token.type == tokenize.COMMENT and not re.match(r"# *(noqa|pyright|type:|fmt:|---)", token.string)
+    ]
 
 
-def vague(texts: Iterator[tuple[str, str]]) -> tuple[float, list[str]]:
+def vague(texts: list[tuple[str, str]]) -> tuple[float, list[str]]:
     """The share of texts with words that stand for nothing in particular, in percent, and these texts."""
-    every = list(texts)
-    found = [f"{place}: {text}" for place, text in every if VAGUE.search(text)]
-    return round(100 * len(found) / max(1, len(every)), 1), found
+    found = [f"{place}: {text}" for place, text in texts if VAGUE.search(text)]
+    return round(100 * len(found) / max(1, len(texts)), 1), found
 
 
 PAGES = ("README.md", "docs/*.md", "docs/**/*.md")

@@ -2,24 +2,16 @@
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from tests.house import comments, first_lines, modules, vague
+from tests.house import comments, docstrings, first_lines, sources, vague
 
 RULES = {
     "write `is not a ...`": re.compile(r"(?<!here )\b(?:is|are|was) no (?!longer)[A-Za-z`]"),
     "name the thing, or write None": re.compile(r"(?<![`\"'])\bnone\b(?![`\"'])"),
 }
-
-
-def docstrings() -> Iterator[tuple[str, str]]:
-    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    for module in modules().values():
-        for node in ast.walk(module.tree):
-            if isinstance(node, kinds) and (text := ast.get_docstring(node)):
-                yield f"{module.name}:{getattr(node, 'lineno', 1)}", text
 
 
 def _speaks(node: ast.AST) -> bool:
@@ -36,7 +28,7 @@ def _speaks(node: ast.AST) -> bool:
 
 def errors() -> Iterator[tuple[str, str]]:
     """The texts of errors, warnings and lines of logs, with their places."""
-    for module in modules().values():
+    for module in sources().values():
         for node in ast.walk(module.tree):
             for part in ast.walk(node) if _speaks(node) else ():
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):
@@ -49,7 +41,7 @@ def test_first_lines_of_docstrings_are_imperatives_or_noun_phrases() -> None:
 
 
 @pytest.mark.parametrize("texts", [docstrings, comments, errors])
-def test_the_rules_hold(texts: Callable[[], Iterator[tuple[str, str]]]) -> None:
+def test_the_rules_hold(texts: Callable[[], Iterable[tuple[str, str]]]) -> None:
     found = [
         f"{place}: {advice}: {text[max(0, match.start() - 40) : match.end() + 40]}"
         for place, text in texts()
