@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import AsyncIterator, Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +39,10 @@ for _name, _disposition in (
     _number = getattr(signal, _name, None)  # Windows has fewer
     if _number is not None and signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _disposition)
+
+# Clients of HTTP read the certificates of all authorities when they are made, which takes longer than most tests. The
+# tests speak to servers of their own, and these processes and their children trust this authority alone.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("authority.pem"))
 
 _LEFT_OUT = pytest.StashKey[int]()
 # Marks name what is installed; where its program is called otherwise, that stands here.

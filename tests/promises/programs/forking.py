@@ -49,9 +49,15 @@ def become(job: dict[str, Any]) -> None:
 if __name__ == "__main__":
     import openai  # noqa: F401
 
+    import batonflow.agents.function
+    import batonflow.agents.memory.buffer
+    import batonflow.durable.opening
+    import batonflow.durable.stores.memory
     import batonflow.durable.stores.sqlite
     import batonflow.llms.openai
-    import batonflow.testing  # noqa: F401
+    import batonflow.testing
+    import batonflow.tools.function
+    import batonflow.workflow_core.context.snapshot  # noqa: F401
 
     gc.freeze()  # otherwise the end of each program would look at all that is imported
     program = next_program(sys.argv[1])
