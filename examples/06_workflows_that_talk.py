@@ -18,7 +18,7 @@ class Kitchen(Workflow, entry=[Order]):
 
     @step
     async def cook(self, ctx: Context, ev: Order) -> StopEvent | Ready:
-        await asyncio.sleep(0.01 * len(ev.dish))
+        await asyncio.sleep(0.05 * len(ev.dish))
         ctx.send_event(Ready(dish=ev.dish))
         return StopEvent()
 
