@@ -1,9 +1,11 @@
 """The parser of the command line; it loads only the standard library."""
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol
 
 from batonflow import __version__
@@ -74,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"batonflow {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _of_objects(commands)
+    _of_lists(commands)
     _of_stores(commands)
     completions = _added(commands, "completions", "print a script that completes command lines in a shell")
     completions.add_argument("shell", choices=SHELLS, help="for ~/.bashrc: source <(batonflow completions bash)")
@@ -175,7 +178,7 @@ def _of_objects(commands: _Commands) -> None:
     _takes_store(serve)
 
 
-def _of_stores(commands: _Commands) -> None:
+def _of_lists(commands: _Commands) -> None:
     runs = _added(commands, "runs", "list the runs of a store, newest first")
     runs.add_argument("--status", choices=STATUSES, action="append", help="only runs with this status; may be repeated")
     runs.add_argument("--workflow", metavar="NAME", help="only runs of this workflow")
@@ -186,10 +189,21 @@ def _of_stores(commands: _Commands) -> None:
         metavar="NAME=VALUE",
         help="only runs that were given this metadata; may be repeated",
     )
+    runs.add_argument("--text", default="", metavar="WORDS", help="only runs with these words in their contents")
+    runs.add_argument(
+        "--model", default="", metavar="NAME", help="only runs with answers of this model; a part is enough"
+    )
+    runs.add_argument("--error", default="", metavar="TEXT", help="only runs with an error that has this text")
+    runs.add_argument("--since", type=_time, metavar="TIME", help="only runs created at or after this time (ISO 8601)")
+    runs.add_argument("--until", type=_time, metavar="TIME", help="only runs created before this time")
+    runs.add_argument("--min-cost", type=_dollars, metavar="USD", help="only runs that cost so many dollars or more")
+    runs.add_argument("--max-cost", type=_dollars, metavar="USD", help="only runs that cost so many dollars or less")
     runs.add_argument("--limit", type=_positive, default=20, help="the largest number of runs (default: %(default)s)")
     _takes_store(runs)
     _takes_json(runs)
 
+
+def _of_stores(commands: _Commands) -> None:
     show = _added(commands, "show", "print the records of a run")
     show.add_argument("run", metavar="RUN", help="the run's id")
     show.add_argument("--follow", action="store_true", help="continue with new records until the run is over")
@@ -247,6 +261,25 @@ def _of_stores(commands: _Commands) -> None:
 
 def _positive(text: str) -> int:
     return _whole(text, 1, None, "a whole number from 1 on")
+
+
+def _time(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()  # of this place, if it does not name another
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time in ISO 8601, such as 2026-05-01 or 2026-05-01T18:30"
+        ) from None
+
+
+def _dollars(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of US dollars")
+    return number
 
 
 def _temperature(text: str) -> float:

@@ -4,20 +4,22 @@ import asyncio
 import time
 from argparse import Namespace
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 from batonflow.cli.errors import DONE, USAGE, CommandError
-from batonflow.cli.output import say_json, table
+from batonflow.cli.output import complain, say_json, table
 from batonflow.cli.records import count_questions, run_as_json, status_text
 from batonflow.cli.stores import opened
 from batonflow.cli.text import age
+from batonflow.durable.search import COUNTED, RunQuery, update_index
 from batonflow.durable.store_protocol import RunInfo
 from batonflow.durable.stores.sqlite import SQLiteStore
 
 __all__ = ["runs"]
 
 _PAGE = 500
+_SECONDS_TO_SPEAK = 2.0
 
 _IN_STORE = {"waiting": ["ready", "running", "waiting"], "interrupted": ["running"]}
 """The statuses in the store of runs that are printed as ``waiting`` or ``interrupted``."""
@@ -47,14 +49,16 @@ async def _select(store: SQLiteStore, given: Namespace) -> list[RunInfo]:
     """Return the requested runs, newest first, by their status as it is printed."""
     limit: int = given.limit
     wanted = set[str](given.status or ())
-    chosen = partial(store.list_runs, workflow=given.workflow, newest_first=True, metadata=_metadata(given.metadata))
+    query = _query(given)
+    if query.needs_index:
+        await _index(store)
     if not wanted & _IN_STORE.keys():
-        return await chosen(status=given.status, limit=limit)
+        return await _listed(store, replace(query, status=given.status), limit=limit)
     stored: list[Any] = list({status for one in wanted for status in _IN_STORE.get(one, [one])})
     found: list[RunInfo] = []
     last: str | None = None
     while len(found) < limit:
-        page = await chosen(status=stored, after=last, limit=_PAGE)
+        page = await _listed(store, replace(query, status=stored), after=last, limit=_PAGE)
         found += [info for info in page if wanted & {info.status, (await status_text(store, info)).split()[0]}]
         if len(page) < _PAGE:
             break
@@ -62,7 +66,40 @@ async def _select(store: SQLiteStore, given: Namespace) -> list[RunInfo]:
     return found[:limit]
 
 
-def _metadata(given: Sequence[str]) -> dict[str, str] | None:
+def _query(given: Namespace) -> RunQuery:
+    return RunQuery(
+        text=given.text,
+        model=given.model,
+        error=given.error,
+        since=given.since,
+        until=given.until,
+        min_cost=given.min_cost,
+        max_cost=given.max_cost,
+        workflow=given.workflow,
+        metadata=_metadata(given.metadata),
+    )
+
+
+async def _listed(store: SQLiteStore, query: RunQuery, *, limit: int, after: str | None = None) -> list[RunInfo]:
+    if query.needs_index:
+        return await store.search(query, after=after, limit=limit, newest_first=True)
+    return await store.list_runs(
+        status=query.status,
+        workflow=query.workflow,
+        after=after,
+        limit=limit,
+        newest_first=True,
+        metadata=query.metadata,
+    )
+
+
+async def _index(store: SQLiteStore) -> None:
+    """Bring the index up to date; if that takes long, say how many runs are left."""
+    while left := await update_index(store, seconds=_SECONDS_TO_SPEAK):
+        complain(f"reading runs for the search: {'at least ' if left >= COUNTED else ''}{left} left")
+
+
+def _metadata(given: Sequence[str]) -> dict[str, str]:
     """Return the metadata of the options ``--metadata``.
 
     Raises:
@@ -71,4 +108,4 @@ def _metadata(given: Sequence[str]) -> dict[str, str] | None:
     pairs = [one.partition("=") for one in given]
     if wrong := next((one for one, (_, sign, _) in zip(given, pairs, strict=True) if not sign), None):
         raise CommandError(f"--metadata takes NAME=VALUE, not {wrong!r}", USAGE)
-    return {name: value for name, _, value in pairs} or None
+    return {name: value for name, _, value in pairs}

@@ -1,7 +1,7 @@
 """Validation of requests: bodies, queries and paths."""
 
 import re
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
@@ -9,11 +9,10 @@ from starlette.requests import Request
 
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.server.limits import json_body
-from batonflow.server.shapes import Status
 from batonflow.values.problems import in_words
 from batonflow.workflow_core.errors import StoreError
 
-__all__ = ["body_of", "choice", "flag", "metadata", "number", "run_id_of", "seconds", "statuses", "words"]
+__all__ = ["body_of", "choice", "flag", "number", "run_id_of", "seconds", "words"]
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -114,29 +113,3 @@ def choice(request: Request, name: str, values: tuple[str, ...]) -> str:
 def words(request: Request, name: str) -> list[str]:
     """Return the values of a repeated parameter; clients send an empty one for no value."""
     return [word for word in request.query_params.getlist(name) if word]
-
-
-def metadata(request: Request) -> dict[str, str] | None:
-    """Return the metadata by which runs are chosen, from parameters ``metadata=name=value``; None without any.
-
-    Raises:
-        HTTPException: 400 if a parameter has another form.
-    """
-    pairs = [word.partition("=") for word in words(request, "metadata")]
-    if not all(sign for _, sign, _ in pairs):
-        raise HTTPException(400, "metadata must be name=value, for example metadata=user=ann")
-    return {name: value for name, _, value in pairs} or None
-
-
-def statuses(request: Request) -> "list[Status]":
-    """Return the requested statuses.
-
-    Raises:
-        HTTPException: 400 for an unknown status.
-    """
-    known: tuple[Literal["running", "completed", "failed", "cancelled"], ...] = get_args(Status)
-    given = words(request, "status")
-    for one in given:
-        if one not in known:
-            raise HTTPException(400, f"status must be one of {', '.join(known)}")
-    return [one for one in known if one in given]

@@ -8,6 +8,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast
 from urllib.parse import quote
@@ -289,6 +290,13 @@ class WorkflowClient:
         limit: int = 100,
         after: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        text: str = "",
+        model: str = "",
+        error: str = "",
+        since: datetime | None = None,
+        until: datetime | None = None,
+        min_cost: float | None = None,
+        max_cost: float | None = None,
     ) -> list[RemoteRun]:
         """Return runs of the server, newest first, without their results; ``get`` returns a run with its result.
 
@@ -298,6 +306,13 @@ class WorkflowClient:
             limit: Largest number of runs.
             after: Only runs after this one.
             metadata: Only runs with these metadata.
+            text: Only runs with these words, or words that begin so, in their contents.
+            model: Only runs for which a model with this in its name has answered.
+            error: Only runs with an error that has this in its text.
+            since: Only runs that were created at or after this time.
+            until: Only runs that were created before this time.
+            min_cost: Only runs that cost so many US dollars or more.
+            max_cost: Only runs that cost so many US dollars or less.
         """
         query: dict[str, Any] = {
             "status": status,
@@ -305,8 +320,15 @@ class WorkflowClient:
             "limit": str(limit),
             "after": after,
             "order": "desc",
+            "text": text,
+            "model": model,
+            "error": error,
+            "since": since and since.astimezone(UTC).isoformat(),
+            "until": until and until.astimezone(UTC).isoformat(),
+            "min_cost": min_cost,
+            "max_cost": max_cost,
         }
-        given = {name: value for name, value in query.items() if value is not None}
+        given = {name: value for name, value in query.items() if value not in (None, "")}
         if metadata:
             given["metadata"] = [f"{name}={value}" for name, value in metadata.items()]
         found = await self._json("GET", "/handlers", params=given)

@@ -46,6 +46,13 @@ _QUERY: dict[str, tuple[dict[str, Any], str]] = {
         {"type": "array", "items": {"type": "string"}},
         "Only runs with this metadata, as name=value; may be repeated",
     ),
+    "text": ({"type": "string"}, "Only runs with these words, or words that begin so, in their contents"),
+    "model": ({"type": "string"}, "Only runs for which a model with this in its name has answered"),
+    "error": ({"type": "string"}, "Only runs with an error that has this in its text"),
+    "since": ({"type": "string", "format": "date-time"}, "Only runs that were created at or after this time"),
+    "until": ({"type": "string", "format": "date-time"}, "Only runs that were created before this time"),
+    "min_cost": ({"type": "number"}, "Only runs that cost so many US dollars or more"),
+    "max_cost": ({"type": "number"}, "Only runs that cost so many US dollars or less"),
     "after_run": ({"type": "string"}, "Only runs after this one"),
     "limit_runs": ({"type": "integer", "minimum": 1, "maximum": 1000}, "Largest number of runs"),
     "prefix": ({"type": "string"}, "Only sessions whose names begin so"),
@@ -76,6 +83,7 @@ _QUERY: dict[str, tuple[dict[str, Any], str]] = {
     "include_results": ({"type": "boolean", "default": False}, "Include the events that ended the runs"),
     "purge": ({"type": "boolean", "default": False}, "Delete the run too"),
 }
+_SEARCH = ("text", "model", "error", "since", "until", "min_cost", "max_cost")
 _QUERY_NAMES = {"after_run": "after", "limit_runs": "limit", "limit_sessions": "limit", "after_turn": "after"}
 
 _RUN = "/handlers/{handler_id}"
@@ -122,7 +130,7 @@ _PATHS = (
         "Runs",
         shapes.HandlersAnswer,
         (400,),
-        query=("status", "workflow_name", "metadata", "after_run", "limit_runs", "order", "include_results"),
+        query=(*_SEARCH, "status", "workflow_name", "metadata", "after_run", "limit_runs", "order", "include_results"),
     ),
     _Path("get", "/pending", "The open questions of all runs", shapes.InboxAnswer, (), query=("workflow_name",)),
     _Path("get", _RUN, "A run", shapes.HandlerData, (404,)),

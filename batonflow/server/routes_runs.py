@@ -12,9 +12,10 @@ from starlette.routing import Route
 from batonflow.clock import current_source
 from batonflow.durable.cancels import cancel_run, cancel_without_code
 from batonflow.durable.trace import trace_of
-from batonflow.server.bodies import body_of, choice, flag, metadata, number, run_id_of, seconds, statuses, words
+from batonflow.server.bodies import body_of, choice, flag, number, run_id_of, seconds, words
 from batonflow.server.inbox import Inbox
 from batonflow.server.pending import UnfitAnswerError, answer, open_requests, put, request_as_json
+from batonflow.server.queries import run_query
 from batonflow.server.responses import JSON, refusal
 from batonflow.server.routes_workflows import ID_LENGTH
 from batonflow.server.runs import Place, Runs, not_found, status_of
@@ -79,14 +80,16 @@ class RunRoutes:
         """Return all runs, or a selection."""
         after = request.query_params.get("after") or None
         limit = number(request, "limit", MOST_RUNS, least=1, most=MOST_RUNS)
-        order = choice(request, "order", ("asc", "desc"))
-        names = words(request, "workflow_name")
-        newest_first, chosen = order == "desc", metadata(request)
-        places, more = await self._runs.page(statuses(request), names, after, limit, chosen, newest_first=newest_first)
-        following = places[-1].info.run_id if more else None
+        newest_first = choice(request, "order", ("asc", "desc")) == "desc"
+        query, names = run_query(request), words(request, "workflow_name")
+        page = await self._runs.page(query, names, after, limit, newest_first=newest_first)
         result = flag(request, "include_results", default=False)
         return JSON(
-            {"handlers": [await self._runs.told_now(place, result=result) for place in places], "next": following}
+            {
+                "handlers": [await self._runs.told_now(place, result=result) for place in page.places],
+                "next": page.places[-1].info.run_id if page.more else None,
+                "unread": page.unread,
+            }
         )
 
     async def run(self, request: Request) -> Response:

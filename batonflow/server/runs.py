@@ -1,13 +1,15 @@
 """Runs of a server: their stores, their status, and notifications of runs that enter memory."""
 
 import asyncio
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, cast
 
 from starlette.exceptions import HTTPException
 
 from batonflow.durable.codec import Codec
+from batonflow.durable.search import FoundRuns, RunQuery, cannot_search, find_runs
+from batonflow.durable.search_protocol import SearchStore
 from batonflow.durable.store_protocol import RunInfo, RunStatus, RunStore
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.trace import run_told
@@ -21,9 +23,12 @@ from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.stored_runs import StoredRuns
 
-__all__ = ["Place", "Runs", "not_found", "status_of"]
+__all__ = ["IN_STORE", "Place", "RunPage", "Runs", "not_found", "status_of"]
 
 PAGE = 200
+
+SECONDS_TO_UPDATE = 2.0
+"""Seconds that a search brings the index up to date before it answers."""
 
 
 def not_found(run_id: str) -> HTTPException:
@@ -76,6 +81,20 @@ class Place(NamedTuple):
                 409, f"This server has no workflow {self.info.workflow}, so it can only show run {self.info.run_id}"
             )
         return self.served
+
+
+class RunPage(NamedTuple):
+    """Runs of a listing.
+
+    Attributes:
+        places: The runs.
+        more: Whether more follow.
+        unread: The number of runs that a search could not consider yet.
+    """
+
+    places: list[Place]
+    more: bool
+    unread: int
 
 
 _WITHOUT_CODE = Codec(JsonSerializer())
@@ -145,32 +164,20 @@ class Runs:
         return place
 
     async def page(
-        self,
-        statuses: Sequence[Status],
-        names: Sequence[str],
-        after: str | None,
-        limit: int,
-        metadata: Mapping[str, str] | None = None,
-        *,
-        newest_first: bool,
-    ) -> tuple[list[Place], bool]:
-        """Return runs in the order of their creation, and True if more follow.
+        self, query: RunQuery, names: Sequence[str], after: str | None, limit: int, *, newest_first: bool
+    ) -> RunPage:
+        """Return runs in the order of their creation.
 
         Args:
-            statuses: Only runs with these statuses; all by default.
+            query: Only runs for which it holds.
             names: Only runs of these workflows; all by default.
             after: Only runs after this one.
             limit: Largest number of runs.
-            metadata: Only runs with these metadata.
             newest_first: Reverse the order.
 
         Raises:
             HTTPException: 400 if ``after`` does not exist.
         """
-        more: Any = {} if metadata is None else {"metadata": metadata}  # other stores may lack the parameter
-        wanted: list[RunStatus] | None = None
-        if statuses:
-            wanted = [one for status in statuses for one in _IN_STORE[status]]
         stores = self.stores if not newest_first else self.stores[::-1]
         if after is not None:
             behind = await self.look_for(after)
@@ -178,15 +185,17 @@ class Runs:
                 raise HTTPException(400, f"after must be the id of a run; unknown run {after!r}")
             stores = stores[stores.index(behind.store) :]
         found: list[Place] = []
+        unread = 0
         for store in stores:
             last = after if store is stores[0] else None
             while len(found) <= limit:
-                infos = await store.list_runs(status=wanted, after=last, limit=PAGE, newest_first=newest_first, **more)
+                infos, left = await _listed(store, query, last, newest_first)
                 found += self._of(store, infos, names)
+                unread += left
                 if len(infos) < PAGE:
                     break
                 last = infos[-1].run_id
-        return found[:limit], len(found) > limit
+        return RunPage(found[:limit], len(found) > limit, unread)
 
     def _of(self, store: RunStore, infos: Iterable[RunInfo], names: Sequence[str]) -> list[Place]:
         places = [Place(info, store, self._served_for(store, info.workflow)) for info in infos]
@@ -291,7 +300,7 @@ class Runs:
         }
 
 
-_IN_STORE: dict[Status, tuple[RunStatus, ...]] = {
+IN_STORE: dict[Status, tuple[RunStatus, ...]] = {
     "running": ("ready", "running", "waiting"),
     "completed": ("completed",),
     "failed": ("failed",),
@@ -299,9 +308,21 @@ _IN_STORE: dict[Status, tuple[RunStatus, ...]] = {
 }
 
 
+async def _listed(store: RunStore, query: RunQuery, after: str | None, newest_first: bool) -> FoundRuns:
+    if query.needs_index:
+        if not isinstance(store, SearchStore):
+            raise HTTPException(400, str(cannot_search(store)))
+        return await find_runs(
+            store, query, after=after, limit=PAGE, newest_first=newest_first, seconds=SECONDS_TO_UPDATE
+        )
+    more: Any = {"metadata": query.metadata} if query.metadata else {}  # other stores may lack the parameter
+    infos = await store.list_runs(status=query.status, after=after, limit=PAGE, newest_first=newest_first, **more)
+    return FoundRuns(infos, 0)
+
+
 def status_of(info: RunInfo) -> Status:
     """Return the status of a run in the words of the protocol."""
-    return "running" if info.status in _IN_STORE["running"] else cast("Status", info.status)
+    return "running" if info.status in IN_STORE["running"] else cast("Status", info.status)
 
 
 def _name(place: Place) -> str:

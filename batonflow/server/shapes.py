@@ -124,10 +124,16 @@ class HandlerData(BaseModel):
 
 
 class HandlersAnswer(BaseModel):
-    """Runs; ``next`` is the value of ``after`` for the next page."""
+    """Runs.
+
+    Attributes:
+        next: The value of ``after`` for the next page.
+        unread: The number of runs that a search could not consider yet, because the index of the store is being made.
+    """
 
     handlers: list[HandlerData]
     next: str | None
+    unread: int
 
 
 class HealthAnswer(BaseModel):

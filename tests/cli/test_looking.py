@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from batonflow.agents import FunctionAgent
-from batonflow.cli import stores
+from batonflow.cli import cmd_runs, stores
 from batonflow.llms import ScriptedLLM
 from tests.cli.conftest import Cli
 from tests.cli.projects import cli, start
@@ -72,6 +72,37 @@ def test_runs_can_be_chosen_by_metadata(folder: Path) -> None:
     code, _, errors = runs("--metadata", "ann")
     assert code == 2
     assert "--metadata takes NAME=VALUE, not 'ann'" in errors
+
+
+def test_runs_are_found_by_their_contents(here: Cli, store: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def ids(*options: str) -> list[str]:
+        code, output, errors = here("runs", "--json", *options, *store)
+        assert (code, errors) == (0, "")
+        return [run["run_id"] for run in json.loads(output)]
+
+    assert ids("--text", "hello ann") == ["done"]
+    assert ids("--model", "script") == ["team"]
+    assert ids("--error", "ValueError") == []
+    assert ids("--status", "waiting", "--since", "2020-01-01") == ["team", "asking"]
+    assert ids("--until", "2020-01-01T10:00") == []
+    assert ids("--min-cost", "0.01") == []
+    for option, wrong, said in (
+        ("--since", "yesterday", "'yesterday' is not a time in ISO 8601"),
+        ("--max-cost", "much", "'much' is not a number of US dollars"),
+    ):
+        code, _, errors = here("runs", option, wrong, *store)
+        assert code == 2
+        assert said in errors
+
+
+def test_a_long_preparation_of_a_search_says_what_is_left(
+    here: Cli, store: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cmd_runs, "_SECONDS_TO_SPEAK", 0)
+    code, output, errors = here("runs", "--text", "hello", *store)
+    assert code == 0
+    assert "done" in output
+    assert errors.splitlines() == [f"reading runs for the search: {left} left" for left in (3, 2, 1)]
 
 
 def test_show_tells_a_run_record_by_record(here: Cli, store: list[str]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar, Literal
@@ -15,7 +16,7 @@ from batonflow.agents import FunctionAgent
 from batonflow.durable.store_protocol import Appended, Ended, NewRun, RunStore, StoredCommit
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.durable.stores.sqlite import SQLiteStore
-from batonflow.llms import ScriptedLLM
+from batonflow.llms import Price, ScriptedLLM
 from batonflow.server import WorkflowServer, routes_runs, spent
 from batonflow.server.client import WorkflowClient
 from batonflow.workflow_core import Context, Event, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
@@ -342,10 +343,54 @@ async def test_runs_are_listed_by_metadata(serving: Serving) -> None:
             assert [run.run_id for run in await client.runs(metadata={"user": "bob"})] == ["bob:1"]
 
 
+async def test_runs_are_found_by_their_contents(serving: Serving) -> None:
+    store = MemoryStore()
+    dear, cheap = (ScriptedLLM(["High water is at six."], price=Price(0, cost)) for cost in (1_000_000, 0))
+    llms = {"dear": dear, "cheap": cheap}
+    agents = {name: FunctionAgent(name=name, workflow_name=name, llm=llm, store=store) for name, llm in llms.items()}
+    for name, agent in agents.items():
+        await agent.run("When is high water?", run_id=name)
+    async with serving(WorkflowServer(store=store), fail=Fail(store=store), **agents) as running:
+        await running.over(await running.start("fail"))
+
+        async def found(**query: str) -> list[str]:
+            answer = await running.get("/handlers", order="desc", **query)
+            assert answer["unread"] == 0
+            return [run["handler_id"] for run in answer["handlers"]]
+
+        assert await found(text="water six") == ["cheap", "dear"]
+        assert await found(text="water", min_cost="0.5") == ["dear"]
+        assert await found(model="scripted", max_cost="0.5") == ["cheap"]
+        assert await found(text="water", workflow_name="dear") == ["dear"]
+        assert await found(text="water", status="failed") == []
+        assert await found(since="2020-01-01", until="2020-01-02T10:00:00+01:00") == []
+        assert len(await found(since="2020-01-01")) == 3
+        page = await running.get("/handlers", text="water", limit=1)
+        assert ([run["handler_id"] for run in page["handlers"]], page["next"]) == (["dear"], "dear")
+        assert await found(text="water", after="cheap") == ["dear"]
+        async with WorkflowClient(running.url) as client:
+            assert [run.run_id for run in await client.runs(text="water", min_cost=0.5)] == ["dear"]
+            assert await client.runs(since=datetime.now().astimezone() + timedelta(days=1)) == []
+            assert len(await client.runs(until=datetime.now(UTC) + timedelta(days=1), error="")) == 3
+
+
+async def test_a_store_that_cannot_search_is_named(serving: Serving) -> None:
+    class Listing(MemoryStore):
+        search = None  # type: ignore[assignment]
+
+    async with serving(WorkflowServer(store=Listing()), greet=Greet()) as running:
+        answer = await running.http.get("/handlers", params={"text": "x"})
+        assert answer.status_code == 400
+        assert "Listing cannot search" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize(
     "query",
-    ["status=foo", "metadata=ann", "limit=0", "limit=x", "limit=1001", "order=up", "limit=99999999999999999999"],
-)
+    [
+        "status=foo", "metadata=ann", "limit=0", "limit=x", "limit=1001", "order=up", "limit=99999999999999999999",
+        "since=yesterday", "until=2026-13-01", "min_cost=much", "max_cost=inf",
+    ],
+)  # fmt: skip
 async def test_questions_that_make_no_sense_are_refused(serving: Serving, query: str) -> None:
     async with serving(WorkflowServer()) as running:
         assert (await running.http.get(f"/handlers?{query}")).status_code == 400

@@ -1,11 +1,14 @@
 """Bounds of names, numbers and records for all stores."""
 
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal, cast, get_args
 
+from batonflow.durable.search_protocol import RunQuery
 from batonflow.durable.store_protocol import NewRun, RunCommit, RunStatus
 from batonflow.values.types import is_seconds, is_whole
 from batonflow.workflow_core.errors import StoreError
@@ -25,6 +28,7 @@ __all__ = [
     "check_owner",
     "check_path",
     "check_payload",
+    "check_query",
     "check_run_id",
     "check_session_name",
     "driven",
@@ -120,6 +124,23 @@ def check_listing(
     if name is not None and not isinstance(name, str):
         raise StoreError(f"workflow={name!r}: give the name of a workflow, or None for all")
     return _statuses(status)
+
+
+def check_query(query: RunQuery, after: str | None, limit: int) -> RunQuery:
+    """Check a search, and return its query with a sequence of statuses.
+
+    Raises:
+        StoreError: A condition is not valid; the text names it.
+    """
+    for name in ("text", "model", "error"):
+        if not isinstance(getattr(query, name), str):
+            raise StoreError(f"{name}={getattr(query, name)!r}: give a text, or an empty one for all runs")
+    for name in ("since", "until", "min_cost", "max_cost"):
+        value: Any = getattr(query, name)
+        if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+            raise StoreError(f"{name}={value!r}: give a number, or None for all runs")
+    statuses = check_listing(query.status, query.workflow, after, limit)
+    return replace(query, status=statuses, metadata=check_metadata(query.metadata) or {})
 
 
 def _statuses(status: Any) -> Sequence[RunStatus] | None:

@@ -2,13 +2,15 @@
 
 import secrets
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import dropwhile, islice
 from typing import Literal
 
 from batonflow.clock import current_source
 from batonflow.durable.history import StoredHistory
 from batonflow.durable.parts.references import whole_result, without_references
+from batonflow.durable.search_protocol import IndexEntry, RunQuery
 from batonflow.durable.session_protocol import NewTurn, SessionChange, TurnOpened, TurnRefused
 from batonflow.durable.store_protocol import (
     ENDS,
@@ -42,12 +44,14 @@ from batonflow.durable.stores.bounds import (
     check_new_run,
     check_owner,
     check_payload,
+    check_query,
     check_run_id,
     driven,
     in_session,
 )
 from batonflow.durable.stores.hints import Hints
 from batonflow.durable.stores.memory_parts import PartLog, PartLogs
+from batonflow.durable.stores.memory_search import MemoryIndex
 from batonflow.durable.stores.memory_sessions import SessionsInMemory, SessionTable
 from batonflow.workflow_core.errors import StoreError
 
@@ -123,6 +127,7 @@ class _Shared:
     lock: threading.RLock = field(default_factory=threading.RLock)
     hints: Hints = field(default_factory=Hints)
     logs: PartLogs = field(default_factory=PartLogs)
+    index: MemoryIndex = field(default_factory=MemoryIndex)
     sessions: SessionTable = field(init=False)
 
     def __post_init__(self) -> None:
@@ -492,23 +497,52 @@ class MemoryStore(SessionsInMemory, StoredHistory):
         """See ``RunStore.list_runs``."""
         statuses = check_listing(status, workflow, after, limit)
         wanted = (check_metadata(metadata) or {}).items()
-        found: list[RunInfo] = []
         with self._lock:
-            if after is not None and after not in self._runs:
-                raise StoreError(f"Run {after!r}, to list those behind it, is not there any more: begin anew")
-            behind = after is None
-            for run_id, run in reversed(self._runs.items()) if newest_first else self._runs.items():
-                if len(found) >= limit:
-                    break
-                if (
-                    behind
-                    and (statuses is None or run.status in statuses)
-                    and (workflow is None or run.new.workflow == workflow)
-                    and wanted <= (run.new.metadata or {}).items()
-                ):
-                    found.append(self._info(run))
-                behind = behind or run_id == after
-        return found
+            return [
+                self._info(run)
+                for run in islice(
+                    (
+                        run
+                        for run in self._behind(after, newest_first)
+                        if (statuses is None or run.status in statuses)
+                        and (workflow is None or run.new.workflow == workflow)
+                        and wanted <= (run.new.metadata or {}).items()
+                    ),
+                    limit,
+                )
+            ]
+
+    def _behind(self, after: str | None, newest_first: bool) -> Iterator[_Run]:
+        """Yield the runs after one in the order of their creation."""
+        if after is not None and after not in self._runs:
+            raise StoreError(f"Run {after!r}, to list those behind it, is not there any more: begin anew")
+        ordered = iter(reversed(self._runs.values()) if newest_first else self._runs.values())
+        if after is not None:
+            ordered = dropwhile(lambda run: run.new.run_id != after, ordered)
+            next(ordered)
+        return ordered
+
+    async def outdated(self, limit: int) -> list[tuple[RunInfo, IndexEntry | None]]:
+        """See ``SearchStore.outdated``."""
+        with self._lock:
+            return self._shared.index.outdated(map(self._info, self._runs.values()), limit)
+
+    async def index(self, entries: Sequence[IndexEntry]) -> None:
+        """See ``SearchStore.index``."""
+        with self._lock:
+            for entry in entries:
+                run = self._runs.get(entry.run_id)
+                if run is not None and run.created_at == entry.created_at:
+                    self._shared.index.write(entry)
+
+    async def search(
+        self, query: RunQuery, *, after: str | None = None, limit: int = 100, newest_first: bool = False
+    ) -> list[RunInfo]:
+        """See ``SearchStore.search``."""
+        query = check_query(query, after, limit)
+        with self._lock:
+            infos = map(self._info, self._behind(after, newest_first))
+            return list(islice((info for info in infos if self._shared.index.matches(info, query)), limit))
 
     async def fork(
         self, run_id: str, at: int, new_id: str, commits: Sequence[bytes] = ()
@@ -560,6 +594,7 @@ class MemoryStore(SessionsInMemory, StoredHistory):
         del self._runs[run.new.run_id]
         if run.session and run.status not in ENDS:
             self._sessions.end_turn(run.session, run.new.run_id, "cancelled", b"")
+        self._shared.index.forget(run.new.run_id)
         self._shared.epoch_floor = max(self._shared.epoch_floor, run.epoch)
         self._hints.committed([run.new.run_id])
 

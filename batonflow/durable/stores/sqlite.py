@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from batonflow.clock import current_source
 from batonflow.durable.history import StoredHistory
+from batonflow.durable.search_protocol import IndexEntry, RunQuery
 from batonflow.durable.session_protocol import (
     TURN_PAGE,
     NewTurn,
@@ -40,6 +41,7 @@ from batonflow.durable.store_protocol import (
 )
 from batonflow.durable.stores import sqlite_claims as claims
 from batonflow.durable.stores import sqlite_reads as reads
+from batonflow.durable.stores import sqlite_search as searching
 from batonflow.durable.stores import sqlite_sessions as sessions
 from batonflow.durable.stores import sqlite_upkeep as upkeep
 from batonflow.durable.stores.bounds import (
@@ -51,6 +53,7 @@ from batonflow.durable.stores.bounds import (
     check_listing,
     check_metadata,
     check_path,
+    check_query,
     check_run_id,
 )
 from batonflow.durable.stores.hints import Bell
@@ -261,6 +264,24 @@ class SQLiteStore(StoredHistory):
         """See ``RunStore.list_runs``."""
         statuses, having = check_listing(status, workflow, after, limit), check_metadata(metadata)
         return await self._read(reads.list_runs, statuses, workflow, after, limit, newest_first, having)
+
+    # --- search -------------------------------------------------------------------------------------------------------
+
+    async def outdated(self, limit: int) -> list[tuple[RunInfo, IndexEntry | None]]:
+        """See ``SearchStore.outdated``."""
+        return await self._write(searching.outdated, limit)
+
+    async def index(self, entries: Sequence[IndexEntry]) -> None:
+        """See ``SearchStore.index``."""
+        await self._write(searching.index, entries)
+
+    async def search(
+        self, query: RunQuery, *, after: str | None = None, limit: int = 100, newest_first: bool = False
+    ) -> list[RunInfo]:
+        """See ``SearchStore.search``."""
+        return await self._read(searching.search, check_query(query, after, limit), after, limit, newest_first)
+
+    # --- upkeep -------------------------------------------------------------------------------------------------------
 
     async def fork(
         self, run_id: str, at: int, new_id: str, commits: Sequence[bytes] = ()

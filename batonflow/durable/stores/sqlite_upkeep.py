@@ -7,6 +7,7 @@ from batonflow.durable.stores.bounds import check_fork, check_run_id, driven, in
 from batonflow.durable.stores.sqlite_commits import end_turn, flush, insert_bodies
 from batonflow.durable.stores.sqlite_parts import collect_log, continue_log, log_length, runs_of_conversation
 from batonflow.durable.stores.sqlite_rows import ENDS, PLACE_BITS, DatabaseSession, RunRow, find_run
+from batonflow.durable.stores.sqlite_search import forget_entry
 
 __all__ = ["compact", "delete", "delete_ended", "fork", "remove", "to_retire"]
 
@@ -75,6 +76,7 @@ def remove(session: DatabaseSession, row: RunRow) -> None:
     """Delete a run with its records; its turn in a session stays."""
     flush(session)
     first, behind = row.id << PLACE_BITS, (row.id + 1) << PLACE_BITS
+    forget_entry(session, row)
     connection = session.connection
     connection.execute("DELETE FROM commits WHERE place >= ? AND place < ?", (first, behind))
     connection.execute("DELETE FROM snapshots WHERE place >= ? AND place < ?", (first, behind))

@@ -231,6 +231,38 @@ async def test_runs_are_listed_newest_first_filtered_and_paged(browser: Chromium
             assert "workflow=failing" in watched.page.url
 
 
+async def test_runs_are_found_by_their_contents(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), failing=Failing(), counting=Counting(last=1)) as served:
+        await served.post("/workflows/counting/run", {"start_event": {}, "handler_id": "counting-1"})
+        await served.post("/workflows/failing/run", {"start_event": {}, "handler_id": "failing-1"})
+        async with browser.page(served.url, wait=f"{LIST} tbody tr") as watched:
+            rows = watched.page.locator(f"{LIST} tbody tr")
+            pager, search = watched.page.locator(".pager"), watched.page.get_by_role("searchbox", name="Search")
+            await search.fill("counting")
+            await pager.filter(has_text="1\N{EN DASH}1").wait_for()
+            assert await rows.locator("a").all_inner_texts() == ["counting-1"]
+            await search.fill("nowhere")
+            await pager.filter(has_text="No run fits.").wait_for()
+            assert "text=nowhere" in watched.page.url
+            await watched.page.get_by_role("button", name="More filters").click()
+            await search.fill("")
+            await watched.page.get_by_label("Error").fill("no such book")
+            await pager.filter(has_text="1\N{EN DASH}1").wait_for()
+            assert await rows.locator("a").all_inner_texts() == ["failing-1"]
+            await watched.page.get_by_label("From", exact=True).fill("2020-01-01")
+            await watched.page.get_by_label("To", exact=True).fill(datetime.now().astimezone().date().isoformat())
+            await watched.page.get_by_label("Metadata").fill("wrong")  # not name=value
+            await watched.page.wait_for_url(lambda url: "until=20" in url and "since=2020-01-01" in url)
+            assert await rows.locator("a").all_inner_texts() == ["failing-1"]
+            # The address has all of it.
+            await watched.page.reload()
+            await pager.filter(has_text="1\N{EN DASH}1").wait_for()
+            assert await watched.page.get_by_label("Error").input_value() == "no such book"
+            await watched.page.get_by_role("button", name="Clear the filters").click()
+            await pager.filter(has_text="1\N{EN DASH}2").wait_for()
+            assert "error" not in watched.page.url
+
+
 async def test_children_are_seen_in_a_served_run(browser: Chromium, serving: Serving) -> None:
     async with serving(WorkflowServer(), outer=Outer(workflows={"inner": Inner()})) as served:
         run_id = await served.start("outer")

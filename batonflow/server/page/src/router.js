@@ -1,8 +1,10 @@
-// The place in the page as its address: #run=…&tab=…&commit=…&event=…&call=…, #compare=…, #chat=…&session=…, or #view=inbox
+// The place in the page as its address: #run=…&tab=…&commit=…&event=…&call=…, #compare=…, #chat=…&session=…,
+// #view=inbox, or the filters of the list of runs
 
 /**
  * @typedef {{run?: string, view?: string, tab?: string, commit?: string, event?: string, seq?: string, call?: string,
- *   compare?: string, status?: string, workflow?: string, chat?: string, session?: string}} Place
+ *   compare?: string, chat?: string, session?: string} & Record<string, string>} Place
+ * The filters of the list of runs have the names in `run_filters.js`.
  */
 
 /** @returns {Place} */

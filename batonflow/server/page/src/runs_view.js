@@ -4,13 +4,13 @@ import { conversation } from "./chat_view.js";
 import { attempt, button, dialog, fill, h } from "./dom.js";
 import { ago, compact, duration, money, shortName, took } from "./format.js";
 import { sketch } from "./graph.js";
-import { address, place, visit } from "./router.js";
+import { address, visit } from "./router.js";
+import { filterFields, filtersOf, queryOf } from "./run_filters.js";
 import { eitherForm } from "./schema_form.js";
 import { statusMark } from "./status.js";
 
 const PAGE = 50;
 const EVERY = 3000;
-const STATUSES = ["running", "completed", "failed", "cancelled"];
 
 const COLUMNS = ["Status", "Run", "Workflow", "Started", "Took", "Tokens", "Cost", "Commits"];
 
@@ -18,8 +18,7 @@ const COLUMNS = ["Status", "Run", "Workflow", "Started", "Took", "Tokens", "Cost
 export function runsView(source, root) {
   // The run before the first of each page gone through, to find the way back.
   const trail = [undefined];
-  const wanted = place();
-  const filter = { status: wanted.status ?? "", workflow: wanted.workflow ?? "" };
+  const filter = filtersOf();
   let next = null;
   let round = 0;
 
@@ -36,11 +35,10 @@ export function runsView(source, root) {
     trail.push(next);
     void attempt(show);
   });
-  const status = choice("Status", STATUSES, filter.status, (value) => narrow({ status: value }));
-  const known = filter.workflow ? [filter.workflow] : [];
-  const workflow = choice("Workflow", known, filter.workflow, (value) => narrow({ workflow: value }));
+  const fields = filterFields(filter, narrow, () => source.workflows());
 
   function narrow(changed) {
+    if (Object.entries(changed).every(([name, value]) => filter[name] === value)) return;
     Object.assign(filter, changed);
     trail.splice(0, trail.length, undefined);
     history.replaceState(null, "", address(filter));
@@ -49,7 +47,7 @@ export function runsView(source, root) {
 
   async function show() {
     const own = ++round;
-    const page = await source.runs({ ...filter, after: trail.at(-1), limit: PAGE });
+    const page = await source.runs(queryOf(filter), trail.at(-1), PAGE);
     if (own !== round) return;
     away.hidden = true;
     next = page.next;
@@ -57,10 +55,13 @@ export function runsView(source, root) {
     on.disabled = !next;
     fill(rows, page.handlers.map(line));
     const first = (trail.length - 1) * PAGE;
-    const blank = !page.handlers.length && trail.length < 2 && !filter.status && !filter.workflow;
+    const all = Object.values(filter).every((value) => !value);
+    const blank = !page.handlers.length && trail.length < 2 && all;
     welcome.hidden = !blank;
     if (blank && !welcome.childElementCount) void attempt(() => greet(source, welcome));
-    count.textContent = page.handlers.length ? `${first + 1}–${first + page.handlers.length}` : "No runs.";
+    const found = page.handlers.length ? `${first + 1}–${first + page.handlers.length}` : all ? "No runs." : "No run fits.";
+    const left = page.unread ? ` ${compact(page.unread)} runs are still being read for the search…` : "";
+    count.textContent = found + left;
   }
 
   /** @param {Error} error */
@@ -78,7 +79,7 @@ export function runsView(source, root) {
   fill(
     root,
     away,
-    layout([status, workflow, h("span", { class: "spring" }), start], rows, welcome, [
+    layout([...fields.controls, h("span", { class: "spring" }), start], fields.further, rows, welcome, [
       count,
       h("span", { class: "spring" }),
       back,
@@ -86,7 +87,7 @@ export function runsView(source, root) {
     ]),
   );
   void attempt(show);
-  void attempt(() => offer(source, workflow.querySelector("select"), filter.workflow));
+  void attempt(fields.refresh);
   const timer = setInterval(() => {
     if (document.visibilityState === "visible" && !rows.contains(document.activeElement)) show().catch(lost);
   }, EVERY);
@@ -116,8 +117,8 @@ async function greet(source, place) {
   fill(place, h("p", { class: "muted", text: "No run has begun yet. This is served here:" }), names.map(card));
 }
 
-/** @param {Node[]} controls @param {HTMLElement} rows @param {HTMLElement} welcome @param {Node[]} pager */
-function layout(controls, rows, welcome, pager) {
+/** @param {Node[]} controls @param {HTMLElement} further @param {HTMLElement} rows @param {HTMLElement} welcome @param {Node[]} pager */
+function layout(controls, further, rows, welcome, pager) {
   const head = h(
     "tr",
     {},
@@ -128,28 +129,11 @@ function layout(controls, rows, welcome, pager) {
     "section",
     { class: "runs", "aria-labelledby": "runs-title" },
     h("header", { class: "runs-head" }, h("h1", { id: "runs-title", text: "Runs" }), controls),
+    further,
     h("div", { class: "table-frame" }, table),
     welcome,
     h("footer", { class: "pager" }, pager),
   );
-}
-
-/** Adds the workflows of the server to the choices. @param {any} source @param {HTMLSelectElement} select @param {string} chosen */
-async function offer(source, select, chosen) {
-  for (const name of await source.workflows()) {
-    if (name !== chosen) select.append(h("option", { value: name, text: shortName(name) }));
-  }
-}
-
-/** @param {string} label @param {string[]} options @param {string} chosen @param {(value: string) => void} changed */
-function choice(label, options, chosen, changed) {
-  const select = h(
-    "select",
-    { "aria-label": label, on: { change: () => changed(select.value) } },
-    h("option", { value: "", text: `${label}: all` }),
-    options.map((name) => h("option", { value: name, text: shortName(name), selected: name === chosen })),
-  );
-  return h("span", { class: "choice" }, select);
 }
 
 /** @param {Record<string, any>} run */

@@ -35,11 +35,9 @@ export class LiveSource {
   #asking = null;
   #declined = false;
 
-  /** Runs, newest first. @param {{status?: string, workflow?: string, after?: string, limit?: number}} wanted */
-  async runs({ status, workflow, after, limit = 50 }) {
-    const query = new URLSearchParams({ order: "desc", limit: String(limit) });
-    if (status) query.set("status", status);
-    if (workflow) query.set("workflow_name", workflow);
+  /** Runs, newest first. @param {Record<string, string>} conditions @param {string | undefined} after @param {number} limit */
+  async runs(conditions, after, limit) {
+    const query = new URLSearchParams({ ...conditions, order: "desc", limit: String(limit) });
     if (after) query.set("after", after);
     return this.#json(`handlers?${query}`);
   }

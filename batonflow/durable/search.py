@@ -1,0 +1,106 @@
+"""Search over the runs of a store: bring its index up to date, and ask it."""
+
+import time
+from dataclasses import replace
+
+from batonflow.durable.index_entries import extended, first_entry
+from batonflow.durable.search_protocol import FoundRuns, IndexEntry, RunQuery, SearchStore
+from batonflow.durable.store_protocol import RunInfo, RunStore
+from batonflow.instrumentation.logs import logger_named
+from batonflow.threads import in_thread
+from batonflow.workflow_core.errors import StoreError
+
+__all__ = ["COUNTED", "FoundRuns", "RunQuery", "cannot_search", "find_runs", "update_index"]
+
+logger = logger_named("batonflow.store")
+
+COUNTED = 1_000
+"""Runs that are not in the index yet are counted up to this number."""
+
+_RUNS_AT_ONCE = 50
+_COMMITS_AT_ONCE = 200
+
+
+async def find_runs(
+    store: RunStore,
+    query: RunQuery,
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    newest_first: bool = True,
+    seconds: float | None = None,
+) -> FoundRuns:
+    """Return the runs of a store for which a query holds.
+
+    Args:
+        store: The store.
+        query: The query.
+        after: The run after which to begin.
+        limit: The largest number of runs.
+        newest_first: Whether to return the runs that were created last first.
+        seconds: Seconds in which to bring the index up to date; None for as long as it takes. The runs that are left
+            are found by a later call.
+
+    Raises:
+        StoreError: The store cannot search, or there is no run ``after``.
+
+    Example:
+        >>> found = await find_runs(store, RunQuery(text="order 1234"))
+        >>> [info.run_id for info in found.runs]
+    """
+    kept = _searchable(store)
+    unread = await update_index(store, seconds=seconds)
+    return FoundRuns(await kept.search(query, after=after, limit=limit, newest_first=newest_first), unread)
+
+
+async def update_index(store: RunStore, *, seconds: float | None = None) -> int:
+    """Bring the index of a store up to date, and return the number of runs that are left, at most ``COUNTED``.
+
+    Args:
+        store: The store.
+        seconds: Seconds after which to stop; None for as long as it takes.
+
+    Raises:
+        StoreError: The store cannot search.
+    """
+    kept = _searchable(store)
+    until = None if seconds is None else time.monotonic() + seconds
+    while outdated := await kept.outdated(_RUNS_AT_ONCE):
+        entries: list[IndexEntry] = []
+        for info, entry in outdated:
+            entries.append(await _read_on(store, info, entry))
+            if until is not None and time.monotonic() > until:
+                break
+        await kept.index(entries)
+        if until is not None and time.monotonic() > until:
+            return len(await kept.outdated(COUNTED))
+    return 0
+
+
+async def _read_on(store: RunStore, info: RunInfo, entry: IndexEntry | None) -> IndexEntry:
+    """Return the entry of a run up to its last commit; records from the first unreadable one on are left out."""
+    if entry is None or entry.created_at != info.created_at:
+        entry = first_entry(info)
+    try:
+        while entry.commit < info.seq:
+            commits = await store.read(info.run_id, entry.commit, _COMMITS_AT_ONCE)
+            if not commits:
+                break
+            entry = await in_thread(extended, entry, commits)
+    except Exception as error:  # noqa: BLE001 - one unreadable run must not hide the others
+        logger.warning("run %s can be found by a part of its contents only: %s", info.run_id, error)
+    return replace(entry, commit=max(entry.commit, info.seq), is_over=info.is_over)
+
+
+def cannot_search(store: RunStore) -> StoreError:
+    """Return the error for a store without an index."""
+    return StoreError(
+        f"{type(store).__name__} cannot search: it does not have the methods of SearchStore. Use a SQLiteStore, or "
+        "list its runs"
+    )
+
+
+def _searchable(store: RunStore) -> SearchStore:
+    if not isinstance(store, SearchStore):
+        raise cannot_search(store)
+    return store

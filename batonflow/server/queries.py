@@ -1,0 +1,77 @@
+"""The conditions of a listing of runs, from the query of a request."""
+
+import math
+from datetime import UTC, datetime
+from typing import get_args
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from batonflow.durable.search import RunQuery
+from batonflow.durable.store_protocol import RunStatus
+from batonflow.server.bodies import words
+from batonflow.server.runs import IN_STORE
+from batonflow.server.shapes import Status
+
+__all__ = ["run_query"]
+
+
+def run_query(request: Request) -> RunQuery:
+    """Return the conditions of a request.
+
+    Raises:
+        HTTPException: 400 if a parameter has another form.
+    """
+    given = request.query_params
+    return RunQuery(
+        text=given.get("text", ""),
+        model=given.get("model", ""),
+        error=given.get("error", ""),
+        since=_time(request, "since"),
+        until=_time(request, "until"),
+        min_cost=_dollars(request, "min_cost"),
+        max_cost=_dollars(request, "max_cost"),
+        status=_statuses(request),
+        metadata=_metadata(request),
+    )
+
+
+def _time(request: Request, name: str) -> float | None:
+    given = request.query_params.get(name)
+    if not given:
+        return None
+    try:
+        time = datetime.fromisoformat(given)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise HTTPException(
+            400, f"{name} must be a time in ISO 8601, for example {name}=2026-05-01 or {name}=2026-05-01T18:30:00Z"
+        ) from None
+
+
+def _dollars(request: Request, name: str) -> float | None:
+    given = request.query_params.get(name)
+    if not given:
+        return None
+    try:
+        cost = float(given)
+    except ValueError:
+        cost = math.nan
+    if not math.isfinite(cost):
+        raise HTTPException(400, f"{name} must be a number of US dollars, for example {name}=0.5")
+    return cost
+
+
+def _metadata(request: Request) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words(request, "metadata")]
+    if not all(sign for _, sign, _ in pairs):
+        raise HTTPException(400, "metadata must be name=value, for example metadata=user=ann")
+    return {name: value for name, _, value in pairs}
+
+
+def _statuses(request: Request) -> list[RunStatus] | None:
+    given = words(request, "status")
+    for one in given:
+        if one not in get_args(Status):
+            raise HTTPException(400, f"status must be one of {', '.join(get_args(Status))}")
+    return [one for status, ones in IN_STORE.items() if status in given for one in ones] or None
