@@ -16,7 +16,7 @@ from tests.leftovers import no_task_left
 
 # How fast examples are made says more about the load of the machine than about the test.
 settings.register_profile(
-    "batonflow", max_examples=40, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "batonflow", max_examples=25, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("soak", settings.get_profile("batonflow"), max_examples=200)
 # For runs that only ask whether a test fails, and not with which smallest example (`make mutants`).

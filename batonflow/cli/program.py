@@ -1,8 +1,10 @@
 """The program: parse the command line, call the command, and turn its errors into one line and an exit code."""
 
+import gc
 import os
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Callable, Sequence
 from keyword import iskeyword
 
 from batonflow import cli
@@ -30,9 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse has printed the reason
         return end.code if isinstance(end.code, int) else USAGE
     try:
-        command = getattr(cli, f"cmd_{given.command}")
-        # ``try`` is a keyword, so its function is called ``try_``.
-        code: int = getattr(command, given.command + "_" * iskeyword(given.command))(given)
+        command = _command(given.command)
+        code = command(given)
         sys.stdout.flush()
     except BrokenPipeError:
         # Python flushes stdout once more when the process ends, which would fail again.
@@ -43,3 +44,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the boundary of the program: users see a line, not a traceback
         return cli.failures.report(error, given)
     return code
+
+
+def _command(name: str) -> Callable[[Namespace], int]:
+    """Load the function of a command."""
+    # Imports make many objects and hardly any garbage, so collections would be a tenth of the start for nothing.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        # ``try`` is a keyword, so its function is called ``try_``.
+        command: Callable[[Namespace], int] = getattr(getattr(cli, f"cmd_{name}"), name + "_" * iskeyword(name))
+    finally:
+        if collects:
+            gc.enable()
+    return command

@@ -19,22 +19,21 @@ agent = FunctionAgent(llm=ScriptedLLM(["Eight metres."]), workflow_name="pilot")
 STORE = ("--store", "runs.db")
 
 
-def finished(folder: Path, run_id: str, *answer: str) -> None:
+def finished(here: Cli, run_id: str, *answer: str) -> None:
     """Run the team to its end."""
-    assert cli(folder, "run", "team.py:team", "Write about tides.", *STORE, "--run-id", run_id)[0] == 3
-    assert cli(folder, "approve", run_id, *STORE, *answer)[0] == 0
-    assert cli(folder, "resume", "team.py:team", run_id, *STORE)[0] == 0
+    assert here("run", "team.py:team", "Write about tides.", *STORE, "--run-id", run_id)[0] == 3
+    assert here("approve", run_id, *STORE, *answer)[0] == 0
+    assert here("resume", "team.py:team", run_id, *STORE)[0] == 0
 
 
-@pytest.mark.timeout(120)
-def test_a_run_becomes_a_case_once(folder: Path) -> None:
-    finished(folder, "tides-1")
-    assert cli(folder, "case", "save", "tides-1", *STORE) == (0, "", "written: cases/tides-1.json\n")
-    code, output, errors = cli(folder, "case", "save", "tides-1", *STORE)
+def test_a_run_becomes_a_case_once(here: Cli, folder: Path) -> None:
+    finished(here, "tides-1")
+    assert here("case", "save", "tides-1", *STORE) == (0, "", "written: cases/tides-1.json\n")
+    code, output, errors = here("case", "save", "tides-1", *STORE)
     assert (code, output) == (1, "")
     assert errors.startswith("batonflow case: there is a case cases/tides-1.json already")
-    assert cli(folder, "case", "save", "tides-1", *STORE, "--force")[0] == 0
-    assert cli(folder, "case", "save", "tides-1", *STORE, "--to", "kept", "--name", "tides")[0] == 0
+    assert here("case", "save", "tides-1", *STORE, "--force")[0] == 0
+    assert here("case", "save", "tides-1", *STORE, "--to", "kept", "--name", "tides")[0] == 0
     case = Case.read(folder / "kept" / "tides.json")
     assert [(call.agent, call.purpose) for call in case.calls] == [("researcher", "turn")] * 2 + [
         ("writer", "turn")
@@ -54,11 +53,10 @@ def test_runs_that_cannot_become_cases_are_refused(here: Cli, folder: Path) -> N
     assert not (folder / "cases").exists()
 
 
-@pytest.mark.timeout(120)
-def test_two_runs_are_compared(folder: Path) -> None:
-    finished(folder, "one")
-    finished(folder, "two", "--deny", "not now")
-    code, output, errors = cli(folder, "compare", "one", "two", *STORE)
+def test_two_runs_are_compared(here: Cli) -> None:
+    finished(here, "one")
+    finished(here, "two", "--deny", "not now")
+    code, output, errors = here("compare", "one", "two", *STORE)
     assert (code, errors) == (0, "")
     assert output.splitlines()[0].split() == ["one", "two"]
     assert "calls   4 of models, 3 of tools  4 of models, 3 of tools" in output
@@ -67,24 +65,23 @@ def test_two_runs_are_compared(folder: Path) -> None:
     assert "    researcher: calls search(" in output
     assert "  - publish(title='Tides'): published Tides\n" in output
     assert "\nthe results differ\n" in output
-    code, output, _ = cli(folder, "compare", "one", "one", *STORE)
+    code, output, _ = here("compare", "one", "one", *STORE)
     assert (code, output.endswith("the runs did the same, with the same result\n")) == (0, True)
-    data = json.loads(cli(folder, "compare", "one", "two", *STORE, "--json")[1])
+    data = json.loads(here("compare", "one", "two", *STORE, "--json")[1])
     assert (data["same"], data["left"]["model_calls"], data["first"]["where"]) == (False, 4, "tool publish")
-    assert cli(folder, "compare", "one", "three", *STORE)[0] == 2
+    assert here("compare", "one", "three", *STORE)[0] == 2
 
 
-@pytest.mark.timeout(120)
-def test_a_run_is_tried_with_a_change(folder: Path) -> None:
-    finished(folder, "one")
+def test_a_run_is_tried_with_a_change(here: Cli) -> None:
+    finished(here, "one")
     command = ("try", "team.py:team", "one", *STORE, "--system", "Be brief.", "--temperature", "0.5", "--run-id", "two")
-    code, output, errors = cli(folder, *command)
+    code, output, errors = here(*command)
     assert (code, errors) == (0, "")
     assert "the runs part at call 1 (researcher), message 1 (" in output
     assert "+Be brief." in output
-    runs = json.loads(cli(folder, "runs", *STORE, "--json")[1])
+    runs = json.loads(here("runs", *STORE, "--json")[1])
     assert {run["run_id"]: run["status"] for run in runs} == {"one": "completed", "two": "completed"}
-    data = json.loads(cli(folder, "try", "team.py:team", "one", *STORE, "--json")[1])
+    data = json.loads(here("try", "team.py:team", "one", *STORE, "--json")[1])
     assert (data["same"], data["first"]) == (True, None)
 
 

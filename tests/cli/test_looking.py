@@ -57,13 +57,13 @@ def test_runs_can_be_chosen(here: Cli, store: list[str]) -> None:
     }
 
 
-def test_runs_can_be_chosen_by_metadata(folder: Path) -> None:
+def test_runs_can_be_chosen_by_metadata(here: Cli, folder: Path) -> None:
     agent = FunctionAgent(llm=ScriptedLLM(["Hi."] * 2), store=folder / "chats.db")
     for user in ("ann", "bob"):
         agent.run_sync("Hello", session=user, metadata={"user": user})
 
     def runs(*options: str) -> tuple[int, str, str]:
-        return cli(folder, "runs", "--json", "--store", "chats.db", *options)
+        return here("runs", "--json", "--store", "chats.db", *options)
 
     [found] = json.loads(runs("--metadata", "user=ann")[1])
     assert (found["run_id"], found["session"], found["metadata"]) == ("ann:1", "ann", {"user": "ann"})

@@ -66,7 +66,7 @@ def test_nothing_outside_of_the_folder_is_read_or_written(folder: Path) -> None:
 
 
 def test_the_dollars_are_those_of_the_whole_conversation(folder: Path) -> None:
-    told = talk(folder, *(["list"] * 200), dollars=0.02)
+    told = talk(folder, *(["list"] * 200), dollars=0.005)
     assert 2 < told.count("I see: ") < 200
     assert "BudgetExceededError" in told
     left = [float(line.split()[0][1:]) for line in told.splitlines() if line.endswith("dollars left)")]
@@ -145,7 +145,9 @@ def test_the_answer_comes_word_by_word_and_ctrl_c_stops_it(terminal: Terminal) -
     assert "tides.py" in terminal.until("> ")
 
 
-@pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["ctrl-c", "ctrl-d"])
+@pytest.mark.parametrize(
+    "key", [pytest.param("\x03", id="ctrl-c"), pytest.param("\x04", id="ctrl-d", marks=pytest.mark.soak(only=True))]
+)
 def test_at_the_prompt_a_key_ends_the_program_and_its_file_server(terminal: Terminal, key: str) -> None:
     terminal.until("> ")
     terminal.says("list\n")
