@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 from starlette.exceptions import HTTPException
 
 from batonflow.durable.codec import Codec
-from batonflow.durable.search import FoundRuns, RunQuery, cannot_search, find_runs
+from batonflow.durable.search import RunQuery, cannot_search, update_index
 from batonflow.durable.search_protocol import SearchStore
 from batonflow.durable.store_protocol import RunInfo, RunStatus, RunStore
 from batonflow.durable.stores.bounds import check_run_id
@@ -188,10 +188,11 @@ class Runs:
         unread = 0
         for store in stores:
             last = after if store is stores[0] else None
+            if query.needs_index:
+                unread += await _updated(store)
             while len(found) <= limit:
-                infos, left = await _listed(store, query, last, newest_first)
+                infos = await _listed(store, query, last, newest_first)
                 found += self._of(store, infos, names)
-                unread += left
                 if len(infos) < PAGE:
                     break
                 last = infos[-1].run_id
@@ -308,16 +309,18 @@ IN_STORE: dict[Status, tuple[RunStatus, ...]] = {
 }
 
 
-async def _listed(store: RunStore, query: RunQuery, after: str | None, newest_first: bool) -> FoundRuns:
+async def _updated(store: RunStore) -> int:
+    """Bring the index of a store up to date, and return the number of runs that are left."""
+    if not isinstance(store, SearchStore):
+        raise HTTPException(400, str(cannot_search(store)))
+    return await update_index(store, seconds=SECONDS_TO_UPDATE)
+
+
+async def _listed(store: RunStore, query: RunQuery, after: str | None, newest_first: bool) -> list[RunInfo]:
     if query.needs_index:
-        if not isinstance(store, SearchStore):
-            raise HTTPException(400, str(cannot_search(store)))
-        return await find_runs(
-            store, query, after=after, limit=PAGE, newest_first=newest_first, seconds=SECONDS_TO_UPDATE
-        )
+        return await cast("SearchStore", store).search(query, after=after, limit=PAGE, newest_first=newest_first)
     more: Any = {"metadata": query.metadata} if query.metadata else {}  # other stores may lack the parameter
-    infos = await store.list_runs(status=query.status, after=after, limit=PAGE, newest_first=newest_first, **more)
-    return FoundRuns(infos, 0)
+    return await store.list_runs(status=query.status, after=after, limit=PAGE, newest_first=newest_first, **more)
 
 
 def status_of(info: RunInfo) -> Status:

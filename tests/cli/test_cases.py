@@ -4,8 +4,6 @@ import asyncio
 import json
 from pathlib import Path
 
-import pytest
-
 from batonflow.cases import Case
 from tests.cli.conftest import Cli
 from tests.cli.projects import cli

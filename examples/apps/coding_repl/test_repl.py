@@ -66,7 +66,7 @@ def test_nothing_outside_of_the_folder_is_read_or_written(folder: Path) -> None:
 
 
 def test_the_dollars_are_those_of_the_whole_conversation(folder: Path) -> None:
-    told = talk(folder, *(["list"] * 200), dollars=0.005)
+    told = talk(folder, *(["list"] * 200), dollars=0.02)
     assert 2 < told.count("I see: ") < 200
     assert "BudgetExceededError" in told
     left = [float(line.split()[0][1:]) for line in told.splitlines() if line.endswith("dollars left)")]
