@@ -19,7 +19,6 @@ from batonflow.durable.stores.sqlite import SQLiteStore
 __all__ = ["runs"]
 
 _PAGE = 500
-_SECONDS_TO_SPEAK = 2.0
 
 _IN_STORE = {"waiting": ["ready", "running", "waiting"], "interrupted": ["running"]}
 """The statuses in the store of runs that are printed as ``waiting`` or ``interrupted``."""
@@ -51,7 +50,7 @@ async def _select(store: SQLiteStore, given: Namespace) -> list[RunInfo]:
     wanted = set[str](given.status or ())
     query = _query(given)
     if query.needs_index:
-        await _index(store)
+        await update_index(store, report=_say_left)
     if not wanted & _IN_STORE.keys():
         return await _listed(store, replace(query, status=given.status), limit=limit)
     stored: list[Any] = list({status for one in wanted for status in _IN_STORE.get(one, [one])})
@@ -93,10 +92,8 @@ async def _listed(store: SQLiteStore, query: RunQuery, *, limit: int, after: str
     )
 
 
-async def _index(store: SQLiteStore) -> None:
-    """Bring the index up to date; if that takes long, say how many runs are left."""
-    while left := await update_index(store, seconds=_SECONDS_TO_SPEAK):
-        complain(f"reading runs for the search: {'at least ' if left >= COUNTED else ''}{left} left")
+def _say_left(left: int) -> None:
+    complain(f"reading runs for the search: {'at least ' if left >= COUNTED else ''}{left} left")
 
 
 def _metadata(given: Sequence[str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Entries of the search index, made of the records of runs."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -20,11 +20,6 @@ MOST_ERRORS = 20
 LONGEST_ERROR = 500
 LONGEST_TEXT = 50_000
 """Characters of a text whose words are read; pictures and files are longer."""
-
-# Fields whose texts nobody searches for: names of classes and kinds, and numbers of calls.
-_PASSED_OVER = frozenset({
-    "qualified_name", "block_type", "role", "tool_id", "tool_call_id", "exception_type", "traceback", "finish",
-})  # fmt: skip
 
 
 def first_entry(info: RunInfo) -> IndexEntry:
@@ -100,12 +95,12 @@ class _Reading:
     def _error(self, text: Any) -> None:
         if isinstance(text, str) and text:
             if len(self.errors) < MOST_ERRORS:
-                self.errors[text[:LONGEST_ERROR]] = None
+                self.errors[text[:LONGEST_ERROR].casefold()] = None
             self._text(text)
 
     def _call(self, call: Mapping[str, Any]) -> None:
         """Read the call of a model."""
-        self.models[str(call.get("model", ""))] = None
+        self.models[str(call.get("model", "")).casefold()] = None
         self._error(call.get("error"))
         self._value(call.get("answer"))
         usage: Mapping[str, Any] = call.get("usage") or {}
@@ -116,24 +111,46 @@ class _Reading:
             self.cost = (self.cost or 0.0) + cost
 
 
-def _texts(value: Any, failed: Any) -> Iterator[str]:
-    """Yield the texts in a value, without those of earlier conversations, and report the texts of errors."""
+def _texts(value: Any, failed: Callable[[Any], None]) -> Iterator[str]:
+    """Yield the texts and numbers in a value, without those of earlier conversations, and report texts of errors."""
     if isinstance(value, str):
         yield value
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)
     elif isinstance(value, list):
         items = cast("list[Any]", value)
-        if not (items and _is_message(items[0]) and _is_message(items[-1])) or len(items) == 1:
+        if len(items) == 1 or not (items and _is_message(items[0]) and _is_message(items[-1])):
             for item in items:
                 yield from _texts(item, failed)
     elif isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
-        if "exception_message" in fields:
+        passed_over = _passed_over(fields)
+        if passed_over is _OF_ERRORS:
             failed(fields["exception_message"])
-        elif fields.get("is_error") is True:
+        elif fields.get("is_error") is True and "raw_input" in fields:
             failed("\n".join(_texts(fields.get("blocks"), failed)))
         for name, one in fields.items():
-            if name not in _PASSED_OVER:
+            if name not in passed_over:
                 yield from _texts(one, failed)
+
+
+# Fields of the framework's own values with names of classes and numbers of calls, which are not contents.
+_OF_ERRORS = frozenset({"exception_type", "traceback"})
+_KINDS: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
+    (frozenset({"exception_type", "exception_message"}), _OF_ERRORS),
+    (frozenset({"qualified_name", IS_PYDANTIC}), frozenset({"qualified_name"})),
+    (frozenset({"blocks", "role"}), frozenset({"role"})),
+    (frozenset({"block_type"}), frozenset({"block_type", "tool_call_id"})),
+    (frozenset({"tool_id", "tool_name"}), frozenset({"tool_id"})),
+    (frozenset({"input_tokens", "output_tokens"}), frozenset({"input_tokens", "output_tokens"})),
+)
+
+
+_NO_FIELDS: frozenset[str] = frozenset()
+
+
+def _passed_over(fields: Mapping[str, Any]) -> frozenset[str]:
+    return next((left_out for marks, left_out in _KINDS if marks <= fields.keys()), _NO_FIELDS)
 
 
 def _is_message(item: Any) -> bool:

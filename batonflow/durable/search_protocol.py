@@ -22,8 +22,8 @@ class IndexEntry:
         created_at: The time of its creation, which tells it from an earlier run with its id.
         commit: The number of the last commit in the entry.
         is_over: Whether the run is over, so that the entry is final.
-        models: The models that answered.
-        errors: The texts of errors: of the run, of attempts, of tools and of models.
+        models: The models that answered, in lower case.
+        errors: The texts of errors in lower case: of the run, of attempts, of tools and of models.
         input_tokens: The tokens that models read.
         output_tokens: The tokens that models wrote.
         cost: The cost in US dollars; None if no price is known.
@@ -98,7 +98,11 @@ class SearchStore(Protocol):
     """The part of a store of runs that keeps the index."""
 
     async def outdated(self, limit: int) -> list[tuple[RunInfo, IndexEntry | None]]:
-        """Return runs with commits that are not in the index, with their entries, first those that were indexed."""
+        """Return runs with commits that are not in the index, with their entries: new runs first."""
+        ...
+
+    async def count_outdated(self, most: int) -> int:
+        """Return the number of runs with commits that are not in the index, counted up to a bound."""
         ...
 
     async def index(self, entries: Sequence[IndexEntry]) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from batonflow.agents import FunctionAgent
-from batonflow.cli import cmd_runs, stores
+from batonflow.cli import stores
+from batonflow.durable import search
 from batonflow.llms import ScriptedLLM
 from tests.cli.conftest import Cli
 from tests.cli.projects import cli, start
@@ -98,11 +99,12 @@ def test_runs_are_found_by_their_contents(here: Cli, store: list[str], monkeypat
 def test_a_long_preparation_of_a_search_says_what_is_left(
     here: Cli, store: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cmd_runs, "_SECONDS_TO_SPEAK", 0)
+    monkeypatch.setattr(search, "SECONDS_TO_REPORT", 0)
+    monkeypatch.setattr(search, "_RUNS_AT_ONCE", 1)
     code, output, errors = here("runs", "--text", "hello", *store)
     assert code == 0
     assert "done" in output
-    assert errors.splitlines() == [f"reading runs for the search: {left} left" for left in (3, 2, 1)]
+    assert errors.splitlines() == [f"reading runs for the search: {left} left" for left in (3, 2, 1, 0)]
 
 
 def test_show_tells_a_run_record_by_record(here: Cli, store: list[str]) -> None:

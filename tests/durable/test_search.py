@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from batonflow import FunctionAgent, ScriptedLLM
+from batonflow.durable import search
 from batonflow.durable.search import COUNTED, RunQuery, find_runs, update_index
 from batonflow.durable.search_protocol import IndexEntry, SearchStore
 from batonflow.durable.store_protocol import RunStore
@@ -47,6 +48,12 @@ class Writes(Workflow):
         if "storms" in ev.text:
             raise ValueError("The Barometer has fallen")
         return StopEvent(result={"chapters": ["introduction", ev.text.upper()]})
+
+
+class Fails(Workflow):
+    @step
+    async def fail(self, ev: StartEvent) -> StopEvent:
+        raise ValueError("Ärger im Hafen")
 
 
 class Asks(Workflow):
@@ -98,6 +105,17 @@ class TestText:
         for text in ("Emden", "eleven fathoms", "barque", "how deep"):
             assert await found(store, text=text) == ["a"], text
 
+    async def test_numbers_are_words(self, store: RunStore):
+        await Writes(store=store).run(run_id="r", topic={"order": 4711, "price": 8.5, "paid": True})
+        assert await found(store, text="4711") == await found(store, text="8.5") == ["r"]
+
+    async def test_fields_may_have_any_name(self, store: RunStore):
+        fields = {"role": "captain", "traceback": "zigzag", "block_type": "granite", "qualified_name": "Ada"}
+        await Writes(store=store).run(run_id="r", topic=fields)
+        for word in ("captain", "zigzag", "ada"):
+            assert await found(store, text=word) == ["r"], word
+        assert await found(store, error="zigzag") == []
+
     async def test_of_earlier_turns_belongs_to_these(self, store: RunStore):
         agent = FunctionAgent(llm=ScriptedLLM(["Neaps are low.", "Springs are high."]), store=store)
         for question in ("What are neaps?", "And springs?"):
@@ -109,6 +127,7 @@ class TestText:
     async def test_of_a_question_and_its_answer_is_found_when_it_is_there(self, store: RunStore):
         handler = Asks(store=store).run(run_id="r")
         [question] = [request async for request in _first(handler.inputs())]
+        await until(store, "r", seq=2)
         assert await found(store, text="which harbour") == ["r"]
         assert await found(store, text="Emden") == []
         question.respond("Emden")
@@ -158,6 +177,9 @@ class TestConditions:
         assert await found(store, error="no gauge") == ["tool"]
         assert await found(store, error="elsewhere") == []
         assert await found(store, text="barometer") == ["storms"]
+        assert await found(store, error="Ärger im ÖFEN") == []
+        await asyncio.gather(Fails(store=store).run(run_id="umlauts"), return_exceptions=True)
+        assert await found(store, error="ÄRGER") == await found(store, error="ärger") == ["umlauts"]
 
     async def test_times_statuses_workflows_and_metadata(self, store: RunStore, clock: Clock):
         await writes(store, "tides", "storms")
@@ -188,6 +210,9 @@ class TestConditions:
             ({"text": 7}, "text=7: give a text"),
             ({"since": "yesterday"}, "since='yesterday': give a number"),
             ({"max_cost": float("nan")}, "max_cost=nan: give a number"),
+            ({"since": 10**400}, "since=1000"),
+            ({"error": "\ud800"}, "error"),
+            ({"workflow": "\ud800"}, "workflow"),
             ({"status": "done"}, "No run has the status 'done'"),
         ],
     )
@@ -274,7 +299,54 @@ class TestIndex:
         for number in range(12):
             await begin(store, f"r{number}")
         assert len(await store.outdated(10)) == 10
-        assert COUNTED >= 1000
+        assert (await store.count_outdated(10), await store.count_outdated(COUNTED)) == (10, 12)
+
+    async def test_new_runs_are_read_before_those_that_go_on_and_these_by_how_late_they_are(self, store: RunStore):
+        assert isinstance(store, SearchStore)
+        epochs = {name: await begin(store, name) for name in ("a", "b")}
+        await update_index(store)
+        for name, commits in (("a", 1), ("b", 2)):
+            await write(store, epochs[name], 0, [_records(name)] * commits, name)
+        await begin(store, "new")
+        late = [info.run_id for info, _ in await store.outdated(10)]
+        assert late[0] == "new"
+        assert set(late[1:]) == {"a", "b"}
+
+    async def test_runs_that_go_on_meanwhile_are_read_once(self, store: RunStore, monkeypatch: pytest.MonkeyPatch):
+        epochs = {f"r{number}": await begin(store, f"r{number}") for number in range(3)}
+        made = dict.fromkeys(epochs, 0)
+
+        async def index(entries: Any) -> None:
+            await type(store).index(store, entries)  # type: ignore[attr-defined]
+            for name, epoch in epochs.items():
+                await write(store, epoch, made[name], [_records("more")], name)
+                made[name] += 1
+
+        monkeypatch.setattr(store, "index", index)
+        assert await update_index(store) == 0
+        assert set(made.values()) == {1}
+
+    async def test_a_long_run_is_read_in_pieces(self, store: RunStore, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr(search, "_COMMITS_AT_ONCE", 2)
+        epoch = await begin(store, "r")
+        await write(store, epoch, 0, [_records(word) for word in ("one", "two", "three")], "r")
+        assert await update_index(store, seconds=0) == 1
+        assert await update_index(store, seconds=0) == 0
+        assert await found(store, text="one three") == ["r"]
+
+    async def test_a_failure_of_the_store_is_not_taken_for_an_empty_run(
+        self, store: RunStore, monkeypatch: pytest.MonkeyPatch
+    ):
+        await writes(store, "tides")
+
+        async def fail(*_: Any) -> Any:
+            raise OSError("the disk is gone")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "read", fail)
+            with pytest.raises(OSError, match="the disk is gone"):
+                await found(store, text="tides")
+        assert await found(store, text="tides") == ["tides"]
 
     async def test_one_of_another_form_is_made_anew(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         store = SQLiteStore(tmp_path / "runs.db")
@@ -323,6 +395,12 @@ def test_the_words_of_a_text(text: str, words: list[str]):
 def _records(word: str) -> bytes:
     event = f'["x.StartEvent",{{"topic":"{word}"}}]'
     return f'{{"t":1.0,"r":[{{"kind":"started","id":1,"path":"","event":{event}}}]}}'.encode()
+
+
+async def until(store: RunStore, run_id: str, *, seq: int) -> None:
+    """Wait for a commit of a run."""
+    while (await known(store, run_id)).seq < seq:  # noqa: ASYNC110 - of a store
+        await asyncio.sleep(0.01)
 
 
 async def _first(requests: Any) -> Any:

@@ -1,6 +1,5 @@
 """Bounds of names, numbers and records for all stores."""
 
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,6 +41,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9_.:/-]{1,200}").fullmatch
 _SESSION = re.compile(r"[A-Za-z0-9_.:/-]{1,180}").fullmatch
 _OWNER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}").fullmatch
 _MAX_TEXT = 1000
+_LARGEST_NUMBER = 2**62
 
 
 def check_run_id(run_id: str) -> str:
@@ -133,13 +133,17 @@ def check_query(query: RunQuery, after: str | None, limit: int) -> RunQuery:
         StoreError: A condition is not valid; the text names it.
     """
     for name in ("text", "model", "error"):
-        if not isinstance(getattr(query, name), str):
-            raise StoreError(f"{name}={getattr(query, name)!r}: give a text, or an empty one for all runs")
+        text: Any = getattr(query, name)
+        if not isinstance(text, str):
+            raise StoreError(f"{name}={text!r}: give a text, or an empty one for all runs")
+        _check_text(name, text)
     for name in ("since", "until", "min_cost", "max_cost"):
         value: Any = getattr(query, name)
-        if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+        if value is not None and not (isinstance(value, int | float) and abs(value) < _LARGEST_NUMBER):
             raise StoreError(f"{name}={value!r}: give a number, or None for all runs")
     statuses = check_listing(query.status, query.workflow, after, limit)
+    if query.workflow is not None:
+        _check_text("workflow", query.workflow)
     return replace(query, status=statuses, metadata=check_metadata(query.metadata) or {})
 
 

@@ -524,8 +524,19 @@ class MemoryStore(SessionsInMemory, StoredHistory):
 
     async def outdated(self, limit: int) -> list[tuple[RunInfo, IndexEntry | None]]:
         """See ``SearchStore.outdated``."""
+        index = self._shared.index
         with self._lock:
-            return self._shared.index.outdated(map(self._info, self._runs.values()), limit)
+            late = sorted(self._late(), key=lambda run: index.entry(run.new.run_id) is not None)
+            return [(self._info(run), index.entry(run.new.run_id)) for run in late[:limit]]
+
+    def _late(self) -> list[_Run]:
+        is_late = self._shared.index.is_late
+        return [run for run in self._runs.values() if is_late(run.new.run_id, run.created_at, run.seq)]
+
+    async def count_outdated(self, most: int) -> int:
+        """See ``SearchStore.count_outdated``."""
+        with self._lock:
+            return min(len(self._late()), most)
 
     async def index(self, entries: Sequence[IndexEntry]) -> None:
         """See ``SearchStore.index``."""

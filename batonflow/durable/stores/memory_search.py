@@ -1,6 +1,6 @@
 """The search index of a store in memory."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from batonflow.durable.search_protocol import IndexEntry, RunQuery
 from batonflow.durable.store_protocol import RunInfo
@@ -15,16 +15,14 @@ class MemoryIndex:
     def __init__(self) -> None:
         self._entries: dict[str, IndexEntry] = {}
 
-    def outdated(self, runs: Iterable[RunInfo], limit: int) -> list[tuple[RunInfo, IndexEntry | None]]:
-        """Return runs with commits that are not in the index, with their entries."""
-        found: list[tuple[RunInfo, IndexEntry | None]] = []
-        for info in runs:
-            if len(found) >= limit:
-                break
-            entry = self._entries.get(info.run_id)
-            if entry is None or (entry.created_at, entry.commit) != (info.created_at, info.seq):
-                found.append((info, entry))
-        return found
+    def entry(self, run_id: str) -> IndexEntry | None:
+        """Return the entry of a run."""
+        return self._entries.get(run_id)
+
+    def is_late(self, run_id: str, created_at: float, seq: int) -> bool:
+        """Tell whether a run has commits that are not in the index."""
+        entry = self._entries.get(run_id)
+        return entry is None or (entry.created_at, entry.commit) != (created_at, seq)
 
     def write(self, entry: IndexEntry) -> None:
         """Write an entry in the place of an earlier one."""
@@ -65,4 +63,4 @@ def _is_like(entry: IndexEntry, query: RunQuery) -> bool:
 
 
 def _contains(texts: Sequence[str], part: str) -> bool:
-    return not part or any(part.lower() in text.lower() for text in texts)
+    return not part or any(part.casefold() in text for text in texts)

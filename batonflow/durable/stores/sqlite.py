@@ -271,6 +271,10 @@ class SQLiteStore(StoredHistory):
         """See ``SearchStore.outdated``."""
         return await self._write(searching.outdated, limit)
 
+    async def count_outdated(self, most: int) -> int:
+        """See ``SearchStore.count_outdated``."""
+        return await self._write(searching.count_outdated, most)
+
     async def index(self, entries: Sequence[IndexEntry]) -> None:
         """See ``SearchStore.index``."""
         await self._write(searching.index, entries)

@@ -102,6 +102,7 @@ function field(name, label, kind, example, value, narrow) {
     placeholder: example,
     value,
     min: kind === "number" ? "0" : null,
+    max: kind === "date" ? "9999-12-30" : null,
     step: kind === "number" ? "any" : null,
     pattern: name === "metadata" ? "[^=]+=.*" : null,
     title: name === "metadata" ? "name=value" : null,

@@ -21,6 +21,7 @@ export function runsView(source, root) {
   const filter = filtersOf();
   let next = null;
   let round = 0;
+  let asking = 0;
 
   const rows = h("tbody", {});
   const away = h("p", { class: "away", role: "status" });
@@ -47,7 +48,10 @@ export function runsView(source, root) {
 
   async function show() {
     const own = ++round;
-    const page = await source.runs(queryOf(filter), trail.at(-1), PAGE);
+    asking += 1;
+    const page = await source.runs(queryOf(filter), trail.at(-1), PAGE).finally(() => {
+      asking -= 1;
+    });
     if (own !== round) return;
     away.hidden = true;
     next = page.next;
@@ -89,7 +93,8 @@ export function runsView(source, root) {
   void attempt(show);
   void attempt(fields.refresh);
   const timer = setInterval(() => {
-    if (document.visibilityState === "visible" && !rows.contains(document.activeElement)) show().catch(lost);
+    const idle = !asking && !rows.contains(document.activeElement);
+    if (document.visibilityState === "visible" && idle) show().catch(lost);
   }, EVERY);
   return () => {
     round = -1;
