@@ -41,6 +41,8 @@ async def _runs(given: Namespace) -> int:
             for info in found
         ]
         table(("RUN", "WORKFLOW", "STATUS", "AGE", "COMMITS"), rows)
+        if len(found) == given.limit:
+            complain(f"there may be more than these {given.limit}: see --limit")
     return DONE
 
 

@@ -323,8 +323,8 @@ class WorkflowClient:
             "text": text,
             "model": model,
             "error": error,
-            "since": since and since.astimezone(UTC).isoformat(),
-            "until": until and until.astimezone(UTC).isoformat(),
+            "since": _iso("since", since),
+            "until": _iso("until", until),
             "min_cost": min_cost,
             "max_cost": max_cost,
         }
@@ -658,3 +658,17 @@ def _refusal(response: httpx2.Response) -> ServerRefusedError:
     except (ValueError, KeyError):
         detail = response.text[:500]
     return ServerRefusedError(response.status_code, detail, response.request.url.path)
+
+
+def _iso(name: str, time: datetime | None) -> str | None:
+    """Return a time in ISO 8601; one without a time zone is local.
+
+    Raises:
+        TypeError: The value is not a datetime.
+    """
+    if time is None:
+        return None
+    given: Any = time
+    if not isinstance(given, datetime):
+        raise TypeError(f"{name} is a datetime, such as datetime(2026, 5, 1), not {given!r}")
+    return time.astimezone(UTC).isoformat()

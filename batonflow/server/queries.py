@@ -9,9 +9,11 @@ from starlette.requests import Request
 
 from batonflow.durable.search import RunQuery
 from batonflow.durable.store_protocol import RunStatus
+from batonflow.durable.stores.bounds import check_query
 from batonflow.server.bodies import words
 from batonflow.server.runs import IN_STORE
 from batonflow.server.shapes import Status
+from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["run_query"]
 
@@ -23,7 +25,7 @@ def run_query(request: Request) -> RunQuery:
         HTTPException: 400 if a parameter has another form.
     """
     given = request.query_params
-    return RunQuery(
+    query = RunQuery(
         text=given.get("text", ""),
         model=given.get("model", ""),
         error=given.get("error", ""),
@@ -34,6 +36,10 @@ def run_query(request: Request) -> RunQuery:
         status=_statuses(request),
         metadata=_metadata(request),
     )
+    try:
+        return check_query(query, None, 1)
+    except StoreError as error:
+        raise HTTPException(400, str(error)) from None
 
 
 def _time(request: Request, name: str) -> float | None:

@@ -370,6 +370,8 @@ async def test_runs_are_found_by_their_contents(serving: Serving) -> None:
         assert await found(text="water", after="cheap") == ["dear"]
         async with WorkflowClient(running.url) as client:
             assert [run.run_id for run in await client.runs(text="water", min_cost=0.5)] == ["dear"]
+            with pytest.raises(TypeError, match="until is a datetime, such as"):
+                await client.runs(until="2026-05-01")  # type: ignore[arg-type]
             assert await client.runs(since=datetime.now().astimezone() + timedelta(days=1)) == []
             assert len(await client.runs(until=datetime.now(UTC) + timedelta(days=1), error="")) == 3
 
@@ -388,6 +390,8 @@ async def test_a_store_that_cannot_search_is_named(serving: Serving) -> None:
     "query",
     [
         "status=foo", "metadata=ann", "limit=0", "limit=x", "limit=1001", "order=up", "limit=99999999999999999999",
+        f"text={'x' * 1001}",
+        "max_cost=1e300",
         "since=yesterday", "until=2026-13-01", "min_cost=much", "max_cost=inf",
     ],
 )  # fmt: skip

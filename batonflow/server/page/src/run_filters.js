@@ -101,6 +101,7 @@ function field(name, label, kind, example, value, narrow) {
     "aria-label": label,
     placeholder: example,
     value,
+    maxlength: kind === "text" || kind === "search" ? "1000" : null,
     min: kind === "number" ? "0" : null,
     max: kind === "date" ? "9999-12-30" : null,
     step: kind === "number" ? "any" : null,
