@@ -47,15 +47,14 @@ async def _unanswered(place: Place) -> list[tuple[InputRequest, str]]:
     """Return the questions with the keys of their answers, except questions with an answer in the inbox."""
     if place.is_over or place.served is None:
         return []
+    # Read before the questions: an answer that is used in between has closed its question by then.
+    items = (await place.store.unread({place.info.run_id: 0})).get(place.info.run_id, [])
     try:
         requests = await StoredRuns.open_inputs(place.served.workflow, place.info.run_id)
     except StoreError:
         if await place.store.info(place.info.run_id) is not None:
             raise
         return []  # it has just been deleted
-    if not requests:
-        return []
-    items = (await place.store.unread({place.info.run_id: 0})).get(place.info.run_id, [])
     on_their_way = {item.key for item in items}
     found = [(request, request.answer_key) for request in requests]
     return [(request, key) for request, key in found if key not in on_their_way]

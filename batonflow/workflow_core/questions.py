@@ -331,9 +331,10 @@ class OpenQuestions:
             self._tie_to_open_wait(question)
         found: list[tuple[Run, Question]] = []
         for run, waiter in self._root.waits():
-            if waiter.question is not None and not waiter.unknown_requirements:
-                waiter.question.run = run
-                found.append((run, waiter.question))
+            if waiter.question is None or waiter.unknown_requirements or self._is_answered_soon(run, waiter):
+                continue
+            waiter.question.run = run
+            found.append((run, waiter.question))
         loose = [question for question in self._root.state.questions if self.taking(question) is not None]
         return found + [(self._root, question) for question in loose]
 

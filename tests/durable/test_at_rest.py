@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from batonflow.durable.at_rest import run_at_rest
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core import (
@@ -84,6 +85,26 @@ async def left_waiting(tmp_path: Path, inside: bool = False) -> None:
     handler = (outer(store) if inside else Ask(store=store, timeout=None)).run(run_id="r")
     await anext(handler.inputs())
     await handler.interrupt()
+    await store.aclose()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_a_question_is_closed_from_the_commit_of_its_answer_on(inside: bool) -> None:
+    store = MemoryStore()
+    flow = outer(store) if inside else Ask(store=store, timeout=None)
+    handler = flow.run(run_id="r")
+    request = await anext(handler.inputs())
+    await flow.send_to_run("r", request.answer(text="Ann"), key=request.answer_key)
+    await handler
+    commits = await store.read("r")
+    asked = next(commit.seq for commit in commits if b'"waiting"' in commit.body)
+    answered = next(commit.seq for commit in commits if b'"input"' in commit.body)
+    is_open: dict[int, bool] = {}
+    for commit in commits[:-1]:
+        found = await run_at_rest(flow, store, "r", commit.seq)
+        assert found is not None
+        is_open[commit.seq] = bool(found[0].questions.at_rest())
+    assert is_open == {seq: asked <= seq < answered for seq in is_open}
     await store.aclose()
 
 
