@@ -1,4 +1,4 @@
-"""Search: runs are found by what is in their records, in an index that is brought up to date when somebody searches."""
+"""Search over runs: each search updates the index from the new records, and then asks it."""
 
 import asyncio
 import sqlite3
