@@ -32,7 +32,7 @@ class Simple(Workflow):
         return [Item(n=n) for n in range(ev.count)]
     @step
     async def work(self, ev: Item) -> Done | None:
-        await asyncio.sleep(0.03 * (3 - ev.n))
+        await asyncio.sleep(0.1 * (3 - ev.n))
         return Done(n=ev.n * 10) if ev.n != 1 else None
     @step
     async def join(self, evs: list[Done]) -> StopEvent:
@@ -64,7 +64,7 @@ class Nested(Workflow):
         return [Item(n=n) for n in (1, 2, 3)]
     @step
     async def inner(self, ev: Item) -> list[Part]:
-        await asyncio.sleep(0.01 * ev.n)
+        await asyncio.sleep(0.1 * ev.n)
         return [Part(n=10 * ev.n + k) for k in range(ev.n)]
     @step
     async def work(self, ev: Part) -> Done:
@@ -86,7 +86,7 @@ class First(Workflow):
         return [Item(n=n) for n in range(ev.count)]
     @step
     async def work(self, ev: Item) -> Done:
-        await asyncio.sleep(0.01 + 0.03 * ev.n)
+        await asyncio.sleep(0.05 + 0.15 * ev.n)
         return Done(n=ev.n)
     @step
     async def join(self, ctx: Context, evs: Annotated[list[Done], Collect(Take(2))]) -> Sum:
@@ -94,7 +94,7 @@ class First(Workflow):
         return Sum(n=sum(e.n for e in evs))
     @step
     async def end(self, ev: Sum) -> StopEvent:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.8)
         return StopEvent(result=ev.n)
 async def first():
     for count in (4, 2, 1, 0):
