@@ -12,7 +12,7 @@ from batonflow.cli.output import complain, say_json, table
 from batonflow.cli.records import count_questions, run_as_json, status_text
 from batonflow.cli.stores import opened
 from batonflow.cli.text import age
-from batonflow.durable.search import COUNTED, RunQuery, update_index
+from batonflow.durable.search import COUNTED, RunQuery, listed_runs, update_index
 from batonflow.durable.store_protocol import RunInfo
 from batonflow.durable.stores.sqlite import SQLiteStore
 
@@ -54,12 +54,12 @@ async def _select(store: SQLiteStore, given: Namespace) -> list[RunInfo]:
     if query.needs_index:
         await update_index(store, report=_say_left)
     if not wanted & _IN_STORE.keys():
-        return await _listed(store, replace(query, status=given.status), limit=limit)
+        return await listed_runs(store, replace(query, status=given.status), limit=limit)
     stored: list[Any] = list({status for one in wanted for status in _IN_STORE.get(one, [one])})
     found: list[RunInfo] = []
     last: str | None = None
     while len(found) < limit:
-        page = await _listed(store, replace(query, status=stored), after=last, limit=_PAGE)
+        page = await listed_runs(store, replace(query, status=stored), after=last, limit=_PAGE)
         found += [info for info in page if wanted & {info.status, (await status_text(store, info)).split()[0]}]
         if len(page) < _PAGE:
             break
@@ -78,19 +78,6 @@ def _query(given: Namespace) -> RunQuery:
         max_cost=given.max_cost,
         workflow=given.workflow,
         metadata=_metadata(given.metadata),
-    )
-
-
-async def _listed(store: SQLiteStore, query: RunQuery, *, limit: int, after: str | None = None) -> list[RunInfo]:
-    if query.needs_index:
-        return await store.search(query, after=after, limit=limit, newest_first=True)
-    return await store.list_runs(
-        status=query.status,
-        workflow=query.workflow,
-        after=after,
-        limit=limit,
-        newest_first=True,
-        metadata=query.metadata,
     )
 
 

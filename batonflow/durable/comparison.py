@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 from pydantic_core import from_json
 
 from batonflow.durable.history import commits_of, no_such_run
+from batonflow.durable.spending import spending_of
 from batonflow.durable.store_protocol import RunInfo, RunStore
 from batonflow.durable.trace import plain_event, trace_of
 from batonflow.instrumentation.redaction import redacted
@@ -197,17 +198,16 @@ class _Told:
                     self.state[path] = write["value"]
 
     def totals(self) -> RunTotals:
-        usages: list[Data] = [call.get("usage") or {} for call in self.calls]
-        costs = [usage["cost"] for usage in usages if usage.get("cost") is not None]
+        spent = spending_of(self.calls)
         return RunTotals(
             run_id=self.info.run_id,
             status=self.info.status,
             models=list(dict.fromkeys(str(call["model"]) for call in self.calls)),
             model_calls=len(self.calls),
             tool_calls=sum(one.kind == "tool" for one in self.actions),
-            input_tokens=sum(usage.get("input_tokens", 0) for usage in usages),
-            output_tokens=sum(usage.get("output_tokens", 0) for usage in usages),
-            cost=sum(costs) if costs else None,
+            input_tokens=spent.input_tokens,
+            output_tokens=spent.output_tokens,
+            cost=spent.cost,
             seconds=max(0.0, self.info.updated_at - self.info.created_at),
         )
 

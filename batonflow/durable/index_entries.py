@@ -1,12 +1,12 @@
 """Entries of the search index, made of the records of runs."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from batonflow.durable.replay import records_of
 from batonflow.durable.search_protocol import IndexEntry
+from batonflow.durable.spending import Spending, spending_of
 from batonflow.durable.store_protocol import RunInfo, StoredCommit
 from batonflow.durable.words import words_of
 from batonflow.values.names import IS_PYDANTIC
@@ -44,9 +44,7 @@ def extended(entry: IndexEntry, commits: Sequence[StoredCommit]) -> IndexEntry:
         commit=commits[-1].seq,
         models=tuple(reading.models),
         errors=tuple(reading.errors),
-        input_tokens=reading.tokens[0],
-        output_tokens=reading.tokens[1],
-        cost=reading.cost,
+        cost=(Spending(cost=entry.cost) + spending_of(reading.calls)).cost,
         words=frozenset(reading.words),
     )
 
@@ -57,8 +55,7 @@ class _Reading:
     def __init__(self, entry: IndexEntry) -> None:
         self.models = dict.fromkeys(entry.models)
         self.errors = dict.fromkeys(entry.errors)
-        self.tokens = (entry.input_tokens, entry.output_tokens)
-        self.cost = entry.cost
+        self.calls: list[Mapping[str, Any]] = []
         self.words = set(entry.words)
 
     def record(self, record: Mapping[str, Any]) -> None:
@@ -103,12 +100,7 @@ class _Reading:
         self.models[str(call.get("model", "")).casefold()] = None
         self._error(call.get("error"))
         self._value(call.get("answer"))
-        usage: Mapping[str, Any] = call.get("usage") or {}
-        read, written = self.tokens
-        self.tokens = (read + usage.get("input_tokens", 0), written + usage.get("output_tokens", 0))
-        cost = usage.get("cost")
-        if isinstance(cost, int | float) and math.isfinite(cost):
-            self.cost = (self.cost or 0.0) + cost
+        self.calls.append(call)
 
 
 def _texts(value: Any, failed: Callable[[Any], None]) -> Iterator[str]:

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from batonflow.durable.index_entries import extended, first_entry
 from batonflow.durable.search_protocol import FoundRuns, IndexEntry, RunQuery, SearchStore
@@ -13,7 +14,7 @@ from batonflow.instrumentation.logs import logger_named
 from batonflow.threads import in_thread
 from batonflow.workflow_core.errors import StoreCorruptedError, StoreError
 
-__all__ = ["COUNTED", "FoundRuns", "RunQuery", "cannot_search", "find_runs", "update_index"]
+__all__ = ["COUNTED", "FoundRuns", "RunQuery", "cannot_search", "find_runs", "listed_runs", "update_index"]
 
 logger = logger_named("batonflow.store")
 
@@ -53,9 +54,34 @@ async def find_runs(
         >>> found = await find_runs(store, RunQuery(text="order 1234"))
         >>> [info.run_id for info in found.runs]
     """
-    kept = _searchable(store)
+    _searchable(store)
     unread = await update_index(store, seconds=seconds)
-    return FoundRuns(await kept.search(query, after=after, limit=limit, newest_first=newest_first), unread)
+    return FoundRuns(await listed_runs(store, query, after=after, limit=limit, newest_first=newest_first), unread)
+
+
+async def listed_runs(
+    store: RunStore, query: RunQuery, *, after: str | None = None, limit: int = 100, newest_first: bool = True
+) -> list[RunInfo]:
+    """Return the runs of a store for which a query holds, from its index as it is, or from its listing.
+
+    A query without contents does not need the index.
+
+    Args:
+        store: The store.
+        query: The query.
+        after: The run after which to begin.
+        limit: The largest number of runs.
+        newest_first: Whether to return the runs that were created last first.
+
+    Raises:
+        StoreError: The store cannot search, or there is no run ``after``.
+    """
+    if query.needs_index:
+        return await _searchable(store).search(query, after=after, limit=limit, newest_first=newest_first)
+    more: Any = {"metadata": query.metadata} if query.metadata else {}  # other stores may lack the parameter
+    return await store.list_runs(
+        status=query.status, workflow=query.workflow, after=after, limit=limit, newest_first=newest_first, **more
+    )
 
 
 async def update_index(

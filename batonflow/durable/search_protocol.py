@@ -24,8 +24,6 @@ class IndexEntry:
         is_over: Whether the run is over, so that the entry is final.
         models: The models that answered, in lower case.
         errors: The texts of errors in lower case: of the run, of attempts, of tools and of models.
-        input_tokens: The tokens that models read.
-        output_tokens: The tokens that models wrote.
         cost: The cost in US dollars; None if no price is known.
         words: The words of its texts, in the form of ``words.words_of``.
     """
@@ -36,8 +34,6 @@ class IndexEntry:
     is_over: bool = False
     models: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
-    input_tokens: int = 0
-    output_tokens: int = 0
     cost: float | None = None
     words: frozenset[str] = frozenset()
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 from starlette.exceptions import HTTPException
 
 from batonflow.durable.codec import Codec
-from batonflow.durable.search import RunQuery, cannot_search, update_index
+from batonflow.durable.search import RunQuery, cannot_search, listed_runs, update_index
 from batonflow.durable.search_protocol import SearchStore
 from batonflow.durable.store_protocol import RunInfo, RunStatus, RunStore
 from batonflow.durable.stores.bounds import check_run_id
@@ -191,7 +191,7 @@ class Runs:
             if query.needs_index:
                 unread += await _updated(store)
             while len(found) <= limit:
-                infos = await _listed(store, query, last, newest_first)
+                infos = await listed_runs(store, query, after=last, limit=PAGE, newest_first=newest_first)
                 found += self._of(store, infos, names)
                 if len(infos) < PAGE:
                     break
@@ -269,7 +269,8 @@ class Runs:
         found = self.run_as_json(place)
         if not place.is_over:
             spent = await self._spent.of(place.store, place.info)
-            found["tokens"] = found["tokens"] or spent.tokens or None
+            if found["tokens"] is None and spent.calls:
+                found["tokens"] = {"input": spent.input_tokens, "output": spent.output_tokens}
             found["cost"] = spent.cost if found["cost"] is None else found["cost"]
         return found if result else {**found, "result": None}
 
@@ -314,13 +315,6 @@ async def _updated(store: RunStore) -> int:
     if not isinstance(store, SearchStore):
         raise HTTPException(400, str(cannot_search(store)))
     return await update_index(store, seconds=SECONDS_TO_UPDATE)
-
-
-async def _listed(store: RunStore, query: RunQuery, after: str | None, newest_first: bool) -> list[RunInfo]:
-    if query.needs_index:
-        return await cast("SearchStore", store).search(query, after=after, limit=PAGE, newest_first=newest_first)
-    more: Any = {"metadata": query.metadata} if query.metadata else {}  # other stores may lack the parameter
-    return await store.list_runs(status=query.status, after=after, limit=PAGE, newest_first=newest_first, **more)
 
 
 def status_of(info: RunInfo) -> Status:

@@ -533,20 +533,21 @@ async def test_what_unfinished_runs_have_taken_is_summed_up_beside_the_loop(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     summed: list[tuple[bool, int]] = []
-    trace_of, loop_thread = spent.trace_of, threading.get_ident()
+    records_of, loop_thread = spent.records_of, threading.get_ident()
 
     def watched(commits: Sequence[StoredCommit]) -> list[dict]:
         summed.append((threading.get_ident() == loop_thread, len(commits)))
-        return trace_of(commits)
+        return records_of(commits)
 
-    monkeypatch.setattr(spent, "trace_of", watched)
+    monkeypatch.setattr(spent, "records_of", watched)
     store = MemoryStore()
-    said = ["batonflow.agents.events.AgentOutput", {"usage": {"input_tokens": 2, "output_tokens": 1, "cost": 0.5}}]
+    call = {"model": "m", "vendor": "v", "usage": {"input_tokens": 2, "output_tokens": 1, "cost": 0.5}}
     for number in range(20):
         bodies = []
         for place in range(250):
-            outcome = ["returned", [said if place % 50 == 0 else ["tests.Other", {"text": "x" * 500}]]]
+            outcome = ["returned", [["tests.Other", {"text": "x" * 500}]]]
             record = {"kind": "segment", "id": place, "path": "", "step": "s", "item": place, "outcome": outcome}
+            record |= {"calls": [call]} if place % 50 == 0 else {}
             bodies.append(json.dumps({"t": 1.0, "e": 0.0, "r": [record]}).encode())
         epoch = await begin(store, f"long-{number}", stream_seq=10)
         await write(store, epoch, 0, bodies, f"long-{number}")

@@ -32,6 +32,7 @@ __all__ = [
     "check_session_name",
     "driven",
     "in_session",
+    "no_run_after",
 ]
 
 MAX_RECORD = 64 * 1024 * 1024
@@ -123,7 +124,14 @@ def check_listing(
     name: Any = workflow
     if name is not None and not isinstance(name, str):
         raise StoreError(f"workflow={name!r}: give the name of a workflow, or None for all")
+    if name is not None:
+        _check_text("workflow", name)
     return _statuses(status)
+
+
+def no_run_after(after: str) -> StoreError:
+    """Return the error for a listing behind a run that is gone."""
+    return StoreError(f"Run {after!r}, to list those behind it, is not there any more: begin anew")
 
 
 def check_query(query: RunQuery, after: str | None, limit: int) -> RunQuery:
@@ -142,8 +150,6 @@ def check_query(query: RunQuery, after: str | None, limit: int) -> RunQuery:
         if value is not None and not (isinstance(value, int | float) and abs(value) < _LARGEST_NUMBER):
             raise StoreError(f"{name}={value!r}: give a number, or None for all runs")
     statuses = check_listing(query.status, query.workflow, after, limit)
-    if query.workflow is not None:
-        _check_text("workflow", query.workflow)
     return replace(query, status=statuses, metadata=check_metadata(query.metadata) or {})
 
 

@@ -48,6 +48,7 @@ from batonflow.durable.stores.bounds import (
     check_run_id,
     driven,
     in_session,
+    no_run_after,
 )
 from batonflow.durable.stores.hints import Hints
 from batonflow.durable.stores.memory_parts import PartLog, PartLogs
@@ -515,7 +516,7 @@ class MemoryStore(SessionsInMemory, StoredHistory):
     def _behind(self, after: str | None, newest_first: bool) -> Iterator[_Run]:
         """Yield the runs after one in the order of their creation."""
         if after is not None and after not in self._runs:
-            raise StoreError(f"Run {after!r}, to list those behind it, is not there any more: begin anew")
+            raise no_run_after(after)
         ordered = iter(reversed(self._runs.values()) if newest_first else self._runs.values())
         if after is not None:
             ordered = dropwhile(lambda run: run.new.run_id != after, ordered)

@@ -40,6 +40,7 @@ from batonflow.durable.store_protocol import (
     StoredCommit,
 )
 from batonflow.durable.stores import sqlite_claims as claims
+from batonflow.durable.stores import sqlite_listing as listing
 from batonflow.durable.stores import sqlite_reads as reads
 from batonflow.durable.stores import sqlite_search as searching
 from batonflow.durable.stores import sqlite_sessions as sessions
@@ -263,7 +264,7 @@ class SQLiteStore(StoredHistory):
     ) -> list[RunInfo]:
         """See ``RunStore.list_runs``."""
         statuses, having = check_listing(status, workflow, after, limit), check_metadata(metadata)
-        return await self._read(reads.list_runs, statuses, workflow, after, limit, newest_first, having)
+        return await self._read(listing.list_runs, statuses, workflow, after, limit, newest_first, having)
 
     # --- search -------------------------------------------------------------------------------------------------------
 

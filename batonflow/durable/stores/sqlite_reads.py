@@ -12,7 +12,7 @@ from batonflow.durable.stores.sqlite_parts import LogParts, info_of, read_parts
 from batonflow.durable.stores.sqlite_rows import ENDS, PLACE_BITS, DatabaseSession, RunRow, checksum, damaged, find_run
 from batonflow.workflow_core.errors import StoreError
 
-__all__ = ["follow", "info", "list_runs", "load", "read", "unread"]
+__all__ = ["follow", "info", "load", "read", "unread"]
 
 
 def info(session: DatabaseSession, run_id: str) -> RunInfo | None:
@@ -160,50 +160,3 @@ def unread(session: DatabaseSession, after: Mapping[str, int]) -> dict[str, list
             raise damaged(session, f"Inbox item {position} of run {run_id!r}")
         items.setdefault(run_id, []).append(InboxItem(position, key, kind, payload, at))
     return items
-
-
-_LAST_ID = 2**63 - 1
-
-_HAVING = """(? IS NULL OR metadata IS NOT NULL AND NOT EXISTS (
-    SELECT 1 FROM json_each(?) AS wanted WHERE NOT EXISTS (
-        SELECT 1 FROM json_each(metadata) AS given WHERE given.key = wanted.key AND given.value = wanted.value)))"""
-
-
-def list_runs(
-    session: DatabaseSession,
-    statuses: Sequence[RunStatus] | None,
-    workflow: str | None,
-    after: str | None,
-    limit: int,
-    newest_first: bool,
-    metadata: Mapping[str, str] | None = None,
-) -> list[RunInfo]:
-    """See ``RunStore.list_runs``."""
-    having = None if metadata is None else json.dumps(dict(metadata), ensure_ascii=False)
-    begin = _LAST_ID if newest_first else 0
-    behind, order = ("id < ?", "id DESC") if newest_first else ("id > ?", "id")
-    if after is not None:
-        last = find_run(session, after)
-        if last is None:
-            raise StoreError(f"Run {after!r}, to list those behind it, is not there any more: begin anew")
-        begin = last.id
-    if statuses is not None and len(statuses) == 1:
-        found = session.connection.execute(
-            f"""
-            SELECT * FROM run_infos
-            WHERE status = ? AND {behind} AND (? IS NULL OR workflow = ?) AND {_HAVING} ORDER BY {order} LIMIT ?
-            """,  # noqa: S608 - constants
-            (statuses[0], begin, workflow, workflow, having, having, limit),
-        )
-    else:
-        wanted = None if statuses is None else json.dumps(list(statuses))
-        found = session.connection.execute(
-            f"""
-            SELECT * FROM run_infos
-            WHERE {behind} AND (? IS NULL OR status IN (SELECT value FROM json_each(?)))
-                AND (? IS NULL OR workflow = ?) AND {_HAVING}
-            ORDER BY {order} LIMIT ?
-            """,  # noqa: S608 - as before
-            (begin, wanted, wanted, workflow, workflow, having, having, limit),
-        )
-    return [info_of(session, RunRow(*row)) for row in found.fetchall()]

@@ -12,6 +12,7 @@ from typing import Any
 
 from batonflow.durable.search_protocol import IndexEntry, RunQuery
 from batonflow.durable.store_protocol import RunInfo
+from batonflow.durable.stores.sqlite_listing import listed, values_of
 from batonflow.durable.stores.sqlite_parts import info_of
 from batonflow.durable.stores.sqlite_rows import DatabaseSession, RunRow, find_run
 from batonflow.durable.words import words_of
@@ -19,7 +20,7 @@ from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["count_outdated", "forget_entry", "index", "outdated", "search"]
 
-_FORM = 1
+_FORM = 2
 """The form of entries; one with another number is built anew."""
 
 # Runs have growing numbers: those up to ``done`` have entries. An entry that is not final is looked at again.
@@ -32,8 +33,6 @@ _TABLES = (
         is_over INTEGER NOT NULL,
         models TEXT NOT NULL,
         errors TEXT NOT NULL,
-        input_tokens INTEGER NOT NULL,
-        output_tokens INTEGER NOT NULL,
         cost REAL,
         words BLOB NOT NULL                    -- compressed; needed to take them out of the index
     )
@@ -109,7 +108,7 @@ def _entry(session: DatabaseSession, row: RunRow) -> IndexEntry | None:
     found = session.connection.execute("SELECT * FROM index_entries WHERE run = ?", (row.id,)).fetchone()
     if found is None:
         return None
-    _, seq, is_over, models, errors, read, written, cost, words = found
+    _, seq, is_over, models, errors, cost, words = found
     return IndexEntry(
         row.run_id,
         row.created_at,
@@ -117,8 +116,6 @@ def _entry(session: DatabaseSession, row: RunRow) -> IndexEntry | None:
         bool(is_over),
         tuple(json.loads(models)),
         tuple(json.loads(errors)),
-        read,
-        written,
         cost,
         frozenset(_unpacked(words).split()),
     )
@@ -134,15 +131,13 @@ def index(session: DatabaseSession, entries: Sequence[IndexEntry]) -> None:
         _remove(session, row.id)
         words = " ".join(sorted(entry.words))
         session.connection.execute(
-            "INSERT INTO index_entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO index_entries VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
                 row.id,
                 entry.commit,
                 entry.is_over,
                 json.dumps(entry.models, ensure_ascii=False),
                 json.dumps(entry.errors, ensure_ascii=False),
-                entry.input_tokens,
-                entry.output_tokens,
                 entry.cost,
                 zlib.compress(words.encode()),
             ),
@@ -170,7 +165,7 @@ def _unpacked(words: bytes) -> str:
     return zlib.decompress(words).decode()
 
 
-_LAST_ID = 2**63 - 1
+_JOINED = "JOIN index_entries ON index_entries.run = run_infos.id"
 
 _CONDITIONS = {
     "text": "id IN (SELECT rowid FROM index_words WHERE index_words MATCH :text)",
@@ -180,12 +175,6 @@ _CONDITIONS = {
     "until": "created_at < :until",
     "min_cost": "cost >= :min_cost",
     "max_cost": "cost <= :max_cost",
-    "status": "status IN (SELECT value FROM json_each(:status))",
-    "workflow": "workflow = :workflow",
-    "metadata": """NOT EXISTS (
-        SELECT 1 FROM json_each(:metadata) AS wanted WHERE NOT EXISTS (
-            SELECT 1 FROM json_each(coalesce(metadata, '{}')) AS given
-            WHERE given.key = wanted.key AND given.value = wanted.value))""",
 }
 
 
@@ -196,7 +185,7 @@ def search(
     words = " ".join(f'"{word}"*' for word in words_of(query.text))
     if not _is_there(session) or (query.text.strip() and not words):
         return []
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "text": words or None,
         "model": query.model.casefold() or None,
         "error": query.error.casefold() or None,
@@ -204,33 +193,10 @@ def search(
         "until": query.until,
         "min_cost": query.min_cost,
         "max_cost": query.max_cost,
-        "status": None if query.status is None else json.dumps(list(query.status)),
-        "workflow": query.workflow,
-        "metadata": json.dumps(dict(query.metadata), ensure_ascii=False) if query.metadata else None,
+        **values_of(query.status, query.workflow, query.metadata),
     }
-    asked = {name: value for name, value in given.items() if value is not None}
-    begin = _LAST_ID if newest_first else 0
-    if after is not None:
-        last = find_run(session, after)
-        if last is None:
-            raise StoreError(f"Run {after!r}, to list those behind it, is not there any more: begin anew")
-        begin = last.id
-    behind, order = ("id < :begin", "id DESC") if newest_first else ("id > :begin", "id")
-    conditions = " AND ".join([behind, *(_CONDITIONS[name] for name in asked)])
-    found = _found(
-        session,
-        f"""
-        SELECT run_infos.* FROM run_infos JOIN index_entries ON index_entries.run = run_infos.id
-        WHERE {conditions} ORDER BY {order} LIMIT :limit
-        """,  # noqa: S608 - constants
-        {**asked, "begin": begin, "limit": limit},
-    )
-    return [info_of(session, RunRow(*row)) for row in found]
-
-
-def _found(session: DatabaseSession, statement: str, given: dict[str, Any]) -> list[Any]:
     try:
-        return session.connection.execute(statement, given).fetchall()
+        return listed(session, values, after, limit, newest_first, conditions=_CONDITIONS, joined=_JOINED)
     except sqlite3.OperationalError as error:
         # SQLite takes a character of a newer Unicode for a gap in a word, which no entry has.
         if "phrase queries" in str(error):
