@@ -1,11 +1,11 @@
 """Reading from the file of a SQLiteStore, each operation in one read transaction, with checksums."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from batonflow.durable.parts.references import without_references
-from batonflow.durable.store_protocol import InboxItem, Loaded, RunInfo, RunStatus, StoredCommit
+from batonflow.durable.store_protocol import InboxItem, Loaded, RunInfo, StoredCommit
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.stores.packing import unpacked
 from batonflow.durable.stores.sqlite_parts import LogParts, info_of, read_parts

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from batonflow.llms import ChatMessage
 from batonflow.server.page import view_run
 from tests.server.page.browser import PHONE, Chromium, Watched
 from tests.server.page.conftest import Exported
@@ -16,6 +17,7 @@ from tests.server.page.flows import (
     Outer,
     Retrying,
     agent_run,
+    conversation_of,
     run_of,
     waiting_run,
 )
@@ -207,6 +209,21 @@ async def test_an_agents_messages_tools_tokens_and_memory(browser: Chromium, exp
         await watched.page.locator(".count-text", has_text="4 of").wait_for()
         await watched.page.get_by_role("button", name="By agent").click()
         assert "writer" in await watched.texts(".tl-label")
+
+
+async def test_the_calls_of_a_workflow_without_agents_are_summed_up_by_step(
+    browser: Chromium, exported: Exported
+) -> None:
+    asked = [ChatMessage("When is high water?")]
+    run = conversation_of(asked, asked, answers=["At six.", "At seven."])
+    async with browser.page(await exported(run)) as watched:
+        [tokens] = await watched.texts(".metrics div:has(> dt:text-is('Tokens')) dd")
+        await watched.page.get_by_role("tab", name="Summary").click()
+        assert await watched.texts("#panel-summary .wide h3") == ["Steps"]
+        cells = (await watched.texts("#panel-summary tbody tr"))[0].split("\t")
+        read, written = cells[8:10]
+        assert [cells[0], cells[7]] == ["ask", "2"]
+        assert tokens == f"{read} → {written}"
 
 
 async def test_large_values_are_folded_and_say_how_much_is_not_there(browser: Chromium, exported: Exported) -> None:

@@ -1,23 +1,12 @@
 // Usage of steps and agents: attempts, time, waits, tokens, money.
 
+import { callTree, recordOf } from "./calls.js";
 import { graphPath } from "./model.js";
 
 /**
  * @typedef {{name: string, path: string, attempts: number, failed: number, busy: number, waited: number, times: number[],
  *   input: number, output: number, cost: number | null, calls: number}} Sum
  */
-
-/** The model calls of a run: each answer counts once, though it is both streamed and returned. @param {import("./model.js").RunModel} model */
-export function answersOf(model) {
-  return model.rows.filter((row) => {
-    if (row.type !== "AgentOutput" || !row.event) return false;
-    if (row.how === "returned") return true;
-    return (
-      row.how === "streamed" &&
-      !row.entry?.events?.some((event) => event.how === "returned" && event.type === "AgentOutput")
-    );
-  });
-}
 
 /** Sums by step and by agent, at an instant. @param {import("./model.js").RunModel} model @param {number} time */
 export function sums(model, time) {
@@ -29,14 +18,10 @@ export function sums(model, time) {
     if (attempt.agent) addAttempt(sumFor(agents, attempt.agent, graphPath(attempt.path)), attempt, time);
   }
   const total = empty("all", "");
-  for (const row of answersOf(model)) {
-    if (row.at > time) continue;
-    const { usage } = row.value ?? {};
-    for (const sum of [
-      total,
-      sumFor(steps, row.step, graphPath(row.path)),
-      row.agent && sumFor(agents, row.agent, graphPath(row.path)),
-    ]) {
+  for (const call of callTree(model, time).calls) {
+    const { usage, agent = call.row?.agent } = recordOf(call);
+    const path = graphPath(call.path);
+    for (const sum of [total, sumFor(steps, call.entry.step, path), agent && sumFor(agents, agent, path)]) {
       if (!sum) continue;
       sum.calls += 1;
       if (!usage) continue;
