@@ -22,9 +22,9 @@ from batonflow.llms.differences import (
     answer_difference,
     comparable,
     message_as_text,
+    renumbered,
     request_difference,
 )
-from batonflow.llms.replay import renumbered
 
 __all__ = ["Action", "ActionPair", "RunComparison", "RunTotals", "compare_runs", "result_difference", "result_of"]
 

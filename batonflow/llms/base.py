@@ -32,6 +32,7 @@ from batonflow.llms.messages import (
     MessageRole,
     messages_to_prompt,
 )
+from batonflow.llms.model_calls import recorded_call
 from batonflow.llms.predicting import Predicting
 from batonflow.llms.stream import (
     BlockDone,
@@ -46,7 +47,6 @@ from batonflow.llms.stream import (
     Watch,
     checked_stream,
     current_gates,
-    recorded_call,
 )
 from batonflow.llms.tool_protocol import tool_selections, tool_specs
 from batonflow.llms.usage import Priced
@@ -288,7 +288,7 @@ class LLM(Priced, Predicting):
         if current_gates():
             responses = _gated(responses, [(gate, self, request) for gate in current_gates()])
         # Each generator in this chain costs as much per chunk as the rest of the work.
-        return trace_responses(responses, self, name, request, kwargs, asked) if _dispatcher.enabled else responses
+        return trace_responses(responses, self, request, kwargs, asked) if _dispatcher.enabled else responses
 
     def _traces_call(self, method: str) -> bool:
         """Return whether the base's version of ``method`` reports the call to handlers."""

@@ -32,7 +32,9 @@ from batonflow.llms import genai
 from batonflow.llms._bridge import closed_after
 from batonflow.llms.blocks import ContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, MessageRole
-from batonflow.llms.stream import ChatRequest, ToolSpec
+from batonflow.llms.model_calls import ModelCall, request_as_call
+from batonflow.llms.stream import ChatRequest
+from batonflow.llms.tool_protocol import ToolSpec
 
 __all__ = [
     "CHAT",
@@ -278,14 +280,13 @@ _OF_CHAT = Signature([
 
 
 async def trace_responses(
-    responses: ChatResponseAsyncGen, llm: Any, model: str, request: ChatRequest, kwargs: dict[str, Any], asked: str
+    responses: ChatResponseAsyncGen, llm: Any, request: ChatRequest, kwargs: dict[str, Any], asked: str
 ) -> ChatResponseAsyncGen:
     """Yield the responses inside a span, and report the call unless it is part of a reported one.
 
     Args:
         responses: The responses of the model's stream.
         llm: The model.
-        model: Its name.
         request: The request.
         kwargs: The other arguments of the call.
         asked: The called method of the model.
@@ -293,8 +294,9 @@ async def trace_responses(
     source = current_source()
     began, first_chunk = source.monotonic(), None
     given = _OF_CHAT.bind(request.messages, **without_header_options(kwargs)) if dispatcher.tells_arguments else None
-    name, tags = f"{type(llm).__name__}.{asked}", request_tags(llm, model, request)
-    span_id = dispatcher.open_span(name, instance=llm, bound_args=given, tags=tags)
+    asked_call = request_as_call(llm, request)
+    name = f"{type(llm).__name__}.{asked}"
+    span_id = dispatcher.open_span(name, instance=llm, bound_args=given, tags=request_tags(asked_call))
     call = None if is_traced(llm, CHAT) else TracedCall(CHAT, llm, list(request.messages), kwargs, span_id)
     # A call that returns the whole response reports no chunks.
     in_pieces = call if asked in {"astream_chat", "stream_chat"} else None
@@ -318,55 +320,62 @@ async def trace_responses(
             dispatcher.fail_span(span_id, err, llm, given)
         raise
     if response is not None:
-        dispatcher.tag_span(span_id, answer_tags(response, first_chunk))
+        dispatcher.tag_span(span_id, answer_tags(asked_call.answered(response, first_chunk)))
     if call is not None:
         call.report_end(response)
     dispatcher.close_span(span_id, response, llm, given)
 
 
-def request_tags(llm: Any, model: str, request: ChatRequest) -> dict[str, Any]:
+_REQUEST_OPTIONS = {
+    "max_tokens": genai.REQUEST_MAX_TOKENS,
+    "temperature": genai.REQUEST_TEMPERATURE,
+    "top_p": genai.REQUEST_TOP_P,
+    "top_k": genai.REQUEST_TOP_K,
+    "seed": genai.REQUEST_SEED,
+    "frequency_penalty": genai.REQUEST_FREQUENCY_PENALTY,
+    "presence_penalty": genai.REQUEST_PRESENCE_PENALTY,
+}
+
+
+def request_tags(call: ModelCall) -> dict[str, Any]:
     """Return the tags for the start of a model's span.
 
     Args:
-        llm: The model.
-        model: Its name.
-        request: The request.
+        call: The request, as a call without an answer.
     """
     tags: dict[str, Any] = {
-        "model": model,
+        "model": call.model,
         genai.OPERATION: "chat",
-        genai.PROVIDER: getattr(llm, "vendor", None) or llm.class_name(),
-        genai.REQUEST_MODEL: model,
+        genai.PROVIDER: call.vendor,
+        genai.REQUEST_MODEL: call.model,
     }
-    for name, option in ((genai.REQUEST_MAX_TOKENS, "max_tokens"), (genai.REQUEST_TEMPERATURE, "temperature")):
-        given = request.options.get(option, getattr(llm, option, None))
-        if isinstance(given, int | float):
+    for option, name in _REQUEST_OPTIONS.items():
+        if isinstance(given := call.options.get(option), int | float):
             tags[name] = given
     if genai.captures_content():
-        tags[genai.INPUT_MESSAGES] = json.dumps([redacted(_message_parts(message)) for message in request.messages])
-        system = [message for message in request.messages if message.role == MessageRole.SYSTEM]
+        tags[genai.INPUT_MESSAGES] = json.dumps([redacted(_message_parts(message)) for message in call.messages])
+        system = [message for message in call.messages if message.role == MessageRole.SYSTEM]
         if system:
             parts = [part for message in system for part in _message_parts(message)["parts"]]
             tags[genai.SYSTEM_INSTRUCTIONS] = json.dumps(redacted(parts))
-        if request.tools:
-            tags[genai.TOOL_DEFINITIONS] = json.dumps([redacted(_tool_definition(tool)) for tool in request.tools])
+        if call.tool_specs:
+            tags[genai.TOOL_DEFINITIONS] = json.dumps([redacted(_tool_definition(tool)) for tool in call.tool_specs])
     return tags
 
 
-def answer_tags(response: ChatResponse, first_chunk: float | None) -> dict[str, Any]:
+def answer_tags(call: ModelCall) -> dict[str, Any]:
     """Return the tags for the end of a model's span.
 
     Args:
-        response: The last chunk of the response.
-        first_chunk: Seconds until the first chunk.
+        call: The call with its answer.
     """
     found: dict[str, Any] = {
-        genai.RESPONSE_MODEL: response.model,
-        genai.RESPONSE_ID: response.request_id,
-        genai.FINISH_REASONS: None if response.stop_reason is None else [response.stop_reason],
-        genai.TIME_TO_FIRST_CHUNK: first_chunk,
+        genai.RESPONSE_MODEL: call.model,
+        genai.RESPONSE_ID: call.request_id,
+        genai.FINISH_REASONS: None if call.finish is None else [call.finish],
+        genai.TIME_TO_FIRST_CHUNK: call.first,
     }
-    usage = response.usage
+    usage = call.usage
     if usage is not None:
         found |= {
             genai.INPUT_TOKENS: usage.input_tokens,
@@ -376,8 +385,8 @@ def answer_tags(response: ChatResponse, first_chunk: float | None) -> dict[str, 
             genai.REASONING_TOKENS: usage.reasoning_tokens or None,
             genai.COST: usage.cost,
         }
-    if genai.captures_content():
-        said = {**_message_parts(response.message), "finish_reason": response.stop_reason or ""}
+    if genai.captures_content() and call.answer is not None:
+        said = {**_message_parts(call.answer), "finish_reason": call.finish or ""}
         found[genai.OUTPUT_MESSAGES] = json.dumps([redacted(said)])
     return {name: value for name, value in found.items() if value is not None}
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, cast
 
-from batonflow.llms.replay import renumbered
-
-__all__ = ["TextDifference", "answer_difference", "comparable", "message_as_text", "request_difference"]
+__all__ = [
+    "TextDifference", "answer_difference", "comparable", "message_as_text", "renumbered", "request_difference",
+    "request_differences",
+]  # fmt: skip
 
 Data = Mapping[str, Any]
 
@@ -56,6 +57,29 @@ def comparable(call: Data, ignore: Sequence[str] = ()) -> dict[str, Any]:
     return cast("dict[str, Any]", _without(found, [re.compile(one) for one in ignore])) if ignore else found
 
 
+def renumbered(value: Any, ids: dict[str, str]) -> Any:
+    """Return data with the ids of tool calls replaced by their numbers.
+
+    Args:
+        value: Data of messages.
+        ids: The new ids, to which the ids found are added.
+    """
+    if isinstance(value, list):
+        return [renumbered(inner, ids) for inner in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    made: dict[str, Any] = {}
+    for name, inner in cast("dict[str, Any]", value).items():
+        if name in {"tool_call_id", "tool_id"} and isinstance(inner, str):
+            made[name] = ids.setdefault(inner, f"call-{len(ids) + 1}")
+        elif name == "tool_call_extras" and isinstance(inner, dict):
+            extras = cast("dict[str, Any]", inner)
+            made[name] = {ids.get(one, one): extra for one, extra in extras.items()}
+        else:
+            made[name] = renumbered(inner, ids)
+    return made
+
+
 def _without(value: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
     if isinstance(value, str):
         for pattern in ignore:
@@ -75,10 +99,20 @@ def request_difference(left: Data, right: Data) -> TextDifference | None:
         left: The first call, from ``comparable``.
         right: The second call.
     """
-    return next(_request_differences(left, right), None)
+    return next(_differences(left, right), None)
 
 
-def _request_differences(left: Data, right: Data) -> Iterator[TextDifference]:
+def request_differences(left: Data, right: Data) -> list[TextDifference]:
+    """Return all differences of two requests.
+
+    Args:
+        left: The first call, from ``comparable``.
+        right: The second call.
+    """
+    return list(_differences(left, right))
+
+
+def _differences(left: Data, right: Data) -> Iterator[TextDifference]:
     messages: list[tuple[Any, Any]] = list(zip_longest(left["messages"], right["messages"]))
     for number, (one, other) in enumerate(messages, start=1):
         if one != other:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
@@ -15,18 +15,18 @@ from pydantic import PrivateAttr, TypeAdapter, ValidationError
 from batonflow.llms import errors
 from batonflow.llms.base import LLM
 from batonflow.llms.blocks import sendable
+from batonflow.llms.differences import renumbered, request_differences
 from batonflow.llms.errors import LLMConfigurationError, LLMError, ReplayMissError
 from batonflow.llms.function_calling import FunctionCallingLLM, WrappedLLM
 from batonflow.llms.messages import LLMMetadata
 from batonflow.llms.stream import ChatRequest, StreamEvent
 from batonflow.threads import in_thread
 
-__all__ = ["RecordingLLM", "ReplayLLM", "error_from", "normalised", "renumbered"]
+__all__ = ["RecordingLLM", "ReplayLLM", "error_from", "normalised"]
 
 _FORMAT = 1
 _EVENTS: TypeAdapter[list[StreamEvent]] = TypeAdapter(list[StreamEvent])
 _SHOWN_DIFFERENCES = 5
-_SHOWN_LENGTH = 80
 
 # Options of the transport, which are not part of the request; headers may contain keys.
 _UNRECORDED = ("extra_headers", "extra_query", "timeout")
@@ -41,29 +41,6 @@ def normalised(request: ChatRequest) -> dict[str, Any]:
     plain = request.model_copy(update={"options": options}).model_dump(mode="json", exclude_none=True)
     ids: dict[str, str] = {}
     return cast("dict[str, Any]", renumbered(plain, ids))
-
-
-def renumbered(value: Any, ids: dict[str, str]) -> Any:
-    """Return data with the ids of tool calls replaced by their numbers.
-
-    Args:
-        value: Data of messages.
-        ids: The new ids, to which the ids found are added.
-    """
-    if isinstance(value, list):
-        return [renumbered(inner, ids) for inner in cast("list[Any]", value)]
-    if not isinstance(value, dict):
-        return value
-    made: dict[str, Any] = {}
-    for name, inner in cast("dict[str, Any]", value).items():
-        if name in {"tool_call_id", "tool_id"} and isinstance(inner, str):
-            made[name] = ids.setdefault(inner, f"call-{len(ids) + 1}")
-        elif name == "tool_call_extras" and isinstance(inner, dict):
-            extras = cast("dict[str, Any]", inner)
-            made[name] = {ids.get(one, one): extra for one, extra in extras.items()}
-        else:
-            made[name] = renumbered(inner, ids)
-    return made
 
 
 def _key(request: Mapping[str, Any]) -> str:
@@ -239,37 +216,23 @@ class ReplayLLM(FunctionCallingLLM):
 
     def _miss(self, asked: dict[str, Any]) -> ReplayMissError:
         recorded = [exchange["request"] for exchange in self._recording["exchanges"].values()]
-        found = min((list(_differences(one, asked)) for one in recorded), key=len, default=None)
+        found = min((request_differences(_as_call(one), _as_call(asked)) for one in recorded), key=len, default=None)
         if found is None:
             return ReplayMissError(f"{self.path} is empty; record it again", vendor="replay")
-        listed = "\n".join(f"  {line}" for line in found[:_SHOWN_DIFFERENCES])
-        more = f"\n  and {len(found) - _SHOWN_DIFFERENCES} more" if len(found) > _SHOWN_DIFFERENCES else ""
+        shown = found[:_SHOWN_DIFFERENCES]
+        named = ", ".join(one.where for one in shown) or "its other settings"
+        more = f" and {len(found) - len(shown)} more" if len(found) > len(shown) else ""
+        lines = [line for one in shown for line in one.lines("recorded", "asked")]
         return ReplayMissError(
-            f"{self.path} does not hold this request; it differs from the nearest of {len(recorded)} in\n"
-            f"{listed}{more}\nRecord it again with RecordingLLM, or undo the change",
+            f"{self.path} does not hold this request; it differs from the nearest of {len(recorded)} in {named}{more}. "
+            "Record it again with RecordingLLM, or undo the change\n" + "\n".join(lines),
             vendor="replay",
             model=self.metadata.model_name,
         )
 
 
-def _differences(recorded: Any, asked: Any, path: str = "") -> Iterator[str]:
-    """Yield the differences between two requests as lines."""
-    if recorded == asked:
-        return
-    if isinstance(recorded, dict) and isinstance(asked, dict):
-        left, right = cast("dict[str, Any]", recorded), cast("dict[str, Any]", asked)
-        for name in {**left, **right}:
-            yield from _differences(left.get(name), right.get(name), f"{path}.{name}" if path else name)
-        return
-    if isinstance(recorded, list) and isinstance(asked, list):
-        first, second = cast("Sequence[Any]", recorded), cast("Sequence[Any]", asked)
-        for number in range(max(len(first), len(second))):
-            left_item, right_item = (one[number] if number < len(one) else None for one in (first, second))
-            yield from _differences(left_item, right_item, f"{path}[{number}]")
-        return
-    yield f"{path}: recorded {_short(recorded)}, asked {_short(asked)}"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"
+def _as_call(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a normalised request in the form of ``differences.comparable``."""
+    settings = ("tool_choice", "parallel_tool_calls", "output_schema")
+    options = {**request["options"], **{name: request[name] for name in settings if name in request}}
+    return {"messages": request["messages"], "tool_specs": request["tools"], "options": options}

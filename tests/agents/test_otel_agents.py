@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from batonflow import __version__
 from batonflow.agents import AgentWorkflow, FunctionAgent
 from batonflow.instrumentation import SimpleSpanHandler, get_dispatcher
-from batonflow.llms import ScriptedLLM, Usage, tool_call
+from batonflow.llms import ChatMessage, ScriptedLLM, Usage, tool_call
 from batonflow.llms.errors import RateLimitError
 from batonflow.llms.stream import Finish, TextDelta
 from batonflow.tools import ToolOutput, tool
@@ -221,6 +221,18 @@ async def test_a_model_that_fails(exported: Exported) -> None:
     assert span.status.status_code == StatusCode.ERROR
     (point,) = exported.points("gen_ai.client.operation.duration")
     assert point.attributes["error.type"] == "RateLimitError"
+
+
+async def test_the_parameters_of_a_request(exported: Exported) -> None:
+    llm = ScriptedLLM(["Hello."], temperature=0.5)
+    await llm.achat([ChatMessage("Hello?")], top_p=0.9, seed=7, extra_headers={"x-key": "hidden"}, temperature=0.25)
+    told = dict(exported.one("chat scripted").attributes)
+    assert {name: value for name, value in told.items() if name.startswith("gen_ai.request.")} == {
+        "gen_ai.request.model": "scripted",
+        "gen_ai.request.temperature": 0.25,
+        "gen_ai.request.top_p": 0.9,
+        "gen_ai.request.seed": 7,
+    }
 
 
 class Priced(ScriptedLLM):

@@ -162,13 +162,14 @@ class TestMisses:
         with pytest.raises(ReplayMissError) as raised:
             await ReplayLLM(path).achat([ChatMessage("What is 2 + 41?")], tools=[ADD], temperature=0.7)
         text = str(raised.value)
-        assert 'messages[0].blocks[0].text: recorded "What is 2 + 40?", asked "What is 2 + 41?"' in text
-        assert "options.temperature: recorded 0.5, asked 0.7" in text
+        assert "differs from the nearest of 2 in message 1 (user), option temperature. Record it again" in text
+        assert "-What is 2 + 40?\n+What is 2 + 41?" in text
+        assert "-0.5\n+0.7" in text
         assert "something else" not in text
 
     async def test_a_tool_more_is_a_difference(self, path: Path) -> None:
         await RecordingLLM(ScriptedLLM(["a"]), path).achat(ASK)
-        with pytest.raises(ReplayMissError, match="tools"):
+        with pytest.raises(ReplayMissError, match="in tool add"):
             await ReplayLLM(path).achat(ASK, tools=[ADD])
 
 
