@@ -37,6 +37,7 @@ from batonflow.agents.tool_calls import output_for, requests_of
 from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage
 from batonflow.tools import ToolSelection
 from batonflow.workflow_core import Context, StopEvent
+from batonflow.workflow_core.context.state_store import IMMUTABLE
 
 __all__ = [
     "Turn",
@@ -65,6 +66,9 @@ async def close_failed_turn(ctx: Context[Any], team: Team) -> None:
         await layers.close_turn(ctx, agent, left, await team.memory(ctx, agent))
 
 
+_OF_ONE_RUN = dict.fromkeys((LEDGER, BUDGET_ANSWER, TOOLS_RUN, REFUSED, ARRIVED, INSTRUCTIONS, OUTPUT_RETRIES))
+
+
 async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) -> None:
     """Set the state of a run: its own values first, then values of an earlier run, then defaults.
 
@@ -88,10 +92,14 @@ async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) 
         "current_tool_calls": [],
         "usage": {},
     }
+    known: dict[str, Any] = (ctx.run and ctx.run.cell.state.__pydantic_extra__) or {}
+    for name, value in values.items():
+        # An immutable value that the state has already need not be recorded again.
+        if type(value) not in IMMUTABLE or (type(known.get(name)), known.get(name)) != (type(value), value):
+            await store.set(name, value)
     # Values from an earlier run on the same context do not apply to this run.
-    kept = dict.fromkeys((LEDGER, BUDGET_ANSWER, TOOLS_RUN, REFUSED, ARRIVED, INSTRUCTIONS, OUTPUT_RETRIES))
-    for name, value in (*values.items(), *((name, ev.get(name)) for name in ("budget", RUN_OPTIONS)), *kept.items()):
-        if name in values or value is not None or await store.get(name, default=None) is not None:
+    for name, value in {"budget": ev.get("budget"), RUN_OPTIONS: ev.get(RUN_OPTIONS), **_OF_ONE_RUN}.items():
+        if value is not None or known.get(name) is not None:
             await store.set(name, value)
     await team.begin(ctx, ev)
 

@@ -479,14 +479,14 @@ async def run_case(
         if not is_workflow(made):
             raise TypeError(f"replay() takes a workflow, an agent, or a function that makes one, got {made!r}")
         options_of = cast("Any", made).__batonflow__
-        begin: Event = Codec(options_of.serializer).read(data["start"])
+        begin: Event = Codec.of(options_of).read(data["start"])
         if not options_of.steps.table.route(type(begin)).accepted:
             raise TypeError(
                 f"case {name} is of a run of {data['workflow']}, which begins with {type(begin).__name__}; "
                 f"{options_of.workflow_name} has no step that accepts it: give the workflow of the case"
             )
         kept = Workflow.with_store(cast("Workflow[Any]", made), store)
-        codec = Codec(kept.__batonflow__.serializer)
+        codec = Codec.of(kept.__batonflow__)
         ctx: Context[Any] = Context(kept)
         for path, value in data["state"]:
             await ctx.store.set(path, codec.read(value))

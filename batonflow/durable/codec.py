@@ -18,6 +18,7 @@ from batonflow.values.names import PRIVATE, NotWritable, payload_name, qualified
 from batonflow.values.serializers import IS_PYDANTIC, MARKED, BaseSerializer, JsonSerializer, is_plain
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, StopEvent
+from batonflow.workflow_core.options import Options
 
 __all__ = ["Codec"]
 
@@ -52,6 +53,17 @@ class Codec:
         self._shown = self._short
         if self._short is not None and self._parts is not None:
             self._shown = self._short.for_records(ShownParts(self._parts))
+
+    @classmethod
+    def of(cls, options: Options) -> "Codec":
+        """Return the codec of a workflow for data without parts.
+
+        Args:
+            options: The options of the workflow.
+        """
+        if options.given_serializer is None and not options.types:  # one for all instances of the class
+            return options.steps.table.once("codec", lambda: cls(options.serializer))
+        return cls(options.serializer)
 
     @property
     def keeps_parts(self) -> bool:

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, ref
 
 from batonflow.durable.codec import Codec
 from batonflow.durable.lease import RunLease
-from batonflow.durable.store_protocol import Claimed, CommitVerdict, InboxItem, RunCommit, RunStore
+from batonflow.durable.store_protocol import Claimed, CommitVerdict, InboxItem, PartStore, RunCommit, RunStore
 from batonflow.instrumentation.logs import logger_named
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.errors import StoreError
@@ -58,6 +58,7 @@ class StoreConnection:
     def __init__(self, store: RunStore, loop: asyncio.AbstractEventLoop) -> None:
         self.store = store
         self.loop = loop
+        self.part_store = store if isinstance(store, PartStore) and store.keeps_parts else None
         self.leases: dict[str, RunLease] = {}
         self._thread = threading.get_ident()
         # Without the context variables of the running step, which would keep its run in memory.
@@ -295,7 +296,7 @@ class StoreConnection:
             if isinstance(data, dict):  # for a single step
                 told = cast("dict[str, Any]", data)
                 data, step = told["event"], told["step"]
-            event: Any = Codec(run.workflow.__batonflow__.serializer).read(data)
+            event: Any = Codec.of(run.workflow.__batonflow__).read(data)
         except (StoreError, KeyError) as error:
             run.ending.warn(f"inbox item {item.position} cannot be used and is passed over: {error}")
             lease.consumed(item, passed_over=True)

@@ -190,7 +190,7 @@ class StoreKeeper:
             child, _, inner = step.rpartition(".")
             taker = options.children[child].__batonflow__ if child in options.children else options
             taker.check_target(event, inner if child else step)
-        data = Codec(options.serializer).event(event)
+        data = Codec.of(options).event(event)
         payload = as_json(data if step is None else {"event": data, "step": step})
         return check_appended(run_id, await self.store.append(run_id, key or current_source().token(20), payload))
 

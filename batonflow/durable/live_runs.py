@@ -48,7 +48,7 @@ def known_run(store: RunStore, workflow: AnyWorkflow, run_id: str, event: Event 
         raise belongs_to(run_id, theirs, ours)
     known = None if event is None else DIGESTS.get(run)
     if event is not None and known is not None:
-        codec = Codec(workflow.__batonflow__.serializer)
+        codec = Codec.of(workflow.__batonflow__)
         if digest_of_start(codec, event) != known:
             raise other_input(run_id)
     return run

@@ -30,7 +30,6 @@ from batonflow.durable.store_protocol import (
     Loaded,
     NewRun,
     PartsGoneError,
-    PartStore,
     RunInfo,
     RunStore,
 )
@@ -70,7 +69,7 @@ class Opening:
         self._workflow, self._options = workflow, workflow.__batonflow__
         self._store = store
         self._run = run
-        self._codec = Codec(workflow.__batonflow__.serializer)
+        self._codec = Codec.of(workflow.__batonflow__)
         self._connection: StoreConnection = connection_of(store)
         self._event: Event | None = None
         self._claimed: Claimed | Created | None = None
@@ -78,7 +77,6 @@ class Opening:
         self._digest = ""
         self._causes: Any = ()
         self._first = b""
-        self._keeps_parts = isinstance(store, PartStore) and store.keeps_parts
         self._first_parts: list[bytes] = []
         self._continues: tuple[int, int] | None = None
         self._lease: RunLease | None = None
@@ -141,7 +139,7 @@ class Opening:
 
     def _parts_of_state(self) -> PartWriter | None:
         """Return the parts of the state, which an earlier run on the same context has written; new ones without it."""
-        if not self._keeps_parts:
+        if self._connection.part_store is None:
             return None
         earlier: Any = self._run.cell.recorder
         parts: PartWriter | None = getattr(earlier, "parts", None)
@@ -328,7 +326,7 @@ class Opening:
 
     def _stored_parts(self, loaded: Loaded, recorded: RecordedRun) -> PartWriter | None:
         """Return the parts of a restored run."""
-        if not self._keeps_parts:
+        if self._connection.part_store is None:
             return None
         stored = recorded.stored
         parts = PartWriter(PartReader(loaded.parts) if stored is None else stored.reader)

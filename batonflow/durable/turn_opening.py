@@ -12,7 +12,7 @@ from batonflow.durable.opening import Opening
 from batonflow.durable.parts.references import PartReader
 from batonflow.durable.parts.writer import PartWriter
 from batonflow.durable.session_protocol import NewTurn, TurnRefused, session_part
-from batonflow.durable.store_protocol import Created, PartsGoneError, PartStore
+from batonflow.durable.store_protocol import Created, PartsGoneError
 from batonflow.workflow_core.context.state_store import StateCell
 from batonflow.workflow_core.dependencies import provide_deps
 from batonflow.workflow_core.errors import RunInUseError, StoreError
@@ -31,10 +31,10 @@ class TurnOpening(Opening):
 
     async def read_parts(self, session: str) -> None:
         """Read the messages that the store has of a session, so that its next turn refers to them."""
-        store = self._store
-        if not (isinstance(store, PartStore) and store.keeps_parts):
+        store = self._connection.part_store
+        if store is None:
             return
-        stored = await session_part(store).read_session(session)
+        stored = await session_part(self._store).read_session(session)
         log = None if stored is None else stored.part_log
         self._stored_session = None if log is None else (log, await store.read_parts(log))
 

@@ -48,7 +48,7 @@ class Served:
         self.store: RunStore = store
         self._additional = list(additional)
         workflow.__batonflow__.types += tuple(self._additional)  # its records may contain them
-        self.codec = Codec(workflow.__batonflow__.serializer)
+        self.codec = Codec.of(workflow.__batonflow__)
         # Classes that were only streamed, known after their first event.
         self._seen: dict[type[Event], None] = {}
 

@@ -36,7 +36,7 @@ class StoredPlace:
     def __init__(self, agent: Any) -> None:
         self._agent, self._keeper = agent, agent.__batonflow__.keeper
         self._store = self._keeper.store
-        self.writer = TurnCodec(Codec(agent.__batonflow__.serializer))
+        self.writer = TurnCodec(Codec.of(agent.__batonflow__))
         self.requests: Requests = _requests.setdefault(self._store, WeakValueDictionary())
 
     @property

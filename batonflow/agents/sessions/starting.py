@@ -251,7 +251,7 @@ class Start:
 
     def _digest(self) -> str | None:
         try:
-            return digest_of_start(Codec(self._options.serializer), cast("StartEvent", self._event))
+            return digest_of_start(Codec.of(self._options), cast("StartEvent", self._event))
         except StoreError:  # without a store, values need not be data
             return None
 

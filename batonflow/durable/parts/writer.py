@@ -27,6 +27,7 @@ _MOST_LISTS = 32
 _SPARE_OBJECTS = 1000
 
 _SMALL = frozenset({int, float, bool, type(None)})
+_kind: Callable[[Any], Any] = type
 
 Encode = Callable[[Any], Any]
 """Returns an item of a list as data; None if it cannot be a part."""
@@ -208,20 +209,24 @@ class PartWriter:
 
     def lean(self, data: Any) -> Any:
         """Return data with references in the place of long texts, and of the lists that ``keep`` has returned."""
-        kind: Any = type(data)  # pyright: ignore[reportUnknownVariableType] - a cast costs as much as the look
+        kind = _kind(data)
         if kind is str:
             return data if len(data) < LONG_TEXT else {REFERENCE: self.part(data)}
         if kind is dict:
-            found: dict[str, Any] = {}
-            for name, one in data.items():
-                kind = type(one)  # pyright: ignore[reportUnknownVariableType]
-                if kind is str:
-                    found[name] = one if len(one) < LONG_TEXT else {REFERENCE: self.part(one)}
-                else:
-                    found[name] = one if kind in _SMALL else self.lean(one)
+            fields: dict[str, Any] = data
+            found = {
+                name: one
+                if (kind := _kind(one)) in _SMALL or (kind is str and len(one) < LONG_TEXT)
+                else self.lean(one)
+                for name, one in fields.items()
+            }
             return {REFERENCE: {DATA: found}} if len(found) == 1 and REFERENCE in found else found
         if kind is list or kind is tuple:
-            return [one if type(one) in _SMALL else self.lean(one) for one in data]
+            items: Sequence[Any] = data
+            return [
+                one if (kind := _kind(one)) in _SMALL or (kind is str and len(one) < LONG_TEXT) else self.lean(one)
+                for one in items
+            ]
         return data.as_data() if kind is ListReference else data
 
     # --- lists --------------------------------------------------------------------------------------------------------
