@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from batonflow.durable.search import RunQuery, find_runs
 from batonflow.durable.store_protocol import Busy, Claimed
 from batonflow.durable.stores.sqlite import SQLiteStore
 from tests.durable.runs import TTL, begin, bodies, known, take, write
@@ -20,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 # Reads a line of Python from its input, evaluates it with its own store, and prints what it gave.
 WORKER = """
 import asyncio, dataclasses, inspect, json, sys
+from batonflow.durable.search import RunQuery, find_runs
 from batonflow.durable.stores.sqlite import SQLiteStore
 from tests.durable.runs import *
 
@@ -126,6 +128,24 @@ async def test_a_process_that_slept_through_its_lease_is_fenced(store: SQLiteSto
     assert await worker.ask("store.renew(store.owner, [('a', 1)], 15)") == ["a"]
     assert await write(store, 2, 0, [b"mine"]) == "committed"
     assert await bodies(store) == [b"mine"]
+
+
+async def test_two_processes_search_while_a_third_writes(store: SQLiteStore, start: Callable[[], Worker]):
+    writer, reader = start(), start()
+    told = ["tests.Said", {"text": "harbour"}]
+    first = json.dumps({"t": 1.0, "e": 0.0, "r": [{"kind": "started", "id": 1, "path": "", "event": told}]}).encode()
+    every = [f"r{number}" for number in range(200)]
+    writer.tell(f"asyncio.gather(*[begin(store, f'r{{n}}', first={first!r}) for n in range(200)])")
+    here = there = list[str]()
+    while not len(here) == len(there) == len(every):
+        reader.tell("find_runs(store, RunQuery(text='harb'), limit=1000)")
+        here = [info.run_id for info in (await find_runs(store, RunQuery(text="harb"), limit=1000)).runs]
+        runs, unread = await reader.answer()
+        there = [run["run_id"] for run in runs]
+        assert unread == 0
+        assert len(set(here)) == len(here)
+    assert await writer.answer() == [1] * len(every)
+    assert sorted(here) == sorted(there) == sorted(every)
 
 
 async def test_processes_share_the_work_and_each_run_is_driven_by_one(store: SQLiteStore, start: Callable[[], Worker]):
