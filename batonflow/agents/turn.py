@@ -37,7 +37,6 @@ from batonflow.agents.tool_calls import output_for, requests_of
 from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage
 from batonflow.tools import ToolSelection
 from batonflow.workflow_core import Context, StopEvent
-from batonflow.workflow_core.context.state_store import IMMUTABLE
 
 __all__ = [
     "Turn",
@@ -49,6 +48,8 @@ __all__ = [
     "refuse_calls",
     "with_question",
 ]
+
+_MISSING = object()
 
 
 async def close_failed_turn(ctx: Context[Any], team: Team) -> None:
@@ -64,9 +65,6 @@ async def close_failed_turn(ctx: Context[Any], team: Team) -> None:
     left = list(await agent.unfinished(ctx))
     if left:
         await layers.close_turn(ctx, agent, left, await team.memory(ctx, agent))
-
-
-_OF_ONE_RUN = dict.fromkeys((LEDGER, BUDGET_ANSWER, TOOLS_RUN, REFUSED, ARRIVED, INSTRUCTIONS, OUTPUT_RETRIES))
 
 
 async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) -> None:
@@ -92,14 +90,11 @@ async def begin_run(ctx: Context[Any], ev: AgentWorkflowStartEvent, team: Team) 
         "current_tool_calls": [],
         "usage": {},
     }
-    known: dict[str, Any] = (ctx.run and ctx.run.cell.state.__pydantic_extra__) or {}
-    for name, value in values.items():
-        # An immutable value that the state has already need not be recorded again.
-        if type(value) not in IMMUTABLE or (type(known.get(name)), known.get(name)) != (type(value), value):
-            await store.set(name, value)
     # Values from an earlier run on the same context do not apply to this run.
-    for name, value in {"budget": ev.get("budget"), RUN_OPTIONS: ev.get(RUN_OPTIONS), **_OF_ONE_RUN}.items():
-        if value is not None or known.get(name) is not None:
+    kept = dict.fromkeys((LEDGER, BUDGET_ANSWER, TOOLS_RUN, REFUSED, ARRIVED, INSTRUCTIONS, OUTPUT_RETRIES))
+    for name, value in (*values.items(), *((name, ev.get(name)) for name in ("budget", RUN_OPTIONS)), *kept.items()):
+        # An interrupted step begins again, and its writes are known by their numbers: it has to make the same ones.
+        if name in values or value is not None or await store.get(name, default=_MISSING) is not _MISSING:
             await store.set(name, value)
     await team.begin(ctx, ev)
 

@@ -25,7 +25,7 @@ from batonflow.values.state_data import DELETED, KEYS_THAT_MAY_BE_LEFT_OUT, Unse
 from batonflow.workflow_core.context.state_store import IMMUTABLE, StateCell
 from batonflow.workflow_core.engine.state import CAME_IN, Causes, Waiter, WorkItem, current_item, origins_of
 from batonflow.workflow_core.errors import StateOutsideContextWarning, StoreError
-from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent, WorkflowFailedEvent
+from batonflow.workflow_core.events import Event, InputRequiredEvent, WorkflowFailedEvent
 from batonflow.workflow_core.routing import StepSpec
 
 __all__ = ["RecordSink", "Recorder", "note_model_call"]
@@ -98,8 +98,6 @@ class Recorder:
         # The attributes of the workflow, and their earlier values.
         self._attributes: dict[str, Any] = {}
         self._as_known: dict[str, Any] = {}
-        # The last returned StopEvent, with its data.
-        self._stop: tuple[Event | None, Any] = (None, None)
 
     def for_child(self, path: str, serializer: BaseSerializer) -> "Recorder":
         """Return the recorder of a child run."""
@@ -235,12 +233,10 @@ class Recorder:
         """
         causes = self._start
         ending = [segment for segment in self._shared.open if segment.path == self._path and segment.data is not None]
+        data = self._codec.whole_event(event)
         if isinstance(event, WorkflowFailedEvent):
-            # Messages of errors may contain any values.
-            data = self._codec.lean(without_secrets(self._codec.whole_event(event)))
-        else:
-            returned, data = self._stop
-            data = data if returned is event else self._codec.event(event)
+            data = without_secrets(data)  # messages of errors may contain any values
+        data = self._codec.lean(data)
         self._put("ended", causes, {"event": data, "seq": seq}, ending, event)
 
     def _put(
@@ -294,8 +290,6 @@ class Recorder:
         if result is not None:
             written = list(map(self._codec.lean, whole))
             outcome += [written] if isinstance(result, Event) else [written, True]
-            if isinstance(result, StopEvent):
-                self._stop = result, written[0]
         segment.outcome = ("returned", result)
         self._make(segment, item, outcome, known=dict(zip(map(id, events), whole, strict=True)))
 

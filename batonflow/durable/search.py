@@ -55,7 +55,7 @@ async def find_runs(
         >>> [info.run_id for info in found.runs]
     """
     _searchable(store)
-    unread = await update_index(store, seconds=seconds)
+    unread = await update_index(store, seconds=seconds) if query.needs_index else 0
     return FoundRuns(await listed_runs(store, query, after=after, limit=limit, newest_first=newest_first), unread)
 
 

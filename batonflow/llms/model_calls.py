@@ -79,6 +79,7 @@ class ModelCall:
         return replace(
             self,
             model=response.model or self.model,
+            vendor=response.vendor or self.vendor,
             answer=response.message,
             finish=response.stop_reason,
             usage=response.usage,

@@ -27,6 +27,8 @@ __all__ = ["RecordingLLM", "ReplayLLM", "error_from", "normalised"]
 _FORMAT = 1
 _EVENTS: TypeAdapter[list[StreamEvent]] = TypeAdapter(list[StreamEvent])
 _SHOWN_DIFFERENCES = 5
+_SHOWN_LINES = 40
+_SHOWN_LENGTH = 200
 
 # Options of the transport, which are not part of the request; headers may contain keys.
 _UNRECORDED = ("extra_headers", "extra_query", "timeout")
@@ -222,7 +224,8 @@ class ReplayLLM(FunctionCallingLLM):
         shown = found[:_SHOWN_DIFFERENCES]
         named = ", ".join(one.where for one in shown) or "its other settings"
         more = f" and {len(found) - len(shown)} more" if len(found) > len(shown) else ""
-        lines = [line for one in shown for line in one.lines("recorded", "asked")]
+        lines = [line for one in shown for line in one.lines("recorded", "asked")][:_SHOWN_LINES]
+        lines = [line if len(line) <= _SHOWN_LENGTH else f"{line[:_SHOWN_LENGTH]}…" for line in lines]
         return ReplayMissError(
             f"{self.path} does not hold this request; it differs from the nearest of {len(recorded)} in {named}{more}. "
             "Record it again with RecordingLLM, or undo the change\n" + "\n".join(lines),

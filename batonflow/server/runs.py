@@ -16,6 +16,7 @@ from batonflow.durable.trace import run_told
 from batonflow.server.envelopes import recorded_envelope
 from batonflow.server.served import Served
 from batonflow.server.shapes import Status
+from batonflow.server.spent import PAGE as PAGE_OF_SPENT
 from batonflow.server.spent import SpentSoFar
 from batonflow.server.stored import StoredPages
 from batonflow.values.serializers import JsonSerializer, read_json
@@ -260,14 +261,16 @@ class Runs:
     # --- runs as JSON -------------------------------------------------------------------------------------------------
 
     async def told_now(self, place: Place, *, result: bool = True) -> dict[str, Any]:
-        """Return a run as ``HandlerData``, with the costs so far of an unfinished run.
+        """Return a run as ``HandlerData``, with its tokens and costs so far.
+
+        A finished run with a long history has those of its result only, because its records are not read.
 
         Args:
             place: The run.
             result: Include the event that ended it.
         """
         found = self.run_as_json(place)
-        if not place.is_over:
+        if not place.is_over or (found["tokens"] is None and place.info.seq <= PAGE_OF_SPENT):
             spent = await self._spent.of(place.store, place.info)
             if found["tokens"] is None and spent.calls:
                 found["tokens"] = {"input": spent.input_tokens, "output": spent.output_tokens}

@@ -1,4 +1,4 @@
-"""Tokens and costs of unfinished runs, summed up from their records; finished runs have them in their results."""
+"""Tokens and costs of runs, summed up from the calls of models in their records."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from batonflow.durable.spending import Spending, spending_of
 from batonflow.durable.store_protocol import RunInfo, RunStore, StoredCommit
 from batonflow.threads import in_thread
 
-__all__ = ["SpentSoFar"]
+__all__ = ["PAGE", "SpentSoFar"]
 
 _WITH_CALLS = b'"calls":'
 """Only commits that contain this text are parsed."""
@@ -31,8 +31,9 @@ class SpentSoFar:
         last, spent = self._known.get(key, (0, Spending()))
         while last < info.seq and (commits := await store.read(info.run_id, last, PAGE)):
             last, spent = commits[-1].seq, spent + await in_thread(_spent_in, commits)
-        if last >= self._known.get(key, (0, spent))[0]:  # else another request has been faster
-            self._known[key] = last, spent
+            if last > self._known.get(key, (0, spent))[0]:  # else another request has been faster
+                self._known[key] = last, spent
+        if key in self._known:
             self._known.move_to_end(key)
         while len(self._known) > RUNS:
             self._known.popitem(last=False)

@@ -1,11 +1,12 @@
 """Agents whose runs a store keeps: what they spent is counted once, wherever a run goes on."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from batonflow.agents import Budget, FunctionAgent, ToolCall
+from batonflow.agents import Budget, FunctionAgent, Middleware, ToolCall
 from batonflow.agents.memory import ChatMemoryBuffer, SimpleChatStore
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.llms import ChatMessage, ScriptedLLM, ToolCallBlock
@@ -127,3 +128,39 @@ def test_what_llamaindex_wrote_of_an_agent_is_read_as_what_stands_in_its_place(
 ) -> None:
     marked = {"__is_pydantic": True, "value": value, "qualified_name": f"llama_index.core.{name}"}
     assert type(JsonSerializer().deserialize(json.dumps(marked))) is expected
+
+
+class LooksUp(Middleware):
+    """Looks something up once before a run, then waits for its gate, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.begun, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def before_run(self, ctx: Context[Any], message: ChatMessage) -> None:
+        await ctx.once("looked up", int)
+        self.begun.set()
+        await self.gate.wait()
+        for number in range(12):
+            await ctx.store.set(f"note {number}", message.content)
+
+
+@pytest.mark.parametrize("before", [{}, {"budget": Budget(max_tokens=10_000)}, {"instructions": "Be short."}])
+async def test_an_interrupted_beginning_makes_the_same_writes_again(before: dict[str, Any]) -> None:
+    def agent() -> FunctionAgent:
+        return FunctionAgent(llm=ScriptedLLM(["Hello."] * 5), middleware=[middleware], store=store)
+
+    store, middleware = MemoryStore(), LooksUp()
+    first = agent()
+    ctx = Context(first)
+    middleware.gate.set()
+    await first.run("one", ctx=ctx, **before)
+    middleware.gate.clear()
+    middleware.begun.clear()
+    handler = first.run("two", ctx=ctx, run_id="r")
+    await middleware.begun.wait()
+    await handler.interrupt()
+    middleware.gate.set()
+    await agent().resume("r")
+    state = (await store.replay("r")).state_at(10**6)
+    assert [state.get(f"note {number}") for number in range(12)] == ["two"] * 12
+    assert state["user_msg_str"] == "two"

@@ -15,7 +15,9 @@ import threading
 import time
 import zlib
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from hypothesis import strategies as st
 from batonflow.durable.store_protocol import Busy, Claimed, CommitVerdict
 from batonflow.durable.stores import sqlite_commits, sqlite_schema
 from batonflow.durable.stores.sqlite import SQLiteStore
+from batonflow.durable.stores.sqlite_listing import list_runs
 from batonflow.durable.stores.sqlite_schema import DatabaseFile
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.runs import TTL, begin, bodies, entry, known, new_run, take, write
@@ -574,6 +577,33 @@ async def test_a_deleted_run_leaves_no_rows(store: SQLiteStore, path: Path):
         assert [connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in tables] == [(rows,)] * 5
         await store.delete("a")
     connection.close()
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        {}, {"statuses": ["ready"]}, {"statuses": ["completed", "failed"]}, {"workflow": "Flow"},
+        {"metadata": {"user": "ann"}}, {"statuses": ["completed", "failed"], "metadata": {"user": "ann"}},
+    ],
+)  # fmt: skip
+async def test_a_listing_does_not_sort_the_runs(
+    store: SQLiteStore, path: Path, conditions: dict[str, Any], newest_first: bool
+):
+    plans: list[str] = []
+
+    class Explaining:
+        def execute(self, statement: str, values: Any) -> Any:
+            plans.extend(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values))
+            return connection.execute(statement, values)
+
+    await begin(store)
+    given = {"statuses": None, "workflow": None, "metadata": None} | conditions
+    with closing(sqlite3.connect(path)) as connection:
+        session: Any = SimpleNamespace(connection=Explaining())
+        list_runs(session, given["statuses"], given["workflow"], None, 10, newest_first, given["metadata"])
+    assert plans
+    assert not [plan for plan in plans if "TEMP B-TREE" in plan]
 
 
 async def test_thousands_of_held_leases_are_renewed_in_a_moment(store: SQLiteStore, path: Path):

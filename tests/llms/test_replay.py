@@ -12,6 +12,7 @@ from batonflow.llms import (
     CacheControl,
     CachePoint,
     ChatMessage,
+    ImageBlock,
     ChatResponse,
     LLMConfigurationError,
     RateLimitError,
@@ -166,6 +167,13 @@ class TestMisses:
         assert "-What is 2 + 40?\n+What is 2 + 41?" in text
         assert "-0.5\n+0.7" in text
         assert "something else" not in text
+
+    async def test_a_miss_is_short_whatever_the_requests_hold(self, path: Path) -> None:
+        picture = ImageBlock(image=b"x" * 300_000, image_mimetype="image/png")
+        await RecordingLLM(ScriptedLLM(["a"]), path).achat([ChatMessage("word\n" * 20_000), ChatMessage([picture])])
+        with pytest.raises(ReplayMissError) as raised:
+            await ReplayLLM(path).achat([ChatMessage("words\n" * 20_000), ChatMessage("What is this?")])
+        assert len(str(raised.value)) < 10_000
 
     async def test_a_tool_more_is_a_difference(self, path: Path) -> None:
         await RecordingLLM(ScriptedLLM(["a"]), path).achat(ASK)

@@ -529,6 +529,21 @@ async def test_what_a_result_says_of_its_models_is_told(serving: Serving) -> Non
         assert (told["cost"], told["tokens"]) == (None, None)
 
 
+async def test_the_calls_of_a_workflow_without_agents_are_told_of_after_its_end(serving: Serving) -> None:
+    llm = ScriptedLLM(["High water is at six."], price=Price(0, 1_000_000))
+
+    class Asks(Workflow):
+        @step
+        async def ask(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=(await llm.acomplete("When is high water?")).text)
+
+    async with serving(WorkflowServer(), asks=Asks()) as running:
+        await running.post("/workflows/asks/run")
+        [told] = (await running.get("/handlers"))["handlers"]
+        assert told["tokens"]["output"] > 0
+        assert told["cost"] == told["tokens"]["output"]
+
+
 async def test_what_unfinished_runs_have_taken_is_summed_up_beside_the_loop(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:

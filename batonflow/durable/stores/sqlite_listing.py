@@ -15,7 +15,8 @@ _LAST_ID = 2**63 - 1
 
 _CONDITIONS = {
     "status": "status = :status",
-    "statuses": "status IN (SELECT value FROM json_each(:statuses))",
+    # Without + SQLite would sort all runs of these statuses.
+    "statuses": "+status IN (SELECT value FROM json_each(:statuses))",
     "workflow": "workflow = :workflow",
     "metadata": """(metadata IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM json_each(:metadata) AS wanted WHERE NOT EXISTS (
