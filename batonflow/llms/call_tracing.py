@@ -370,7 +370,6 @@ def answer_tags(call: ModelCall) -> dict[str, Any]:
         call: The call with its answer.
     """
     found: dict[str, Any] = {
-        genai.PROVIDER: call.vendor,
         genai.RESPONSE_MODEL: call.model,
         genai.RESPONSE_ID: call.request_id,
         genai.FINISH_REASONS: None if call.finish is None else [call.finish],

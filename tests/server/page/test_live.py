@@ -353,7 +353,7 @@ async def test_what_is_streamed_is_seen_before_it_is_committed_as_one_message(
     go_on = asyncio.Event()
     async with serving(WorkflowServer(), speaking=Speaking(go_on)) as served:
         run_id = await served.start("speaking")
-        async with browser.page(f"{served.url}/#run={run_id}") as watched:
+        async with browser.page(f"{served.url}/#run={run_id}", wait=".message.live") as watched:
             await watched.page.locator(".message.live", has_text="High water").wait_for()
             await watched.page.get_by_role("tab", name="Events").click()
             streaming = watched.page.locator('.row[data-how="streaming"]:not([hidden])')
