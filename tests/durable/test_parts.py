@@ -4,7 +4,7 @@ import asyncio
 import random
 import sqlite3
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from itertools import count, pairwise, product
 from pathlib import Path
@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, RootModel, model_validator
 
-from batonflow.agents import AgentInput, FunctionAgent
-from batonflow.agents.memory import ChatMemoryBuffer
+from batonflow.agents import AgentInput, AgentWorkflow, FunctionAgent, ReActAgent
+from batonflow.agents.memory import ChatMemoryBuffer, Memory, StaticMemoryBlock
+from batonflow.clock import Source
 from batonflow.durable.parts.references import has_references
 from batonflow.durable.replay import compare
 from batonflow.durable.store_protocol import PartsGoneError, PartStore, RunStore
@@ -22,7 +23,7 @@ from batonflow.durable.stores import bounds
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.instrumentation.redaction import never_show
-from batonflow.llms import ChatMessage, Messages, ScriptedLLM, TextBlock, ToolCallBlock
+from batonflow.llms import ChatMessage, Messages, ScriptedLLM, TextBlock, ToolCallBlock, tool_call
 from batonflow.tools import tool
 from batonflow.values.serializers import as_json, read_json
 from batonflow.workflow_core import (
@@ -128,6 +129,132 @@ async def test_records_with_references_say_the_same_as_whole_ones() -> None:
         loaded = await whole.load(f"r{number}")
         assert loaded is not None
         assert not any(has_references(commit.body) for commit in loaded.commits)
+
+
+def searching(store: RunStore) -> AgentWorkflow:
+    """A team with an agent as a tool, a tool that fails, and a handoff."""
+    inner = FunctionAgent(name="inner", description="Looks.", tools=[look_up], llm=ScriptedLLM([look(1), text(2)]))
+    hands_over = tool_call("handoff", to_agent="second", reason=text(5))
+    first = FunctionAgent(
+        name="first", description="Begins.", tools=[inner.as_tool(), look_up], can_handoff_to=["second"],
+        llm=ScriptedLLM([[text(3), tool_call("inner", input=text(4))], look(5), hands_over]),
+    )  # fmt: skip
+    second = FunctionAgent(name="second", description="Ends.", tools=[look_up], llm=ScriptedLLM([look(6), text(7)]))
+    return AgentWorkflow(agents=[first, second], root_agent="first", store=store)
+
+
+def look(number: int) -> ToolCallBlock:
+    return tool_call("look_up", number=number)
+
+
+class Harbour(BaseModel):
+    name: str
+    about: str
+
+
+def structured(store: RunStore) -> FunctionAgent:
+    form = tool_call("Harbour", name="Dover", about=text(8))
+    return FunctionAgent(tools=[look_up], llm=ScriptedLLM([look(9), text(10), form]), output_cls=Harbour, store=store)
+
+
+def reacting(store: RunStore) -> ReActAgent:
+    asked = 'Thought: I look it up.\nAction: look_up\nAction Input: {"number": 11}'
+    llm = ScriptedLLM([asked, f"Thought: I know it.\nAnswer: {text(12)}"])
+    return ReActAgent(tools=[look_up], llm=llm, store=store)
+
+
+def remembering(store: RunStore) -> FunctionAgent:
+    memory = Memory.from_defaults(
+        token_limit=300, memory_blocks=[StaticMemoryBlock(name="facts", static_content=text(13))]
+    )
+    return FunctionAgent(tools=[look_up], llm=ScriptedLLM([look(14), text(15), text(16)]), memory=memory, store=store)
+
+
+class Said(Event):
+    messages: list[ChatMessage]
+
+
+class Passes(Workflow):
+    """Passes messages on in events and in its state, and asks a model."""
+
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> Said:
+        messages = [ChatMessage(text(17)), ChatMessage(text(18), role="assistant")]
+        await ctx.store.set("said", messages)
+        return Said(messages=messages)
+
+    @step
+    async def end(self, ctx: Context, ev: Said) -> StopEvent:
+        answer = await ScriptedLLM([text(19)]).achat(ev.messages)
+        said = await ctx.store.get("said")
+        said.append(answer.message)
+        return StopEvent(result=[message.content for message in said])
+
+
+PROGRAMS: dict[str, Callable[[RunStore], Workflow]] = {
+    "team": searching, "structured": structured, "react": reacting, "memory": remembering,
+    "workflow": lambda store: Passes(store=store),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_every_kind_of_program_is_recorded_the_same_with_references(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    class Whole(MemoryStore):
+        keeps_parts = False
+
+    monkeypatch.setattr("batonflow.agents.memory.memory.uuid4", lambda: "of the memory")
+    lean, whole = MemoryStore(), Whole()
+    for store in (lean, whole):
+        numbers = count()
+        monkeypatch.setattr(Source, "token", lambda _self, length, numbers=numbers: f"{next(numbers):0{length}}")
+        await PROGRAMS[name](store).run(user_msg=text(20), run_id="r")
+    assert compare(await lean.history("r"), await whole.history("r")).differences == []
+    loaded = await lean.load("r")
+    assert loaded is not None
+    assert any(has_references(commit.body) for commit in loaded.commits)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_a_commit_refers_to_parts_of_the_same_or_an_earlier_commit_alone(store: RunStore, name: str) -> None:
+    await PROGRAMS[name](store).run(user_msg=text(20), run_id="r")
+    loaded = await store.load("r")
+    assert loaded is not None
+    found = 0
+    for commit in loaded.commits:
+        body = read_json(commit.body)
+        numbers = list(referred(body["r"]))
+        assert max(numbers, default=-1) < body.get("p", 0)
+        found += len(numbers)
+    assert found
+    for number, part in enumerate(loaded.parts):
+        assert max(referred(read_json(part)), default=-1) < number or number == 0
+
+
+def referred(value: Any) -> Iterator[int]:
+    """Yield the numbers of the parts that a value of a record refers to."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name == "$":
+                yield from numbers_in(inner)
+            else:
+                yield from referred(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from referred(inner)
+
+
+def numbers_in(reference: Any) -> Iterator[int]:
+    if isinstance(reference, int):
+        yield reference
+    elif isinstance(reference, list):
+        for item in reference:
+            yield item if isinstance(item, int) else item[0]
+    elif "items" in reference:
+        yield from numbers_in(reference["items"])
+    else:
+        yield from referred(reference)
 
 
 async def test_a_store_without_parts_gets_whole_records() -> None:
