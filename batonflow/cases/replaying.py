@@ -23,9 +23,8 @@ from batonflow.instrumentation.redaction import redacted
 from batonflow.llms import ChatMessage, ChatResponse, ReplayMissError, Usage
 from batonflow.llms.base import events_of
 from batonflow.llms.differences import TextDifference, comparable, message_as_text, request_difference
-from batonflow.llms.model_calls import ModelCall, request_as_call
 from batonflow.llms.replay import error_from
-from batonflow.llms.stream import AnswerSource, ChatRequest, StreamEvent, answers_from
+from batonflow.llms.stream import AnswerSource, ChatRequest, ModelCall, StreamEvent, answers_from, request_as_call
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import BatonflowError, InputResponseError, StoreError, WorkflowRuntimeError

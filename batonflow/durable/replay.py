@@ -18,7 +18,7 @@ from batonflow.workflow_core.options import AnyWorkflow, is_workflow
 
 if TYPE_CHECKING:
     from batonflow.durable.store_protocol import RunStatus, StoredCommit
-    from batonflow.llms.model_calls import ModelCall
+    from batonflow.llms.stream import ModelCall
 
 __all__ = ["Difference", "ReplayedEvent", "ReplayedRun", "RunDiff", "compare", "records_of", "replayed"]
 
@@ -177,7 +177,7 @@ def replayed(
 
 
 def _call_of(data: dict[str, Any], codec: Codec) -> "ModelCall":
-    from batonflow.llms.model_calls import ModelCall  # noqa: PLC0415 - only readers of agents' runs need models
+    from batonflow.llms.stream import ModelCall  # noqa: PLC0415 - only readers of agents' runs need models
 
     return ModelCall.from_data(data, codec.read)
 

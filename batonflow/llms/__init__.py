@@ -62,7 +62,7 @@ from batonflow.llms.messages import (
     MessageRole,
     Messages,
 )
-from batonflow.llms.model_calls import ModelCall
+from batonflow.llms.stream import ModelCall
 from batonflow.llms.tool_protocol import ToolSelection, ToolSpec
 from batonflow.llms.usage import Price, Usage, UsageTotals, price, track_usage
 

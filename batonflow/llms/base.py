@@ -32,7 +32,6 @@ from batonflow.llms.messages import (
     MessageRole,
     messages_to_prompt,
 )
-from batonflow.llms.model_calls import recorded_call
 from batonflow.llms.predicting import Predicting
 from batonflow.llms.stream import (
     BlockDone,
@@ -47,6 +46,7 @@ from batonflow.llms.stream import (
     Watch,
     checked_stream,
     current_gates,
+    recorded_call,
 )
 from batonflow.llms.tool_protocol import tool_selections, tool_specs
 from batonflow.llms.usage import Priced

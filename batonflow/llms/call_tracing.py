@@ -32,8 +32,7 @@ from batonflow.llms import genai
 from batonflow.llms._bridge import closed_after
 from batonflow.llms.blocks import ContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, MessageRole
-from batonflow.llms.model_calls import ModelCall, request_as_call
-from batonflow.llms.stream import ChatRequest
+from batonflow.llms.stream import ChatRequest, ModelCall, request_as_call
 from batonflow.llms.tool_protocol import ToolSpec
 
 __all__ = [

@@ -12,8 +12,7 @@ from batonflow.llms.base import LLM, is_same_method
 from batonflow.llms.call_tracing import dispatcher as _dispatcher
 from batonflow.llms.errors import NoToolCallError
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, ChatResponseGen, LLMMetadata
-from batonflow.llms.model_calls import recorded_call
-from batonflow.llms.stream import StreamEvent, Watch, checked_stream, current_gates
+from batonflow.llms.stream import StreamEvent, Watch, checked_stream, current_gates, recorded_call
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.llms.usage import Usage
 from batonflow.user_warnings import warn_user

@@ -273,7 +273,7 @@ async def test_a_call_comes_back_from_its_data_and_what_is_not_known_is_left_out
 
 async def test_without_a_store_no_call_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[ModelCall] = []
-    monkeypatch.setattr("batonflow.llms.model_calls.ModelCall", lambda **values: made.append(values))
+    monkeypatch.setattr("batonflow.llms.stream.ModelCall", lambda **values: made.append(values))
     await Asks(ScriptedLLM(["Hi."])).run()
     await ScriptedLLM(["Hi."]).achat([ChatMessage("Hello")])
     assert made == []
