@@ -131,7 +131,7 @@ def test_what_llamaindex_wrote_of_an_agent_is_read_as_what_stands_in_its_place(
 
 
 class LooksUp(Middleware):
-    """Looks something up once before a run, then waits for its gate, and notes what it was asked."""
+    """A middleware with one lookup before each run, a gate behind it, and notes of the question."""
 
     def __init__(self) -> None:
         self.begun, self.gate = asyncio.Event(), asyncio.Event()
