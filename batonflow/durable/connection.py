@@ -1,7 +1,8 @@
 """The connection between the runs of an event loop and a store, with grouped commits and incoming events.
 
-One StoreConnection serves all runs of a store on a loop. Commits made within a turn of the loop, or while an earlier
-group is being written, go to the store in one piece: a slow disk makes the groups larger, not the queue longer.
+One StoreConnection serves all runs of a store on a loop. Commits that something waits for are written after the present
+turn of the loop, together with all others. The others are written a few milliseconds later. Commits that are made while
+an earlier group is being written wait for its end: a slow disk makes the groups larger, not the queue longer.
 """
 
 import asyncio
@@ -30,6 +31,9 @@ logger = logger_named("batonflow.store")
 
 SECONDS_OF_SHORT_RUNS = 0.05
 """A run that is over sooner needs no renewed lease and has an empty inbox."""
+
+SECONDS_TO_GATHER = 0.005
+"""The longest time that commits wait for others if nothing waits for them."""
 
 SECONDS_BETWEEN_LOOKS = 1.0
 SLEEPERS_PER_LOOK = 100
@@ -64,7 +68,9 @@ class StoreConnection:
         # Without the context variables of the running step, which would keep its run in memory.
         self._variables = copy_context()
         self._dirty: dict[RunLease, None] = {}
-        self._scheduled = False
+        # Whether something waits for one of them.
+        self._awaited = False
+        self._scheduled: asyncio.Handle | None = None
         self._writing = False
         self._watching: asyncio.Task[None] | None = None
         self._new: list[RunLease] = []
@@ -208,15 +214,31 @@ class StoreConnection:
 
     # --- commits ------------------------------------------------------------------------------------------------------
 
-    def dirty(self, lease: RunLease) -> None:
-        """Note that a run has commits to write, after this turn of the loop or after the present group."""
+    def dirty(self, lease: RunLease, *, awaited: bool = False) -> None:
+        """Note that a run has commits to write.
+
+        Args:
+            lease: The lease of the run.
+            awaited: Whether something waits for them.
+        """
         self._dirty[lease] = None
-        if not self._scheduled and not self._writing:
-            self._scheduled = True
-            self.loop.call_soon(self._write)
+        if awaited and not self._awaited:
+            self._awaited = True
+            if self._scheduled is not None:
+                self._scheduled.cancel()
+                self._scheduled = None
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._scheduled is not None or self._writing:
+            return
+        if self._awaited:
+            self._scheduled = self.loop.call_soon(self._write)
+        else:
+            self._scheduled = self.loop.call_later(SECONDS_TO_GATHER, self._write)
 
     def _write(self) -> None:
-        self._scheduled = False
+        self._scheduled, self._awaited = None, False
         leases, self._dirty = list(self._dirty), {}
         batch: list[tuple[RunLease, RunCommit]] = []
         for lease in leases:
@@ -253,9 +275,8 @@ class StoreConnection:
                         lease.lose()
                 else:
                     lease.was_written(commit)
-        if self._dirty and not self._scheduled:
-            self._scheduled = True
-            self.loop.call_soon(self._write)
+        if self._dirty:
+            self._schedule()
 
     # --- inboxes ------------------------------------------------------------------------------------------------------
 

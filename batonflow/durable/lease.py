@@ -136,7 +136,7 @@ class RunLease:
         """Reserve further numbers of streamed events, because readers get only reserved numbers."""
         self.run.stream.mark = NEVER
         if not self.lost:
-            self.connection.dirty(self)
+            self.connection.dirty(self, awaited=True)
 
     def collected(self) -> list[bytes]:
         """Return the commits for the creation of the run."""
@@ -173,7 +173,7 @@ class RunLease:
         if self._held:
             self._held = [(held, waiting) for held, waiting in self._held if not _let_go(held, waiting)]
         if self._attached:
-            self.connection.dirty(self)
+            self.connection.dirty(self, awaited=self._status is not None)
 
     def _note_end(self, segment: AttemptRecord) -> None:
         event = segment.consumed
@@ -259,7 +259,9 @@ class RunLease:
     # --- waiting ----------------------------------------------------------------------------------------------------
 
     def idle(self) -> None:
-        """Note that the run only waits, so that it may be released later."""
+        """Note that the run only waits: its commits are written now, and it may be released later."""
+        if self._bodies and not self.lost:
+            self.connection.dirty(self, awaited=True)
         if self._idle_release is not None and self._release is None and not self.lost:
             self._release = self.connection.loop.call_later(self._idle_release, self._leave_memory)
 
@@ -310,7 +312,11 @@ class RunLease:
         if self.is_settled or self.lost:
             callback()
         else:
-            self._waiting.append((self.made, callback))
+            self._await_written(callback)
+
+    def _await_written(self, callback: Callable[[], None]) -> None:
+        self._waiting.append((self.made, callback))
+        self.connection.dirty(self, awaited=True)
 
     async def has(self, segment: AttemptRecord) -> None:
         """Wait until a record is written.
@@ -345,7 +351,7 @@ class RunLease:
                 if not done.done():
                     done.set_result(None)
 
-            self._waiting.append((self.made, wake))
+            self._await_written(wake)
             await done
         if self.lost:
             raise RunLostError(f"Run {self.run_id!r} belongs to another process now")

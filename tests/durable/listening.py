@@ -1,14 +1,16 @@
 """What runs write down, as data: read back from a store, or as it was handed over."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic_core import from_json
 
+from batonflow.durable.connection import SECONDS_TO_GATHER
 from batonflow.durable.store_protocol import CommitDone, Created, Existing, NewRun, RunCommit, RunStore
 from batonflow.durable.stores.memory import MemoryStore
 
-__all__ = ["Listener", "Record", "found_in", "history", "numbered", "shown"]
+__all__ = ["Listener", "Record", "found_in", "history", "numbered", "shown", "written"]
 
 Record = dict[str, Any]
 
@@ -55,6 +57,11 @@ class Listener(MemoryStore):
     def steps(self) -> list[list[str]]:
         """The steps of the segments, group by group."""
         return [[step for step, _, _ in group] for group in self.segments()]
+
+
+async def written() -> None:
+    """Wait until what has been committed so far is written."""
+    await asyncio.sleep(2 * SECONDS_TO_GATHER)
 
 
 async def history(store: RunStore | None, run_id: str) -> list[Record]:

@@ -7,7 +7,7 @@ import pytest
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, WorkflowHandler, step
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
-from tests.durable.listening import Listener
+from tests.durable.listening import Listener, written
 
 
 class A(Event):
@@ -41,6 +41,7 @@ class Gated(Workflow):
             if turn > 100 and await handler.ctx.store.get("came", default=None) is not None:
                 break
         assert await handler.ctx.store.get("came") == "together", "the steps behind have not run yet"
+        await written()
         before = self.steps()
         self.gate.set()
         await handler

@@ -24,7 +24,7 @@ from batonflow.workflow_core import (
 )
 from batonflow.workflow_core.errors import RunInterruptedError, StoreError
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
-from tests.durable.listening import Listener, found_in, numbered, shown
+from tests.durable.listening import Listener, found_in, numbered, shown, written
 from tests.workflow_core.flows import until
 
 
@@ -45,6 +45,7 @@ async def turns() -> None:
     """Enough turns of the loop for all that can happen by itself to happen, and to be written."""
     for _ in range(50):
         await asyncio.sleep(0)
+    await written()
 
 
 async def test_a_segment_holds_all_that_was_done_numbered_and_in_order():
@@ -487,7 +488,7 @@ class Rounds(Workflow):
 
     @step
     async def around(self, ev: Round) -> Round | StopEvent:
-        await asyncio.sleep(0)
+        await written()
         return Round(n=ev.n + 1) if ev.n < 40 else StopEvent(result=ev.n)
 
 

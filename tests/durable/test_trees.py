@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, step
-from tests.durable.listening import Listener
+from tests.durable.listening import Listener, written
 from tests.workflow_core.flows import until
 
 
@@ -33,7 +33,7 @@ class Gate:
         assert isinstance(journal, Listener)
         handler = workflow.run()
         await until(done)
-        await asyncio.sleep(0.001)
+        await written()
         before = kept(journal)
         self.opened.set()
         await handler
