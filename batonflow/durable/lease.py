@@ -51,7 +51,7 @@ class Connection(Protocol):
 
     def remove(self, lease: "RunLease") -> None: ...
 
-    def dirty(self, lease: "RunLease") -> None: ...
+    def dirty(self, lease: "RunLease", *, awaited: bool = False) -> None: ...
 
     def park(self, lease: "RunLease") -> None: ...
 
@@ -216,7 +216,6 @@ class RunLease:
             snapshot = self._snapshot()
             if snapshot is not None:
                 self._snapshot_at = self.made
-                self.trace = self.trace or self._said_trace  # repeated, because loading starts after the snapshot
         parts = self._parts
         new = [] if parts is None else parts.take_new()
         return RunCommit(
@@ -254,6 +253,8 @@ class RunLease:
         payload = run.snapshot(None)
         payload["last_record"] = recorder.last_record()
         payload["last_streamed"] = run.stream.seq - 1
+        if self._said_trace is not None:
+            payload["trace"] = self._said_trace
         return as_json(payload)
 
     # --- waiting ----------------------------------------------------------------------------------------------------

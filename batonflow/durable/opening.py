@@ -307,11 +307,11 @@ class Opening:
         end_of_turn = await workflow.__batonflow_turn__(run) if loaded.info.session else None
         lease, _ = self._record_from(recorded.last_record + 1, self._stored_parts(loaded, recorded))
         lease.end_of_turn = end_of_turn
-        snapshot_at = loaded.snapshot[0] if loaded.snapshot is not None else 0
+        snapshot_at, snapshot = loaded.snapshot or (0, None)
         known_to = run.stream.go_on_at(claimed.stream_seq)
         lease.attach(claimed.epoch, claimed.seq, claimed.stream_seq, snapshot_at)
-        lease.earlier_trace = trace_in(loaded.commits)
-        if claimed.abandoned and lease.earlier_trace is not None:
+        lease.earlier_trace = trace_in(loaded.commits, snapshot)
+        if claimed.abandoned and lease.earlier_trace is not None and loaded.commits:
             lease.earlier_trace = {**lease.earlier_trace, ABANDONED: loaded.commits[-1].at}
         # After a release in this process, without another claim, the stream is complete.
         if not self._connection.has_left(claimed):

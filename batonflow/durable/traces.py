@@ -1,6 +1,6 @@
-"""The trace context of a run in its commits, so that the trace of a resumption finds the earlier one.
+"""The trace context of a run in its commits and snapshots, so that the trace of a resumption finds the earlier one.
 
-Commits contain it only if tracing is enabled.
+They contain it only if tracing is enabled.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ def with_trace(body: bytes, trace: dict[str, Any]) -> bytes:
     return b"%b%b,%b" % (_MARK, to_json(trace, fallback=repr), body[1:])
 
 
-def trace_in(commits: Sequence[StoredCommit]) -> dict[str, Any] | None:
-    """Return the last trace context in commits."""
+def trace_in(commits: Sequence[StoredCommit], snapshot: bytes | None = None) -> dict[str, Any] | None:
+    """Return the last trace context in commits, or that of the snapshot before them."""
     for commit in reversed(commits):
         if commit.body.startswith(_MARK) or has_references(commit.body):
             found: dict[str, Any] | None = read_json(commit.body).get("o")
             if found is not None:
                 return found
-    return None
+    return None if snapshot is None or b'"trace":' not in snapshot else read_json(snapshot).get("trace")

@@ -26,5 +26,12 @@ def test_the_last_one_counts() -> None:
     assert trace_in(commits[:1]) is None
 
 
+def test_a_snapshot_holds_the_trace_of_the_commits_before_it() -> None:
+    commits = [StoredCommit(3, 1.5, BODY)]
+    assert trace_in(commits, b'{"trace":{"n":1}}') == {"n": 1}
+    assert trace_in([StoredCommit(3, 1.5, with_trace(BODY, {"n": 2}))], b'{"trace":{"n":1}}') == {"n": 2}
+    assert trace_in(commits, b"{}") is None
+
+
 def test_what_is_no_json_does_not_break_a_commit() -> None:
     assert json.loads(with_trace(BODY, {"odd": object}))["t"] == 1.5
