@@ -197,7 +197,7 @@ class _Watched:
             _threads.ended(self._name, self)
 
     def abandon(self) -> None:
-        """Note that the caller does not wait any more."""
+        """Note that the caller no longer waits."""
         _threads.abandon(self._name, self)
 
 

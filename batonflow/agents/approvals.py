@@ -364,7 +364,7 @@ class ApprovalRequest:
                 again, with the ``problem``.
 
         Raises:
-            ApprovalUsedError: The request is not open any more.
+            ApprovalUsedError: The request is no longer open.
         """
         answer(self._ctx, self.id, approved=True, arguments=arguments)
 
@@ -375,7 +375,7 @@ class ApprovalRequest:
             reason: The text for the model.
 
         Raises:
-            ApprovalUsedError: The request is not open any more.
+            ApprovalUsedError: The request is no longer open.
         """
         answer(self._ctx, self.id, approved=False, reason=reason)
 
@@ -386,7 +386,7 @@ def answer(
     """Answer a request of the run that ``ctx`` belongs to.
 
     Raises:
-        ApprovalUsedError: The request is not open any more.
+        ApprovalUsedError: The request is no longer open.
         TypeError: ``arguments`` is not a dict of JSON data, or ``reason`` is not a text; the request stays
             open.
     """

@@ -106,7 +106,7 @@ def as_given(value: Any) -> Any:
     """Return a person's value for an argument as JSON data from which the value can be restored.
 
     Raises:
-        ValueError: The value has no such data, or the data are incomplete, as for secrets.
+        ValueError: The value has no such data, or the data is incomplete, as for secrets.
     """
     if type(value) is bool or type(value) in _PLAIN:
         return value

@@ -1,4 +1,4 @@
-"""Budgets: limits of a run, checked before a request or a tool call and settled after it."""
+"""Budgets: limits of a run. Each request or tool call reserves its share first, and is charged at its end."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -34,17 +34,17 @@ class Budget(BaseModel):
     ``run(budget=...)`` limits the whole run. If there are several budgets, all apply.
 
     Args:
-        max_tokens: Tokens that models read and write. Before a request, the input is estimated and the output counts
-            as ``max_tokens`` of the model, or 1,024; afterwards the vendor's count is used.
-        max_cost: US dollars for models, by ``LLM.cost_of``. A model whose price is unknown is not asked.
-        max_tool_calls: Calls of tools, including failed ones; calls with wrong arguments are not made.
-        seconds: Seconds of work, in one process or several, without the time of questions for
-            approval.
+        max_tokens: Input and output tokens of models. Before a request, the input is estimated, and the output counts
+            as the ``max_tokens`` of the request or the model, or as 1,024. Afterwards, the vendor's count is charged.
+        max_cost: US dollars spent on models, as computed by ``LLM.cost_of``. A request fails if the price of its model
+            is unknown.
+        max_tool_calls: Tool calls, including failed ones, but not calls with wrong arguments.
+        seconds: Seconds of work in all processes, without the time spent waiting for approvals.
         on_exceeded: ``"raise"`` a :class:`BudgetExceededError`, or let the model ``"answer"`` from the results so far,
-            with one request outside of the budget.
+            with one more request, which the budget does not limit.
 
     Raises:
-        ValidationError: A limit is not above zero.
+        ValidationError: A limit is not positive.
 
     Example:
         >>> agent = FunctionAgent(llm=llm, tools=[search], budget=Budget(max_tokens=50_000, max_tool_calls=20))
@@ -59,7 +59,7 @@ class Budget(BaseModel):
     seconds: float | None = Field(default=None, gt=0)
     on_exceeded: Literal["raise", "answer"] = "raise"
 
-    if not TYPE_CHECKING:  # type checkers make the signature of the fields
+    if not TYPE_CHECKING:  # type checkers derive the signature from the fields
 
         def __init__(self, *given: Any, **limits: Any) -> None:
             if given:
@@ -76,15 +76,15 @@ class Budget(BaseModel):
 
 
 class BudgetExceededError(BatonflowError, RuntimeError):
-    """The error for a budget that is used up, or would be exceeded by the next action.
+    """The error for a budget that is used up, or that the next action would exceed.
 
     Attributes:
         limit: The name of the limit: ``"max_tokens"``, ``"max_cost"``, ``"max_tool_calls"`` or ``"seconds"``.
         budget: The budget.
-        agent: The agent with the budget; None for that of the run.
-        spent: The amount spent before.
+        agent: The name of the agent that the budget limits; None for a budget of the run.
+        spent: The amount already spent.
         needed: The amount that the action would have needed.
-        begun: Whether a tool was already running.
+        begun: Whether the tool call had already started.
     """
 
     __batonflow_kept__: ClassVar[Mapping[str, Any]] = {
@@ -98,9 +98,9 @@ class BudgetExceededError(BatonflowError, RuntimeError):
         whose = "of the run" if agent is None else f"of agent {agent}"
         left = f", and about {needed:g} more would be needed" if needed else ""
         super().__init__(
-            f"The budget {whose} is used up: {limit}={getattr(budget, limit):g}, {spent:g} spent{left}. Give a larger "
-            "one (a new turn on the context of this run goes on from here), or on_exceeded='answer' for an answer from "
-            "the results so far"
+            f"The budget {whose} is used up: {limit}={getattr(budget, limit):g}, {spent:g} spent{left}. Set a larger "
+            "budget (a new turn with the context of this run continues from here), or set on_exceeded='answer' to get "
+            "an answer from the results so far"
         )
 
 
@@ -118,7 +118,7 @@ class _Spent:
 
 @dataclass(eq=False)
 class _Inside:
-    """The charges of a child run, which keeps its own ledger until its end."""
+    """The amounts that a running child run has charged to this ledger; the child also keeps its own ledger."""
 
     agent: str
     tokens: int = 0
@@ -132,14 +132,14 @@ class _Inside:
 
 
 class Ledger:
-    """The amounts that a run has spent, by account; all running steps share it.
+    """The amounts that a run has spent, by account. All steps of the run share one ledger.
 
     Args:
         kept: The result of ``dump``, in this process or another.
     """
 
     def __init__(self, kept: dict[str, Any]) -> None:
-        # Time between two processes does not count.
+        # Time in which no process drives the run does not count.
         self._worked: float = kept.get("seconds", 0.0)
         self._since = current_source().now()
         self._asked = 0
@@ -148,7 +148,7 @@ class Ledger:
         self._inside: list[_Inside] = []
 
     def dump(self) -> dict[str, Any]:
-        """Return the spent amounts as JSON data; running actions are charged at their end."""
+        """Return the spent amounts as JSON data, without requests, tool calls and child runs that are not finished."""
         spent: dict[str, list[float]] = {}
         for name, one in self._spent.items():
             under_way = [run for run in self._inside if name in (_RUN, run.agent)]
@@ -161,7 +161,7 @@ class Ledger:
 
     @contextmanager
     def holding(self, agent: str) -> Generator[_Inside, None, None]:
-        """Mark that a child run of ``agent`` runs inside the block."""
+        """Track the amounts of a child run of ``agent`` while the block runs."""
         run = _Inside(agent)
         self._inside.append(run)
         try:
@@ -170,21 +170,21 @@ class Ledger:
             self._inside.remove(run)
 
     def account(self, name: str | None) -> _Spent:
-        """Return the account of an agent; None for that of the run."""
+        """Return the account of an agent; ``name=None`` is the account of the run."""
         return self._spent.setdefault(name or _RUN, _Spent())
 
     def seconds(self) -> float:
-        """Return the seconds of work of the run."""
+        """Return the seconds that the run has worked."""
         return self._worked if self._asked else self._worked + current_source().now() - self._since
 
     @property
     def stands(self) -> bool:
-        """Tell whether the clock is stopped, because a person is asked."""
+        """True while the clock is stopped for a question to a person."""
         return self._asked > 0
 
     @contextmanager
     def waiting(self) -> Generator[None, None, None]:
-        """Stop the clock inside the block, for a question to a person; several questions count once."""
+        """Stop the clock inside the block, for a question to a person; it continues after the last open question."""
         if not self._asked:
             self._worked = self.seconds()
         self._asked += 1
@@ -210,12 +210,12 @@ class Ledger:
             watcher()
 
 
-# A resumed run is another object, even while the first one is still referenced.
+# The key is the run object, because a resumed run is a new object that needs a new ledger.
 _ledgers: "WeakKeyDictionary[Run, Ledger]" = WeakKeyDictionary()
 
 
 def ledger_of(ctx: Context[Any], kept: dict[str, Any]) -> Ledger:
-    """Return the ledger of the run of ``ctx``; the first call creates it from ``kept``."""
+    """Return the ledger of the context's run; the first call creates it from ``kept``, the result of ``dump``."""
     run = ctx.run
     if run is None:
         return Ledger(kept)
@@ -239,10 +239,10 @@ class _Limit:
 
 
 payers: ContextVar[tuple["Limits", ...]] = ContextVar("batonflow_paying", default=())
-"""The budgets that are charged for this code: one for each run, the outermost first."""
+"""The limits that the running code is charged to: one for each enclosing run, the outermost first."""
 
 
-# The charges of the enclosing runs, in their ledgers.
+# The child runs that the running code is part of, as tracked in the ledgers of their enclosing runs.
 _inside: ContextVar[tuple[_Inside, ...]] = ContextVar("batonflow_inside", default=())
 
 
@@ -251,7 +251,7 @@ def run_inside() -> Generator[Callable[[Mapping[str, Any]], None], None, None]:
     """Charge a child run inside the block to the enclosing run.
 
     Yields:
-        A function that adds the dump of its ledger from before an interruption.
+        A function that takes the child run's dumped ledger from before an interruption, and charges these amounts too.
     """
     if not payers.get():
         yield lambda _: None
@@ -272,13 +272,13 @@ def run_inside() -> Generator[Callable[[Mapping[str, Any]], None], None, None]:
 
 
 class Limits:
-    """The budgets that apply to a step of an agent: of its run, and of the enclosing runs.
+    """The budgets that apply to a step of an agent: the budgets of its run and of the enclosing runs.
 
     Args:
         ledger: The ledger of the run.
         run_budgets: The budgets of the run and of the team.
         agent: The name of the agent.
-        of_agent: The agent's own budget.
+        of_agent: The budget of the agent.
     """
 
     def __init__(self, ledger: Ledger, run_budgets: Sequence[Budget], agent: str, of_agent: Budget | None) -> None:
@@ -288,7 +288,7 @@ class Limits:
         self._of_run = [_Limit(budget, None, ledger) for budget in run_budgets]
         if of_agent is not None:
             self._of_run.append(_Limit(of_agent, agent, ledger))
-        # Code of an agent calls tools inside a call; the run is charged once.
+        # Code written by an agent calls tools from within a tool call. Leave out this run, to charge it once only.
         self._around: tuple[Limits, ...] = tuple(one for one in payers.get() if one.ledger is not ledger)
         self._limits: list[_Limit] = [limit for one in (*self._around, self) for limit in one._of_run]
         self._accounts: list[_Spent] = [
@@ -300,7 +300,7 @@ class Limits:
 
     @contextmanager
     def hold(self) -> Generator[None, None, None]:
-        """Apply the budgets inside the block, also in tasks and runs started there."""
+        """Apply the budgets inside the block, including tasks and runs started there."""
         token = payers.set((*self._around, self))
         try:
             with request_gates(self.admit, instead=True):
@@ -310,7 +310,7 @@ class Limits:
 
     @contextmanager
     def only_around(self) -> Generator[None, None, None]:
-        """Apply only the budgets of enclosing runs inside the block; all usage is charged."""
+        """Apply only the budgets of enclosing runs inside the block; usage is still charged to this run too."""
         token = payers.set(self._around)
         try:
             with request_gates(self._note, instead=True):
@@ -342,19 +342,19 @@ class Limits:
         return any(limit.budget is error.budget for limit in self._of_run)
 
     def wants_answer(self, error: BudgetExceededError) -> bool:
-        """Return whether a budget of this run is used up and requires an answer."""
+        """Return whether an error is about a budget of this run with ``on_exceeded="answer"``."""
         return error.budget.on_exceeded == "answer" and self.owns(error)
 
     def is_of_run(self, error: BudgetExceededError) -> bool:
-        """Return whether the budget of an error is that of the whole run."""
+        """Return whether the budget of an error limits the whole run, and not only one agent."""
         return any(limit.budget is error.budget and limit.agent is None for limit in self._of_run)
 
     def is_around(self, error: BudgetExceededError) -> bool:
-        """Return whether the budget of an error is that of an enclosing run."""
+        """Return whether the budget of an error belongs to an enclosing run."""
         return any(one.owns(error) for one in self._around)
 
     def check_time(self) -> None:
-        """Raise an error if no time is left.
+        """Check that time is left.
 
         Raises:
             BudgetExceededError: The time is used up.
@@ -364,7 +364,7 @@ class Limits:
                 raise limit.exceeded("seconds", limit.ledger.seconds())
 
     def seconds_left(self) -> float | None:
-        """Return the seconds until the first of the budgets is used up, or None without a limit."""
+        """Return the seconds until the first budget runs out of time; None if no clock with a limit is running."""
         left = [
             limit.budget.seconds - limit.ledger.seconds()
             for limit in self._limits
@@ -373,7 +373,7 @@ class Limits:
         return max(0.0, min(left)) if left else None
 
     def out_of_time(self) -> BudgetExceededError:
-        """Return the error for a step that has used up the time."""
+        """Return the error for a step that ran out of time."""
         timed = [(limit, limit.budget.seconds) for limit in self._limits if limit.budget.seconds is not None]
         first, _ = min(timed, key=lambda one: one[1] - one[0].ledger.seconds())
         return first.exceeded("seconds", first.ledger.seconds())
@@ -382,10 +382,10 @@ class Limits:
         """Reserve a tool call.
 
         Returns:
-            A function for the end of the call, with an argument that tells whether the call counts.
+            A function to call at the end of the tool call; its argument tells whether the call counts.
 
         Raises:
-            BudgetExceededError: No calls or no time are left.
+            BudgetExceededError: No tool calls are left, or no time.
         """
         self.check_time()
         for limit in self._limits:
@@ -403,7 +403,7 @@ class Limits:
         return settle
 
     def charge(self, tokens: int, cost: float, calls: int) -> None:
-        """Charge amounts to this run and to the enclosing runs."""
+        """Charge amounts to the accounts of this run and of the enclosing runs."""
         for account in self._accounts:
             account.tokens += tokens
             account.cost += cost
@@ -412,17 +412,17 @@ class Limits:
             run.add(tokens, cost, calls)
 
     def admit(self, llm: Any, request: ChatRequest) -> Settle:
-        """Reserve the maximum of a request, then charge the used amount; see ``batonflow.llms.stream``.
+        """Reserve the most that a request may use, and return the function that settles it; a ``Gate`` for requests.
 
         Raises:
             BudgetExceededError: The request may need more than is left.
-            LLMConfigurationError: There is a limit in dollars, and the price is unknown.
+            LLMConfigurationError: ``max_cost`` is set, and the price of the model is unknown.
         """
         self.check_time()
         return self._reserve(llm, request, self._limits)
 
     def _note(self, llm: Any, request: ChatRequest) -> Settle:
-        """Permit a request although budgets of this run are used up; a gate of ``batonflow.llms.stream``."""
+        """Admit a request even if the budgets of this run are used up; a ``Gate`` for requests."""
         return self._reserve(llm, request, [limit for limit in self._limits if limit not in self._of_run])
 
     def _reserve(self, llm: Any, request: ChatRequest, limits: Sequence[_Limit]) -> Settle:
@@ -454,20 +454,20 @@ class Limits:
             one._asked = True
 
     def check_unseen(self, llm: Any, shown: Sequence[ChatMessage]) -> None:
-        """Check the budgets before a request, for models without a gate.
+        """Check the budgets before a request, for models whose requests pass through no gate.
 
         Raises:
             BudgetExceededError: A budget is used up.
-            LLMConfigurationError: There is a limit in dollars, and the price is unknown.
+            LLMConfigurationError: ``max_cost`` is set, and the price of the model is unknown.
         """
         read = count_tokens(list(shown))
         _check(self._limits, read, None if llm is None else _cost(self._limits, llm, Usage(input_tokens=read)))
 
     def charge_unseen(self, llm: Any, shown: Sequence[ChatMessage], said: ChatMessage) -> None:
-        """Charge an answer by an estimate, for models without a gate.
+        """Charge an estimate for an answer, for models whose requests pass through no gate.
 
         Raises:
-            LLMConfigurationError: There is a limit in dollars, and the price is unknown.
+            LLMConfigurationError: ``max_cost`` is set, and the price of the model is unknown.
         """
         if self._asked or llm is None:
             return
@@ -477,7 +477,7 @@ class Limits:
         self._charge_estimate(llm, usage)
 
     def _charge_estimate(self, llm: Any, usage: Usage) -> None:
-        """Charge an estimate, and count it as the usage of the run, which has to agree with the ledger."""
+        """Charge an estimate, and add it to the usage of the run, so that usage and ledger agree."""
         usage = with_cost(usage, getattr(llm, "cost_of", None))
         record_usage(usage, llm.metadata.model_name)
         self.charge(usage.total_tokens, usage.cost or 0.0, 0)
@@ -497,15 +497,15 @@ def _check(limits: Sequence[_Limit], tokens: int, dollars: float | None) -> None
 
 
 def _cost(limits: Sequence[_Limit], llm: Any, usage: Usage) -> float | None:
-    """Return the cost of ``usage``; None when no limit is in dollars."""
+    """Return the cost of ``usage`` in US dollars; None if no budget has ``max_cost``."""
     if all(limit.budget.max_cost is None for limit in limits):
         return None
     cost = with_cost(usage, getattr(llm, "cost_of", None)).cost
     if cost is None:
         extra = "" if prices_available() else ", install batonflow[prices] for the public prices of vendors"
         raise LLMConfigurationError(
-            f"max_cost cannot be kept: the price of the model {llm.metadata.model_name} is unknown; give the model "
-            f"price=Price(input=..., output=...) in US dollars for a million tokens{extra}, or use max_tokens"
+            f"max_cost cannot be enforced: the price of the model {llm.metadata.model_name} is unknown; give the model "
+            f"price=Price(input=..., output=...) in US dollars per million tokens{extra}, or use max_tokens"
         )
     return cost
 

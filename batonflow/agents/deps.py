@@ -131,7 +131,7 @@ def context_with(workflow: Any, ctx: Context[Any] | None, deps: Any) -> Context[
 
     Raises:
         DepsMissingError: There are no dependencies, and the agent needs some.
-        TypeError: The dependencies have another type than declared.
+        TypeError: The dependencies are not of the declared type.
     """
     source: DepsSource = workflow.__batonflow__.deps or DepsSource()
     if deps is not None:

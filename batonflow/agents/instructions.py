@@ -1,4 +1,4 @@
-"""Instructions: texts, and functions that return texts, for the system message of an agent."""
+"""Instructions for the system message of an agent: strings, and functions that return strings."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class EachStep(Generic[AgentDepsT]):
-    """An instruction that is asked for before each request to the model.
+    """An instruction that is evaluated before each request to the model.
 
     Args:
-        function: The instruction.
+        function: Returns the text of the instruction; None leaves it out.
     """
 
     function: Callable[[Context[Any, AgentDepsT]], Any] | Callable[[], Any]
@@ -36,7 +36,7 @@ DepsT = TypeVar("DepsT", default=object)
 _Asked = Callable[[Context[Any, DepsT]], str | Awaitable[str | None] | None] | Callable[[], str | None]
 
 Instruction = TypeAliasType("Instruction", str | EachStep[DepsT] | _Asked[DepsT], type_params=(DepsT,))
-"""A text for the system message, or a function that returns it; ``Instruction[Deps]`` sees these dependencies."""
+"""A text for the system message, or a function that returns one; in ``Instruction[Deps]``, it can use the deps."""
 
 Instructions = TypeAliasType(
     "Instructions",
@@ -45,7 +45,7 @@ Instructions = TypeAliasType(
 )
 
 ToolChoice = Literal["auto", "required", "none"] | str  # noqa: PYI051 - read by people
-"""The tool that the model is to call: any, at least one, none, or the one of this name."""
+"""The tools to call: the model decides, at least one tool, no tools, or the tool with this name."""
 
 ChoiceOfTools = TypeAliasType(
     "ChoiceOfTools",
@@ -57,10 +57,10 @@ ChoiceOfTools = TypeAliasType(
 def each_step(
     function: Callable[[Context[Any, DepsT]], str | Awaitable[str | None] | None] | Callable[[], str | None],
 ) -> EachStep[DepsT]:
-    """Let an instruction be asked for before each request to the model, and not once in a turn.
+    """Evaluate an instruction before each request to the model, instead of once per turn.
 
     Args:
-        function: The instruction.
+        function: Returns the text of the instruction; None leaves it out.
 
     Example:
         >>> agent = FunctionAgent(llm=llm, instructions=[each_step(lambda: f"It is {datetime.now():%H:%M}.")])
@@ -69,17 +69,17 @@ def each_step(
 
 
 def checked_instructions(given: Any) -> tuple[Any, ...]:
-    """Return instructions as a list.
+    """Return instructions as a tuple.
 
     Raises:
-        ValueError: One of them is neither a text nor a function.
+        ValueError: An instruction is neither a string nor a function.
     """
     if isinstance(given, str | EachStep) or callable(given):
         return (cast("Any", given),)
     if not isinstance(given, Sequence):
-        raise ValueError(f"instructions are texts and functions, not {given!r}")
+        raise ValueError(f"instructions must be strings and functions, not {given!r}")
     listed: list[Any] = [*given]
     for place, one in enumerate(listed):
         if not isinstance(one, str | EachStep) and not callable(one):
-            raise ValueError(f"instructions[{place}] is a text or a function of (ctx), not {one!r}")
+            raise ValueError(f"instructions[{place}] must be a string or a function of (ctx), not {one!r}")
     return tuple(listed)

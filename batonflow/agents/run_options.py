@@ -52,7 +52,7 @@ def options_of_run(loop: Any, given: dict[str, Any]) -> RunOptions | None:
         given: The options by name; None counts as left out.
 
     Raises:
-        ValueError: A value is not allowed; the text names the option.
+        ValueError: A value is not allowed; the message names the option.
     """
     objects = {name: value for name, value in given.items() if value is not None}
     recorded: dict[str, Any] = {}

@@ -135,7 +135,7 @@ async def run_within(agent: Any, *args: Any, **options: Any) -> AgentOutput:
             return await handler
         except asyncio.CancelledError:
             if not _is_over_around(handler.ctx):
-                # Only this call was given up, so its answer is not needed any more.
+                # Only this call was given up, so its answer is no longer needed.
                 await handler.cancel_run()
             raise
 
@@ -430,7 +430,7 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         Raises:
             TypeError: ``ctx`` is not a Context, or ``deps`` is not an instance of ``deps_type``.
             DepsMissingError: The agent needs ``deps``.
-            ValueError: Another argument has a value that it cannot have; the text names it.
+            ValueError: Another argument has a value that it cannot have; the message names it.
 
         Example:
             >>> handler = agent.run("What is 2 + 40?")
@@ -540,7 +540,7 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
 
         Raises:
             WorkflowRuntimeError: The agent has no store.
-            TypeError: ``deps`` has another type than declared.
+            TypeError: ``deps`` is not of the declared type.
             ValueError: An option has a value that it cannot have.
 
         Example:

@@ -208,7 +208,7 @@ async def run_snippet(
         try:
             output = await _ran(kept.session, code, snippet, inside=inside)
         except ExecutorError:
-            await kept.aclose()  # of no use any more; the next snippet opens another
+            await kept.aclose()  # no longer of use; the next snippet opens another
             raise
         if gone:
             output.content = f"{CODE_VARIABLES_GONE}\n{output.content}"

@@ -274,7 +274,7 @@ class Turn:
         """Return the end of the run, with the usage of all agents in the output."""
         await self.team.end(self.ctx, output)
         totals: Any = await self.ctx.store.get("usage", default=None)
-        # Mocks of a store in tests return other values than dicts.
+        # Mocks of a store in tests return values other than dicts.
         if isinstance(totals, dict) and (totals or output.usage is not None or output.usage_by_agent):
             output.usage_by_agent = dict(cast("dict[str, Usage]", totals))
             output.usage = sum(output.usage_by_agent.values(), Usage()) if totals else None

@@ -225,7 +225,7 @@ async def case_of_run(store: RunStore, run_id: str, *, name: str = "", needs_res
 
     Raises:
         StoreError: The store has no such run.
-        CaseError: The run cannot become a case; the text says why, and what to do.
+        CaseError: The run cannot become a case; the message says why, and what to do.
 
     Example:
         >>> (await case_of_run(store, "tides-1")).write("cases")

@@ -1,4 +1,4 @@
-"""Stored runs without execution: the state, the waits and the open questions after the last record."""
+"""Stored runs, read without running them: the state, the waits and the open questions after the last record."""
 
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any
@@ -22,15 +22,15 @@ __all__ = ["awaited_events", "awaited_events_of", "open_inputs_of", "repeat_ques
 async def run_at_rest(
     workflow: AnyWorkflow, store: "RunStore", run_id: str, at: int | None = None
 ) -> tuple[Run, Loaded] | None:
-    """Return a run in its recorded state, with child runs, without starting it; None for an unknown or finished run.
+    """Rebuild a run and its child runs without starting them; return None for an unknown or finished run.
 
-    Its inbox is that of the same moment as its records.
+    The returned records and inbox were read at the same moment.
 
     Args:
         workflow: The workflow of the run.
         store: The store of the run.
         run_id: The run.
-        at: The commit after which to stop; by default the last one.
+        at: The last commit to read; by default the newest one.
 
     Raises:
         ReplayIncompatible: The code of the workflow does not fit the records.
@@ -61,16 +61,16 @@ class StoredInputRequest(InputRequest):
         """Refuse the answer, because it would not reach the run.
 
         Raises:
-            InputClosedError: Always; the text names ``send_to_run``.
+            InputClosedError: Always; the message says how to answer with ``send_to_run``.
         """
         raise InputClosedError(
-            f"This {type(self.event).__name__} ({self.id}) is of a run that this store object does not drive: send the "
-            "answer with await workflow.send_to_run(run_id, request.answer(...), key=request.answer_key)"
+            f"This {type(self.event).__name__} ({self.id}) belongs to a run that this store object does not drive: "
+            "send the answer with await workflow.send_to_run(run_id, request.answer(...), key=request.answer_key)"
         )
 
 
 async def open_inputs_of(workflow: AnyWorkflow, store: "RunStore", run_id: str) -> list[InputRequest]:
-    """Return the open questions to people of a run in any process, without those whose answer is in its inbox.
+    """Return the questions that a run in any process asks people; leave out questions with an answer in its inbox.
 
     Raises:
         ReplayIncompatible: The code of the workflow does not fit the records.
@@ -91,7 +91,7 @@ async def open_inputs_of(workflow: AnyWorkflow, store: "RunStore", run_id: str) 
 async def awaited_events_of(
     workflow: AnyWorkflow, store: "RunStore", run_id: str, at: int | None = None
 ) -> set[type[Event]]:
-    """Return the classes of events that a run in any process waits for, or waited for after a commit.
+    """Return the classes of the events that a run in any process waits for, or waited for after the commit ``at``.
 
     Raises:
         ReplayIncompatible: The code of the workflow does not fit the records.
@@ -110,15 +110,16 @@ def awaited_events(run: "Run") -> set[type[Event]]:
 
 
 def repeat_questions(run: Run, loaded: Loaded, answered: Container[str]) -> None:
-    """Stream the open questions of a resumed run again, for the readers of this process.
+    """Stream the open questions of a resumed run again, for readers in this process.
 
     Args:
-        run: The run, restored.
+        run: The restored run.
         loaded: The records of the run.
-        answered: The keys of the answers in its inbox.
+        answered: The keys of the answers in the inbox of the run.
     """
     asks = run
-    if run.family is not None:  # a copy is restored, because only the restore of child runs finds their questions
+    # The questions of child runs are found by restoring these runs, so do that in a copy.
+    if run.family is not None:
         asks = run_of(run.workflow, run.state.run_id, recorded_run(run.workflow, loaded))
         asks.unfold()
     found = [

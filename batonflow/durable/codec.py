@@ -83,7 +83,7 @@ class Codec:
 
         Args:
             event: The event.
-            is_streamed: Whether the data are only for readers of a stream.
+            is_streamed: Whether the data is only for readers of a stream.
 
         Raises:
             StoreError: A value in it cannot be written.

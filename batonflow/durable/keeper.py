@@ -204,7 +204,7 @@ class StoreKeeper:
         await cancel_run(self.store, run_id, reason)
 
     async def open_inputs(self, workflow: AnyWorkflow, run_id: str) -> list[InputRequest]:
-        """Return the open questions to people of a run."""
+        """Return the questions that a run asks people."""
         return await open_inputs_of(workflow, self.store, run_id)
 
     async def awaited_events(self, workflow: AnyWorkflow, run_id: str, at: int | None) -> set[type[Event]]:
@@ -219,7 +219,7 @@ def open_keeper(store: "str | PathLike[str] | RunStore") -> StoreKeeper:
         store: A path, a URL, or a store.
 
     Raises:
-        StoreError: ``store`` is not a store or the name of one.
+        StoreError: ``store`` is neither a store nor the name of a store.
     """
     return StoreKeeper(open_store(store))
 

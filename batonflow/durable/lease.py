@@ -67,7 +67,7 @@ class RunLease:
         connection: Writes its commits to the store.
         run: The run at the root of a tree.
         options: The options of its workflow.
-        closed: Called when this process does not drive the run any more.
+        closed: Called when this process no longer drives the run.
     """
 
     def __init__(self, connection: Connection, run: "Run", options: "Options", closed: Callable[[], None]) -> None:

@@ -28,7 +28,7 @@ QUEUED: WeakKeyDictionary[Run, Callable[[], None]] = WeakKeyDictionary()
 
 
 def forget(store: RunStore, run: Run) -> None:
-    """Forget a run that this process does not drive any more."""
+    """Forget a run that this process no longer drives."""
     live = LIVE.get(store, {})
     if live.get(run.state.run_id) is run:
         del live[run.state.run_id]

@@ -147,7 +147,7 @@ class RecordedWorkflow:
         """Return the class of an event.
 
         Raises:
-            ReplayIncompatible: The class does not exist any more.
+            ReplayIncompatible: The class no longer exists.
         """
         if not isinstance(event, Unread):
             return cast("type[Event]", type(event))
@@ -224,7 +224,7 @@ class RecordedWorkflow:
         """Return the delivery that a record belongs to.
 
         Raises:
-            ReplayIncompatible: The step does not exist any more, or does not accept the event.
+            ReplayIncompatible: The step no longer exists, or does not accept the event.
         """
         number, step = record["item"], record["step"]
         self.state.item_seq = max(self.state.item_seq, number)

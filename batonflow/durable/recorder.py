@@ -396,7 +396,7 @@ class Recorder:
     def cut(self) -> None:
         """Close the open records at the end of the run.
 
-        Other records may build upon cancelled attempts, and upon results that had no effect any more.
+        Other records may build upon cancelled attempts, and upon results that no longer had an effect.
         """
         for segment, item in list(self._shared.open.items()):
             if segment.path == self._path:

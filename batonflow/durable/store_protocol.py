@@ -324,7 +324,7 @@ class Loaded:
 class RunStore(Protocol):
     """A store of runs; the docstring of the module contains the rules.
 
-    All methods raise ``StoreError`` if the store itself fails (a full disk, a damaged file); the text names the remedy.
+    All methods raise ``StoreError`` if the store fails (a full disk, a damaged file); the message names the remedy.
     """
 
     @property
@@ -372,7 +372,7 @@ class RunStore(Protocol):
 
         Raises:
             StoreError: The commit ``at`` does not exist, was dropped, or is not a number.
-            StoreCorruptedError: Stored data are damaged; the message names run and commit.
+            StoreCorruptedError: Stored data is damaged; the message names the run and commit.
         """
         ...
 
@@ -533,7 +533,7 @@ class RunStore(Protocol):
 
 
 class PartsGoneError(StoreError):
-    """The log of parts that a run continues was deleted, because no run needed it any more."""
+    """The log of parts that a run continues was deleted, because no run needed it."""
 
 
 @runtime_checkable

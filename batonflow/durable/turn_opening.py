@@ -102,7 +102,7 @@ class TurnOpening(Opening):
 
         Args:
             run_id: The run.
-            rebuilt: The result of a run that the store does not have any more.
+            rebuilt: The result of a run that the store no longer has.
             taken_up: Called before this process takes the run up.
 
         Raises:

@@ -56,7 +56,7 @@ def redacted(value: Any) -> Any:
 
     Args:
         value: Any object. An object without a JSON form becomes its ``repr``, or the name of its class if that fails.
-            Cycles and very deep data are replaced by a mark.
+            Cycles and very deep data is replaced by a mark.
 
     Example:
         >>> redacted({"user": "ann", "api_key": "sk-1234"})
@@ -109,7 +109,7 @@ def _of_json(value: Any, levels: int) -> Any:
     """Redact JSON data without looking for cycles, because most values are JSON data already.
 
     Raises:
-        RecursionError: The data are nested deeper, or may contain themselves.
+        RecursionError: The data is nested deeper, or may contain itself.
     """
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is str:

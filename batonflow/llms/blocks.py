@@ -1,6 +1,6 @@
 """Content blocks, the parts of a message, and data that vendors and stores accept: valid Unicode, finite numbers.
 
-Binary data are kept base64-encoded, so that messages can be serialized as JSON at any time.
+Binary data is kept base64-encoded, so that messages can be serialized as JSON at any time.
 """
 
 import base64

@@ -59,7 +59,7 @@ class ToolLike(Protocol):
 
 
 class ToolSpec(BaseModel):
-    """A tool as a model sees it. It can stand in for a tool where only the metadata are read.
+    """A tool as a model sees it. It can stand in for a tool where only the metadata is read.
 
     Args:
         name: Letters, digits, ``_`` and ``-`` only.

@@ -90,7 +90,7 @@ def seconds(request: Request, name: str) -> float:
     """Return a parameter with a time, such as ``50ms``, in seconds; 0 without it.
 
     Raises:
-        HTTPException: 400 if it has another form.
+        HTTPException: 400 if it is malformed.
     """
     given = request.query_params.get(name, "0ms")
     if not re.fullmatch(r"[0-9]{1,4}ms", given):

@@ -40,7 +40,7 @@ class Deltas:
         self._answers: dict[tuple[Any, ...], _Answer] = {}
 
     def lean(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Return an event in its lean form; other events than pieces are returned unchanged.
+        """Return an event in its lean form; events other than pieces are returned unchanged.
 
         Args:
             event: The event in the form for readers.
@@ -142,7 +142,7 @@ class Rebuilding:
         self._answers: dict[int, dict[str, Any]] = {}
 
     def whole(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Return an event whole; other events than pieces in the lean form are returned unchanged."""
+        """Return an event whole; events other than lean pieces are returned unchanged."""
         of = event.get("of")
         if of is None:
             return event

@@ -22,7 +22,7 @@ def run_query(request: Request) -> RunQuery:
     """Return the conditions of a request.
 
     Raises:
-        HTTPException: 400 if a parameter has another form.
+        HTTPException: 400 if a parameter is malformed.
     """
     given = request.query_params
     query = RunQuery(

@@ -178,7 +178,7 @@ class RunBody(_Body):
         context: A snapshot to continue from, if the server accepts them.
         session: The session of an agent of which the run is a turn, if the server accepts sessions.
         request_id: The id of the message; a repeated message gets the same run.
-        if_busy: The way of a message whose session has another turn.
+        if_busy: The action for a message whose session is busy with another turn.
         metadata: Texts to find the run by, if the server accepts sessions.
     """
 

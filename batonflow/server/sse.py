@@ -1,4 +1,4 @@
-"""The response of a run's stream: server-sent events, or a line of JSON for each event."""
+"""The response that streams the events of a run: server-sent events, or one line of JSON per event."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -16,18 +16,19 @@ from batonflow.values.serializers import as_json
 __all__ = ["EventStream", "disconnected"]
 
 AT_ONCE = 32 * 1024
+"""The size in bytes at which encoded events are sent, even if their group has more."""
 
 
 class EventStream(Response):
-    """Response that sends events as they arrive.
+    """A response that sends events as they arrive.
 
     Args:
-        batches: The events; an empty group for a heartbeat.
-        sse: Server-sent events; else lines of JSON.
-        names: Include the qualified names of classes.
-        deltas: Send each text of an answer once, see ``Deltas``.
-        pieces: Seconds for which pieces of an answer are put together, with ``deltas``; 0 for each piece by itself.
-        idles: The reason for a pause, if known. Heartbeats contain it as a comment.
+        batches: Groups of events; an empty group sends a heartbeat.
+        sse: Send server-sent events; otherwise send lines of JSON.
+        names: Include the qualified names of the event classes.
+        deltas: Send only the new text of each piece of an answer; see ``Deltas``.
+        pieces: With ``deltas``, the seconds in which pieces of an answer are joined; 0 sends each piece by itself.
+        idles: Returns the reason for a pause, or an empty string. Heartbeats contain the reason as a comment.
     """
 
     def __init__(
@@ -76,15 +77,15 @@ class EventStream(Response):
         async with aclosing(groups):
             await self._begin(send)
             async for batch in groups:
-                # Other readers get a turn, and a disconnect is noticed. This happens before a batch and not after
-                # it, because the last one and the end of the answer must be sent at once.
+                # Let other tasks run, and notice a disconnect. This comes before a batch and not after it, so that
+                # nothing delays the end of the response after the last batch.
                 await asyncio.sleep(0)
                 for body in self._bodies(batch):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
         await self._end(send)
 
     async def _groups(self) -> AsyncGenerator[Iterable[Told]]:
-        """Yield the groups in the form for readers; an event is put into it when it is sent."""
+        """Yield the groups in the form for readers; each event is converted only when it is sent."""
         async with aclosing(self._batches) as batches:
             async for batch in batches:
                 yield ((one.seq, one.envelope()) for one in batch)
@@ -124,7 +125,7 @@ class EventStream(Response):
         try:
             text = as_json(event, inf_nan_mode="null")
         except PydanticSerializationError as error:
-            # The other events must get through, and the reader must learn of this one.
+            # One bad event must not end the stream, and the reader must see that it cannot be read.
             text = to_json({**event, "value": {"$unreadable": str(error)}}, inf_nan_mode="null")
         return b"id: %d\ndata: %b\n\n" % (seq, text) if self._sse else text + b"\n"
 

@@ -197,7 +197,7 @@ class Following:
                 yield batch
         self._commit, gap, held = reading.commit, reading.gap, reading.held
         if self._place.is_over:
-            if held:  # nothing can come before it any more
+            if held:  # nothing can come before it now
                 yield [self._recorded(one, self._pieces) for one in held]
             return
         with self._runs.arrival(self._run_id) as arrived:

@@ -346,7 +346,7 @@ def validated_arguments(
         The given arguments only, so that the function's own defaults hold.
 
     Raises:
-        ToolArgumentsError: The arguments do not fit; the text names every wrong argument and its problem.
+        ToolArgumentsError: The arguments do not fit; the message names every wrong argument and its problem.
     """
     names = argument_names(schema)
     problems: list[str] = []

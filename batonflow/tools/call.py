@@ -158,7 +158,7 @@ def checked_arguments(tool: AsyncBaseTool, arguments: Mapping[str, Any]) -> dict
     """Return the arguments in the form the tool expects, as a copy that it may change.
 
     Raises:
-        ToolArgumentsError: The arguments do not fit; the text names every wrong argument and its problem.
+        ToolArgumentsError: The arguments do not fit; the message names every wrong argument and its problem.
     """
     arguments = {name: value if type(value) in _SCALARS else own(value) for name, value in arguments.items()}
     if isinstance(tool, FunctionTool):

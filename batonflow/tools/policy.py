@@ -43,7 +43,7 @@ class ToolPolicy:
             ``"raise"`` all of them; None for the setting of the agent.
 
     Raises:
-        ToolDefinitionError: A value is invalid; the text names the field and the remedy.
+        ToolDefinitionError: A value is invalid; the message names the field and the remedy.
 
     Example:
         >>> policy = ToolPolicy(timeout=10, retry=retry_policy(wait=wait_exponential(), stop=stop_after_attempt(3)))

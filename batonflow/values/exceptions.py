@@ -41,7 +41,7 @@ def dump_exception(error: BaseException, *, attributes: bool = True) -> dict[str
     """Write an exception as data: the name of its class, its text, and the values of batonflow's own errors.
 
     Arguments and attributes are added when the text alone cannot restore the exception. A class that overrides
-    ``__init__`` gets them only if they are plain data that restore an equal exception without a call of ``__init__``.
+    ``__init__`` gets them only if they are plain data that restore an equal exception without calling ``__init__``.
 
     Args:
         error: The exception.
@@ -85,7 +85,7 @@ def _parts_of(error: BaseException) -> dict[str, Any] | None:
 
 
 def _made_of(cls: type[BaseException], parts: Mapping[str, Any]) -> Any:
-    """Create an exception without a call of ``__init__``, whose parameters may differ from ``args``."""
+    """Create an exception without calling ``__init__``, whose parameters may differ from ``args``."""
     arguments = parts["exception_args"]
     error = cls.__new__(cls, *arguments)
     error.args = tuple(arguments)

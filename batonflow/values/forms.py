@@ -56,7 +56,7 @@ class Form:
         has_own_words: Whether the class overrides ``model_dump`` or has a model serializer of its own.
         columns: A getter and a plan for each field of ``open_checks`` and ``untyped``.
         names: The names of all fields.
-        beside: The fields that hold plain data in most instances; plain data are written unchanged.
+        beside: The fields that hold plain data in most instances; plain data is written unchanged.
         is_short: Whether pydantic writes everything except ``untyped``.
         scalars: The name and the permitted scalar classes of each field; None if there is more than scalars.
         in_parts: The fields that records may write as parts, with the functions that do so.

@@ -233,7 +233,7 @@ class JsonSerializer:
             data: The data. It is also called for data inside dicts and lists.
 
         Raises:
-            ValueError: The data name a class that may not be used.
+            ValueError: The data names a class that may not be used.
         """
         return JsonSerializer._decode(self, data)
 
@@ -574,7 +574,7 @@ class JsonSerializer:
         return stored.expanded(found)
 
     def _part(self, cls: type[BaseModel], data: dict[str, Any]) -> Any:
-        """Read an item of a list from its part, which has no references any more."""
+        """Read an item of a list from its part, which no longer has references."""
         return self.reading(None)._read(data) if is_marked(data) else self._decode_model(cls, data, (), is_whole=True)
 
     # Writes and reads inner values; a subclass may replace them.
@@ -702,7 +702,7 @@ def as_json(data: Any, *, inf_nan_mode: Literal["constants", "null"] = "constant
         inf_nan_mode: The form of NaN and infinity.
 
     Raises:
-        PydanticSerializationError: The data are nested too deeply, or are not JSON data.
+        PydanticSerializationError: The data is nested too deeply, or is not JSON data.
     """
     try:
         return to_json(data, inf_nan_mode=inf_nan_mode)

@@ -138,7 +138,7 @@ def check_path(path: object) -> None:
     """Refuse a path that cannot name a value of the state.
 
     Raises:
-        TypeError: The path is not a text.
+        TypeError: The path is not a string.
         ValueError: The path is empty.
     """
     if not isinstance(path, str):
@@ -148,7 +148,7 @@ def check_path(path: object) -> None:
 
 
 def no_path(path: object) -> TypeError:
-    """Return the error for a path that is not a text."""
+    """Return the error for a path that is not a string."""
     return TypeError(f"A path in the state is a text such as 'user.name', got {path!r}")
 
 

@@ -95,7 +95,7 @@ def value_of(name: str, data: Any, read: Read, resolve: Callable[[str], type]) -
         resolve: Returns the class for a name.
 
     Raises:
-        ValueError: The data are not of that type, or the type cannot be found.
+        ValueError: The data is not of that type, or the type cannot be found.
     """
     known, container = _READERS.get(name), READERS.get(name)
     try:
@@ -227,7 +227,7 @@ def _state_of(value: Any) -> dict[str, Any]:
 
 
 def _built(cls: Any, state: dict[str, Any]) -> Any:
-    """Create an instance with these attributes, without a call of ``__init__`` or ``__post_init__``."""
+    """Create an instance with these attributes, without calling ``__init__`` or ``__post_init__``."""
     made = cls.__new__(cls)
     for field in fields(cls):
         if field.name in state:

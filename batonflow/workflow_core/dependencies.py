@@ -99,7 +99,7 @@ async def provide_deps(workflow: AnyWorkflow, run: Run) -> None:
 
     Raises:
         DepsMissingError: The workflow cannot make them.
-        TypeError: The made object has another type than declared.
+        TypeError: The created object is not of the declared type.
     """
     source: DepsSource | None = workflow.__batonflow__.deps
     if source is None or known_deps(run) is not None:

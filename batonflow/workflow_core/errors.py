@@ -1,45 +1,45 @@
-"""The errors of batonflow, under one root.
+"""The errors of batonflow, with one root class.
 
 ::
 
     BatonflowError
     ├── WorkflowValidationError            the workflow's steps or options do not fit together
-    │   └── WorkflowConfigurationError     ... already seen when the workflow is built
+    │   └── WorkflowConfigurationError     ... and it is seen when the workflow is built
     ├── WorkflowRuntimeError               a step or a caller did something that a run does not allow
     │   ├── NoRunningLoopError (RuntimeError)  run() was called outside an event loop
-    │   ├── NotInitializedError (AttributeError)  a constructor did not call that of its base class
+    │   ├── NotInitializedError (AttributeError)  a constructor did not call super().__init__()
     │   ├── StepCancelledError             a step raised CancelledError by itself
-    │   ├── UnknownOutcomeError            an effect may have happened: its process ended in the middle
-    │   └── WorkflowStalledError           a run has stalled (on_stall="raise")
+    │   ├── UnknownOutcomeError            a process ended in the middle of an effect
+    │   └── WorkflowStalledError           a run has nothing left to do (on_stall="raise")
     ├── WorkflowTimeoutError               a run took longer than its timeout
     ├── StepTimeoutError (TimeoutError)    an attempt of a step took longer than its timeout
-    ├── WorkflowDone                       there is nothing left to do
+    ├── WorkflowDone                       a stepwise run has nothing left to do
     ├── WorkflowCancelledByUser            the run was cancelled through its handler
-    ├── WorkflowStepDoesNotExistError      no step of that name
+    ├── WorkflowStepDoesNotExistError      the workflow has no step of that name
     ├── ContextSerdeError                  a snapshot cannot be written or read
     ├── ContextStateError                  a member of Context was used in the wrong place
-    ├── DepsMissingError (RuntimeError)    a run needs dependencies and was given no dependencies
-    ├── InputClosedError (RuntimeError)    an answer to a question that is not open
+    ├── DepsMissingError (RuntimeError)    a run was started without its dependencies
+    ├── InputClosedError (RuntimeError)    an answer was given to a question that is not open
     ├── InputResponseError (ValueError)    an answer does not fit its question
     ├── ServerConfigurationError (ValueError)  the arguments of a WorkflowServer contradict each other or are unsafe
     ├── ServerRefusedError                 a WorkflowServer answered with an error
     ├── RemoteRunError                     a run on a WorkflowServer failed
     └── StoreError                         a run store refuses an operation
-        ├── ReplayIncompatible             code and records of a run do not fit any more
-        ├── RunInputMismatchError          the run id was used before with other input
-        ├── RunInterruptedError            a run of a store stopped in this process and can be resumed
+        ├── ReplayIncompatible             the code no longer fits the records of a run
+        ├── RunInputMismatchError          the run id was used before with different input
+        ├── RunInterruptedError            a stored run stopped in this process and can be resumed
         ├── RunInUseError (RuntimeError)   another live process drives the run
-        ├── RunLostError                   another process has taken the run over
-        └── StoreCorruptedError            stored data are damaged
+        ├── RunLostError                   another process has taken over the run
+        └── StoreCorruptedError            stored data is damaged
 
 The errors of models (``LLMError``), of tools (``ToolError``), of budgets
 (``BudgetExceededError``) and of approvals (``ApprovalUsedError``) have the same root: ``except BatonflowError``
-catches them all. A type in parentheses is a second base class.
+catches them all. A class in parentheses is a second base class.
 
-Mistakes in a program raise Python's own errors: wrong arguments ``TypeError`` and ``ValueError``, a call in the wrong
-place ``RuntimeError``. Exceptions of users' steps, tools and hooks stay unchanged.
+Mistakes in a program raise Python's own errors. Wrong arguments raise ``TypeError`` or ``ValueError``; a call in the
+wrong place raises ``RuntimeError``. Exceptions from users' steps, tools and hooks are not wrapped.
 
-There is one warning, ``StateOutsideContextWarning``, a ``UserWarning``.
+There is one warning, ``StateOutsideContextWarning``, a subclass of ``UserWarning``.
 """
 
 from collections.abc import Mapping
@@ -81,9 +81,9 @@ __all__ = [
 
 
 class BatonflowError(Exception):
-    """The root of batonflow's errors; wrong arguments raise ``TypeError`` and ``ValueError`` instead."""
+    """The root of batonflow's errors; wrong arguments raise ``TypeError`` or ``ValueError`` instead."""
 
-    # The attributes, with their types, that records and snapshots keep in addition to the text.
+    # The attributes, by name and type, that records and snapshots keep in addition to the message.
     __batonflow_kept__: ClassVar[Mapping[str, Any]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -91,7 +91,7 @@ class BatonflowError(Exception):
 
 
 def _restored(cls: type[BatonflowError], args: tuple[Any, ...], attributes: Mapping[str, Any]) -> BatonflowError:
-    """Create an unpickled error without a call of ``__init__``, which may have other parameters than ``args``."""
+    """Create an unpickled error without calling ``__init__``, whose parameters may differ from ``args``."""
     error = cls.__new__(cls, *args)
     error.args = args
     vars(error).update(attributes)
@@ -99,7 +99,7 @@ def _restored(cls: type[BatonflowError], args: tuple[Any, ...], attributes: Mapp
 
 
 class WorkflowValidationError(BatonflowError):
-    """The steps or options of a workflow do not fit together; the message names class, step, event and remedy."""
+    """The steps or options of a workflow do not fit together; the message names the class, step, event and remedy."""
 
 
 class WorkflowConfigurationError(WorkflowValidationError):
@@ -124,7 +124,7 @@ class NotInitializedError(WorkflowRuntimeError, AttributeError):
 
 
 class DepsMissingError(BatonflowError, RuntimeError):
-    """The error for a run that needs dependencies and was given no dependencies; no step has run."""
+    """A run was started without the dependencies that it needs; no step has run."""
 
 
 class NoRunningLoopError(WorkflowRuntimeError, RuntimeError):
@@ -136,7 +136,7 @@ class StepCancelledError(WorkflowRuntimeError):
 
 
 class WorkflowStalledError(WorkflowRuntimeError):
-    """A run has stalled: no work is running, queued, timed or awaited; raised with ``on_stall="raise"``."""
+    """A run has stalled: no work is running, queued, scheduled or awaited. Raised with ``on_stall="raise"``."""
 
 
 class WorkflowTimeoutError(BatonflowError):
@@ -148,7 +148,7 @@ class StepTimeoutError(BatonflowError, TimeoutError):
 
 
 class WorkflowDone(BatonflowError):
-    """There is nothing left to do."""
+    """A stepwise run has nothing left to do."""
 
 
 class WorkflowCancelledByUser(BatonflowError):
@@ -191,7 +191,7 @@ class InputResponseError(BatonflowError, ValueError):
 
 
 class StateOutsideContextWarning(UserWarning):
-    """A step changed an attribute of its workflow or a copy of the state, which are not part of the run."""
+    """A step changed an attribute of its workflow, or a copy of the state; neither is part of the run."""
 
 
 class StoreError(BatonflowError):
@@ -207,7 +207,7 @@ class RunInUseError(StoreError, RuntimeError):
 
     Args:
         run_id: The run.
-        owner: The name of that process in the store.
+        owner: The name of the other process in the store.
         since: The time at which it claimed the run, in wall-clock seconds.
     """
 
@@ -215,9 +215,9 @@ class RunInUseError(StoreError, RuntimeError):
 
     def __init__(self, run_id: str, owner: str, since: float) -> None:
         super().__init__(
-            f"Run {run_id!r} is driven by another process (owner {owner}) since "
+            f"Run {run_id!r} has been driven by another process (owner {owner}) since "
             f"{datetime.fromtimestamp(since, UTC).isoformat(timespec='seconds')}: wait for it there, or read "
-            f"what it did with await store.replay({run_id!r})"
+            f"its records with await store.replay({run_id!r})"
         )
         self.owner = owner
         self.since = since
@@ -232,7 +232,7 @@ class RunLostError(StoreError):
 
 
 class ReplayIncompatible(StoreError):
-    """The code of a workflow does not fit the records of a run any more; the message names the step or class."""
+    """The code of a workflow no longer fits the records of a run; the message names the step or class."""
 
 
 class StoreCorruptedError(StoreError):
@@ -248,7 +248,7 @@ class ServerRefusedError(BatonflowError):
 
     Attributes:
         status_code: The HTTP status.
-        detail: The text of the server.
+        detail: The detail of the error, from the body of the response.
         path: The requested path.
     """
 

@@ -1,7 +1,7 @@
 """Events: the data that steps receive, return and stream.
 
 An event has three kinds of data, separated by name at creation: declared fields (validated), declared private
-attributes (settable by name), and *dynamic* data for all other names. Dynamic data are stored in pydantic's extra
+attributes (settable by name), and *dynamic* data for all other names. Dynamic data is stored in pydantic's extra
 dict, so that the creation of most events runs no Python code.
 """
 

@@ -160,7 +160,7 @@ def checked(name: str, value: T) -> T:
     """Return the value of an option.
 
     Raises:
-        WorkflowValidationError: The value is not allowed; the text names the option, its type, and the value.
+        WorkflowValidationError: The value is not allowed; the message names the option, its type, and the value.
     """
     fits, says = _RULES.get(name, _ANYTHING)
     if not fits(value):

@@ -1,4 +1,4 @@
-"""The methods of a workflow for runs in a store, which outlive their process."""
+"""The methods of a workflow for runs in a store, which outlive the process."""
 
 from collections.abc import Collection, Mapping
 from copy import copy
@@ -30,14 +30,14 @@ def check_context(ctx: Any) -> None:
         TypeError: The value is not a Context.
     """
     if ctx is not None and not isinstance(ctx, Context):
-        raise TypeError(f"ctx is a Context, such as Context(workflow), not {ctx!r}")
+        raise TypeError(f"ctx must be a Context, such as Context(workflow), not {ctx!r}")
 
 
 def check_run_id(run_id: Any) -> None:
     """Refuse a value that cannot be the id of a new run; None is allowed.
 
     Raises:
-        TypeError: The value is not a text.
+        TypeError: The value is not a string.
         ValueError: The value is empty.
     """
     if run_id is not None:
@@ -46,7 +46,7 @@ def check_run_id(run_id: Any) -> None:
 
 def _check_id(name: str, run_id: Any, otherwise: str = "") -> None:
     if not isinstance(run_id, str):
-        raise TypeError(f"{name} is a text that names the run, not {run_id!r}")
+        raise TypeError(f"{name} must be a string that names the run, not {run_id!r}")
     if not run_id:
         raise ValueError(f"{name} is empty: name the run{otherwise}")
 
@@ -54,17 +54,17 @@ def _check_id(name: str, run_id: Any, otherwise: str = "") -> None:
 def _check_texts(**given: Any) -> None:
     for name, value in given.items():
         if value is not None and not isinstance(value, str):
-            raise TypeError(f"{name} is a text, not {value!r}")
+            raise TypeError(f"{name} must be a string, not {value!r}")
 
 
 def _keeper_for(workflow: "StoredRuns[Any]", what: str, *ids: Any) -> Keeper:
-    """Return the keeper of a workflow for one of its methods, which may take the id of a run."""
+    """Return the keeper of a workflow for its method ``what``, after a check of the run ids that the method got."""
     for run_id in ids:
         _check_id("run_id", run_id)
     keeper = workflow.__batonflow__.keeper
     if keeper is None:
         name = type(workflow).__name__
-        raise WorkflowRuntimeError(f'{name}.{what}() needs a store: give the workflow one, {name}(store="runs.db")')
+        raise WorkflowRuntimeError(f'{name}.{what}() needs a store: create the workflow with {name}(store="runs.db")')
     return keeper
 
 
@@ -86,16 +86,16 @@ class StoredRuns(OfResult[ResultT]):
     def with_store(
         self, store: str | PathLike[str] | RunStoreLike, *, idle_release: float | None = None, name: str | None = None
     ) -> Self:
-        """Return a copy of the workflow with its runs in a store. Attached workflows are shared.
+        """Return a copy of the workflow that keeps its runs in a store. The copy shares the attached workflows.
 
         Args:
             store: The store of the copy, as for ``Workflow(store=...)``.
-            idle_release: The value of the copy, if this workflow has no value.
+            idle_release: The ``idle_release`` of the copy, if this workflow does not set its own.
             name: The workflow name of the copy; by default the name of this workflow.
 
         Raises:
             WorkflowValidationError: The steps or an option are not valid.
-            StoreError: ``store`` is not a store or the name of one.
+            StoreError: ``store`` is neither a store nor the name of a store.
 
         Example:
             >>> kept = flow.with_store(SQLiteStore("runs.db"))
@@ -114,7 +114,7 @@ class StoredRuns(OfResult[ResultT]):
         return other
 
     def live_handler(self, run_id: str) -> WorkflowHandler | None:
-        """Return a handler of a run in this process; None for an unknown id.
+        """Return a handler for a run in this process; None for an unknown id.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
@@ -123,7 +123,7 @@ class StoredRuns(OfResult[ResultT]):
         return None if run is None else self.__batonflow_handler__(run)
 
     def live_handlers(self) -> list[WorkflowHandler[ResultT]]:
-        """Return handlers of all runs of this workflow in this process.
+        """Return handlers for all runs of this workflow in this process.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
@@ -133,8 +133,8 @@ class StoredRuns(OfResult[ResultT]):
     def forget_sleeping(self) -> int:
         """Forget released runs without handlers, and return their number.
 
-        The process otherwise keeps their streams and restores them for new input. Afterwards
-        they are only in the store, and continue with ``recover`` or ``resume``.
+        Otherwise the process keeps their streams, and restores these runs when input arrives. Forgotten runs exist only
+        in the store; ``recover`` or ``resume`` continues them.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
@@ -142,7 +142,7 @@ class StoredRuns(OfResult[ResultT]):
         return _keeper_for(self, "forget_sleeping").forget_sleeping(self)
 
     async def open_inputs(self, run_id: str) -> "list[InputRequest]":
-        """Return the open questions to people of a stored run, even if no process drives it.
+        """Return the questions that a stored run asks people, even if no process drives the run.
 
         ``request.respond()`` answers a question of a run in this process. For other runs, create the event with
         ``request.answer()`` and pass it to ``send_to_run``.
@@ -155,11 +155,11 @@ class StoredRuns(OfResult[ResultT]):
         return await _keeper_for(self, "open_inputs", run_id).open_inputs(self, run_id)
 
     async def awaited_events(self, run_id: str, at: int | None = None) -> set[type[Event]]:
-        """Return the classes of the events that the steps of a run, and of attached workflows, wait for.
+        """Return the classes of the events that the steps of a run and of its attached workflows wait for.
 
         Args:
             run_id: The run.
-            at: The commit after which they waited; by default the present state.
+            at: The number of a commit, for the events awaited after it; by default the events awaited now.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
@@ -171,16 +171,16 @@ class StoredRuns(OfResult[ResultT]):
     def resume(self, run_id: str, *, deps: Any = None) -> WorkflowHandler[ResultT]:
         """Resume a stored run, and return its handler at once.
 
-        Awaiting the handler raises ``StoreError`` if the run does not exist, ``RunInUseError``
-        if another live process drives it, and ``ReplayIncompatible`` if the code does not fit its records.
+        Awaiting the handler raises ``StoreError`` if the run does not exist, ``RunInUseError`` if another live process
+        drives it, and ``ReplayIncompatible`` if the code does not fit the records.
 
         Args:
-            run_id: The run; the handler of a finished run has its recorded result.
-            deps: The dependencies of the run, which no store keeps.
+            run_id: The run. For a finished run, the handler returns the recorded result.
+            deps: The dependencies of the run; stores do not keep them.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
-            TypeError: ``deps`` has another type than declared.
+            TypeError: ``deps`` is not of the declared type.
         """
         keeper = _keeper_for(self, "resume", run_id)
         run = keeper.live_run(self, run_id)
@@ -201,13 +201,13 @@ class StoredRuns(OfResult[ResultT]):
     ) -> WorkflowHandler[ResultT]:
         """Start a run that shares the work of another run up to a commit, and return its handler at once.
 
-        External effects of the steps are not undone; the new run performs its own from then on. Awaiting the
-        handler raises ``StoreError`` if the commit does not exist or ended the run.
+        External effects of the shared steps are not undone. Awaiting the handler raises ``StoreError`` if the commit
+        does not exist or ended the run.
 
         Args:
             run_id: The run to fork; it does not change.
             at: The number of the last shared commit, as in ``store.history(run_id)``.
-            state: Values for the state by dotted path. The class of the state checks them; if they do not fit,
+            state: New values in the state, by dotted path. The state class validates them; if a value is not valid,
                 no run is created, and awaiting the handler raises ``WorkflowRuntimeError``.
             event: An event to send to the new run.
             new_id: The id of the new run.
@@ -224,13 +224,13 @@ class StoredRuns(OfResult[ResultT]):
         _check_id("run_id", run_id)
         if new_id is not None:
             _check_id("new_id", new_id, ", or leave new_id out")
-        check_whole(at, "at is the number of a commit, from 1 on", least=1)
+        check_whole(at, "at must be the number of a commit, 1 or more", least=1)
         changes: Any = {} if state is None else state
         if not isinstance(changes, Mapping) or not all(isinstance(path, str) for path in cast("Any", changes)):
-            raise TypeError(f"state is a dict of paths with their values, not {changes!r}")
+            raise TypeError(f"state must be a dict from paths to values, not {changes!r}")
         sent: Any = event
         if sent is not None and not isinstance(sent, Event):
-            raise TypeError(f"event is an Event, not {sent!r}")
+            raise TypeError(f"event must be an Event, not {sent!r}")
         keeper = _keeper_for(self, "fork")
         if new_id is not None:
             keeper.check_run_id(new_id)
@@ -241,23 +241,23 @@ class StoredRuns(OfResult[ResultT]):
     async def recover(
         self, limit: int = 10_000, *, skip: Collection[str] = (), deps: Any = None
     ) -> list[WorkflowHandler[ResultT]]:
-        """Resume all unfinished runs of this workflow that no live process drives, for the start of a program.
+        """Resume the unfinished runs of this workflow that no live process drives; call it when a program starts.
 
-        A run that waits outside of memory stays in the store until an event comes for it.
+        A released run stays in the store until an event or a timer is due for it.
 
         Args:
             limit: The maximum number of runs.
             skip: The ids of runs to leave out, for example after a failed attempt to resume them.
-            deps: The dependencies of all these runs. ``deps_for`` of an agent makes them for each run.
+            deps: The dependencies that all these runs share. For an agent, ``deps_for`` can create them for each run.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
             StoreError: The store fails.
         """
-        check_whole(limit, "limit is a whole number, 0 or more")
+        check_whole(limit, "limit must be a whole number, 0 or more")
         ids: Any = skip
         if isinstance(ids, str) or not isinstance(ids, Collection):
-            raise TypeError(f"skip is a list of ids of runs, not {ids!r}")
+            raise TypeError(f"skip must be a list of run ids, not {ids!r}")
         runs = await _keeper_for(self, "recover").recover(self, limit, skip, _with_deps(self, deps))
         return [self.__batonflow_handler__(run) for run in runs]
 
@@ -267,14 +267,14 @@ class StoredRuns(OfResult[ResultT]):
         Args:
             run_id: The run.
             event: The event.
-            key: The key of the event; an event with a known key is not sent again. By default a new key.
-            step: The only step for the event; ``child.step`` for a step of an attached workflow.
+            key: The key of the event; an event with a known key is not sent again. By default, a new key.
+            step: The only step that gets the event; ``child.step`` for a step of an attached workflow.
 
         Returns:
-            False if the event was sent before.
+            False if an event with this key was sent before.
 
         Raises:
-            WorkflowRuntimeError: The workflow has no store, or no step of this name that accepts the event.
+            WorkflowRuntimeError: The workflow has no store, or no step named ``step`` accepts the event.
             StoreError: The run does not exist or is over, or the event cannot be written.
         """
         _check_texts(key=key, step=step)
@@ -284,15 +284,15 @@ class StoredRuns(OfResult[ResultT]):
         return await _keeper_for(self, "send_to_run", run_id).send(self, run_id, event, key, step)
 
     async def cancel_run(self, run_id: str, reason: str = "") -> None:
-        """Cancel a stored run, in any process or without one.
+        """Cancel a stored run, whether or not a process drives it.
 
         Args:
             run_id: The run.
-            reason: The reason, for its last event.
+            reason: The reason, for the last event of the run.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
-            StoreError: The run does not exist, or it is over.
+            StoreError: The run does not exist or is over.
         """
         _check_texts(reason=reason)
         await _keeper_for(self, "cancel_run", run_id).cancel(run_id, reason)

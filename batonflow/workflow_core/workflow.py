@@ -349,7 +349,7 @@ class Workflow(StoredRuns[ResultT]):
 
         Raises:
             TypeError: ``ctx`` is not a Context, or ``run_id`` is not text.
-            ValueError: ``run_id`` is empty, or ``start_event`` has another class than the workflow's start event.
+            ValueError: ``run_id`` is empty, or ``start_event`` is not of the workflow's start event class.
             WorkflowRuntimeError: The start event cannot be created, no event loop is running (use ``run_sync``), or
                 an attached workflow got its own id.
             WorkflowValidationError: The workflow is not valid.

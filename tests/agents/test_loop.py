@@ -275,7 +275,7 @@ class TestWhatMeansNothing:
 
     def test_a_context_of_a_run(self) -> None:
         wrong: Any = {}
-        with pytest.raises(TypeError, match=r"ctx is a Context, such as Context\(workflow\), not {}"):
+        with pytest.raises(TypeError, match=r"ctx must be a Context, such as Context\(workflow\), not {}"):
             FunctionAgent(llm=ScriptedLLM([])).run("go", ctx=wrong)
 
     def test_a_retriever_of_tools(self) -> None:

@@ -91,7 +91,7 @@ class TestInstructions:
         assert system(made.llm, 1) == ["You help.", "Be brief."]
 
     async def test_other_values_are_refused(self) -> None:
-        with pytest.raises(ValueError, match="instructions are texts and functions, not 3"):
+        with pytest.raises(ValueError, match="instructions must be strings and functions, not 3"):
             agent().run("Go.", instructions=3)  # type: ignore[arg-type]
 
     async def test_they_see_the_dependencies(self) -> None:

@@ -704,18 +704,18 @@ class TestBadInput:
     @pytest.mark.parametrize("run_id", [5, b"r", ["r"]], ids=str)
     async def test_an_id_that_is_no_text(self, run_id: Any) -> None:
         flow = Asks(store="memory:")
-        with pytest.raises(TypeError, match="run_id is a text that names the run"):
+        with pytest.raises(TypeError, match="run_id must be a string that names the run"):
             flow.run(run_id=run_id)
-        with pytest.raises(TypeError, match="run_id is a text"):
+        with pytest.raises(TypeError, match="run_id must be a string"):
             flow.resume(run_id)
-        with pytest.raises(TypeError, match="run_id is a text"):
+        with pytest.raises(TypeError, match="run_id must be a string"):
             await flow.send_to_run(run_id, EventForReader())
 
     @pytest.mark.parametrize(
         ("run_id", "error", "said"),
         [
-            (5, TypeError, "run_id is a text that names the run, not 5"),
-            (None, TypeError, "run_id is a text that names the run, not None"),
+            (5, TypeError, "run_id must be a string that names the run, not 5"),
+            (None, TypeError, "run_id must be a string that names the run, not None"),
             ("", ValueError, "run_id is empty: name the run$"),
         ],
     )
@@ -737,7 +737,7 @@ class TestBadInput:
         flow = Asks(store="memory:")
         with pytest.raises(StoreError, match="'a b' is not a run id: use 1 to 200 characters"):
             flow.fork("r", 1, new_id="a b")
-        with pytest.raises(TypeError, match="new_id is a text that names the run, not 5"):
+        with pytest.raises(TypeError, match="new_id must be a string that names the run, not 5"):
             flow.fork("r", 1, new_id=5)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="new_id is empty: name the run, or leave new_id out"):
             flow.fork("r", 1, new_id="")
@@ -745,21 +745,21 @@ class TestBadInput:
     @pytest.mark.parametrize("limit", ["x", -1, None, True, 1.0], ids=str)
     async def test_a_number_of_runs_that_is_none(self, limit: Any) -> None:
         wrong = ValueError if limit == -1 else TypeError
-        with pytest.raises(wrong, match=f"limit is a whole number, 0 or more, not {limit!r}"):
+        with pytest.raises(wrong, match=f"limit must be a whole number, 0 or more, not {limit!r}"):
             await Asks(store="memory:").recover(limit)
 
     @pytest.mark.parametrize("skip", ["abc", 5, None], ids=str)
     async def test_runs_to_leave_alone_that_are_no_list(self, skip: Any) -> None:
-        with pytest.raises(TypeError, match=f"skip is a list of ids of runs, not {skip!r}"):
+        with pytest.raises(TypeError, match=f"skip must be a list of run ids, not {skip!r}"):
             await Asks(store="memory:").recover(skip=skip)
 
     async def test_words_that_are_no_text(self) -> None:
         flow = Asks(store="memory:")
-        with pytest.raises(TypeError, match="key is a text, not 5"):
+        with pytest.raises(TypeError, match="key must be a string, not 5"):
             await flow.send_to_run("r", EventForReader(), key=5)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="step is a text, not 5"):
+        with pytest.raises(TypeError, match="step must be a string, not 5"):
             await flow.send_to_run("r", EventForReader(), step=5)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="reason is a text, not 5"):
+        with pytest.raises(TypeError, match="reason must be a string, not 5"):
             await flow.cancel_run("r", 5)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("run_id", ["a b", "x" * 201, "ünï"], ids=lambda text: text[:5])
@@ -770,17 +770,17 @@ class TestBadInput:
     @pytest.mark.parametrize("at", ["1", 0, -1, True, None], ids=str)
     def test_a_commit_that_is_no_number(self, at: Any) -> None:
         wrong = ValueError if at in {0, -1} else TypeError
-        with pytest.raises(wrong, match=f"at is the number of a commit, from 1 on, not {at!r}"):
+        with pytest.raises(wrong, match=f"at must be the number of a commit, 1 or more, not {at!r}"):
             Asks(store="memory:").fork("r", at)
 
     def test_a_state_that_is_no_dict(self) -> None:
-        with pytest.raises(TypeError, match="state is a dict of paths"):
+        with pytest.raises(TypeError, match="state must be a dict from paths"):
             Asks(store="memory:").fork("r", 1, state=5)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="state is a dict of paths"):
+        with pytest.raises(TypeError, match="state must be a dict from paths"):
             Asks(store="memory:").fork("r", 1, state={5: 1})  # type: ignore[dict-item]
 
     def test_an_event_that_is_none(self) -> None:
-        with pytest.raises(TypeError, match="event is an Event, not 'yes'"):
+        with pytest.raises(TypeError, match="event must be an Event, not 'yes'"):
             Asks(store="memory:").fork("r", 1, event="yes")  # type: ignore[arg-type]
 
     def test_a_version_that_is_no_text(self) -> None:

@@ -138,5 +138,5 @@ async def test_an_agent_names_itself(caplog: pytest.LogCaptureFixture) -> None:
     await FunctionAgent(name="clerk", llm=ScriptedLLM(["hello"])).run("Hi.", run_id="r1")
     (record,) = [record for record in caplog.records if record.name == "batonflow.agent"]
     about: Any = record
-    assert record.getMessage() == "agent clerk, run r1 is asked with 1 messages and 0 tools"
+    assert record.getMessage() == "agent clerk, run r1 calls its model with 1 messages and 0 tools"
     assert (about.run_id, about.step, about.agent, about.tool) == ("r1", "run_agent_step", "clerk", "")

@@ -167,7 +167,7 @@ def test_the_timeout_is_a_number_of_seconds(wrong: Any):
 
 async def test_the_context_of_a_run_is_one():
     wrong: Any = "ctx"
-    with pytest.raises(TypeError, match=r"ctx is a Context, such as Context\(workflow\), not 'ctx'"):
+    with pytest.raises(TypeError, match=r"ctx must be a Context, such as Context\(workflow\), not 'ctx'"):
         Hello().run(wrong)
 
 

@@ -65,7 +65,7 @@ async def _text_of(function: Any, ctx: Context[Any]) -> str | None:
     """Ask an instruction for its text.
 
     Raises:
-        TypeError: It returned neither a text nor None.
+        TypeError: It returned neither a string nor None.
     """
     if isinstance(function, EachStep):
         function = cast("Any", function).function

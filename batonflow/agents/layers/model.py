@@ -1,4 +1,4 @@
-"""Layers around a model: usage, budget and trace around ``take_step`` of an agent."""
+"""Layers around a model: count usage, apply budgets and trace ``take_step`` of an agent."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ __all__ = ["OVER_BUDGET", "ask_model"]
 logger = logger_named("batonflow.agent")
 
 OVER_BUDGET = "over_budget"
-"""The field of an output that stands for an answer for which the budget was used up."""
+"""The field that marks an output without an answer, because a budget was used up."""
 
 
 async def ask_model(
@@ -34,7 +34,7 @@ async def ask_model(
     tools: Sequence[AsyncBaseTool],
     memory: BaseMemory,
 ) -> AgentOutput:
-    """Let an agent take a step, and return its output with the usage.
+    """Let an agent take a step, and return the output, with the usage of the model.
 
     Args:
         ctx: The run's context, inside a step.
@@ -42,13 +42,13 @@ async def ask_model(
         agent: The agent that acts.
         shown: The messages for the model.
         tools: The tools for the model.
-        memory: The conversation as the agent knows it.
+        memory: The memory of the agent.
     """
     limits = await limits_for(ctx, team, agent)
     async with count_usage(ctx, agent.name, limits, "turn") as spent:
         if logger.isEnabledFor(logging.DEBUG):
             about = in_words(f"agent {agent.name}")
-            logger.debug("%s is asked with %d messages and %d tools", about, len(shown), len(tools))
+            logger.debug("%s calls its model with %d messages and %d tools", about, len(shown), len(tools))
         step: Callable[..., Any] = partial(_take_step, ctx, team, agent, memory)
         if agent.middleware or team.middleware:
             step = partial(layers.around_model, ctx, team, agent, step)
@@ -68,7 +68,7 @@ def _take_step(
     shown: list[ChatMessage],
     tools: Sequence[AsyncBaseTool],
 ) -> Any:
-    """Let the agent ask its model, inside a span if spans are read."""
+    """Let the agent call its model, inside a span if tracing is on."""
     running = agent.take_step(ctx, shown, tools, memory)
     return traced(team, agent, (ctx, shown, tools, memory), running) if dispatcher.enabled else running
 
@@ -81,7 +81,7 @@ async def _within_budget(
     shown: list[ChatMessage],
     tools: Sequence[AsyncBaseTool],
 ) -> AgentOutput:
-    """Take a step within the budgets; return a special output if a budget prevents it."""
+    """Take a step within the budgets; return an output marked ``OVER_BUDGET`` if the agent must answer instead."""
     nothing = empty_output(agent)
     nothing[OVER_BUDGET] = True
     used_up: Any = await ctx.store.get(BUDGET_ANSWER, default=None)

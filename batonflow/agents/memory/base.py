@@ -134,7 +134,7 @@ class BaseMemory(BaseModel, ABC):
         """Return the memory for data of ``to_dict``.
 
         Raises:
-            ValidationError: The data are not a memory of this class.
+            ValidationError: The data is not that of a memory of this class.
         """
         return cls.model_validate({name: value for name, value in data.items() if name != "class_name"})
 

@@ -37,9 +37,9 @@ class ChatMemoryBuffer(BaseChatStoreMemory):
     Args:
         token_limit: The most tokens to show.
         token_flush_size: The tokens to leave out at a time, at least; a tenth of the limit when left out.
-        chat_store: Where the messages lie: a store, a path or ``sqlite:///chats.db``; in memory when left out.
-        chat_store_key: Which of the store's conversations this is.
-        tokenizer_fn: Splits a text into tokens; without it their number is estimated. It is not written into snapshots.
+        chat_store: The store of the messages: an object, a path or ``sqlite:///chats.db``; by default, in memory.
+        chat_store_key: The key of the conversation in the store.
+        tokenizer_fn: Splits a string into tokens; by default, tokens are estimated. Snapshots do not include it.
 
     Raises:
         ValueError: The limit is less than 1.

@@ -1,4 +1,4 @@
-"""Chat stores: the interface of stores of messages, and the store in memory."""
+"""Chat stores: the interface for stores of messages, and a store in memory."""
 
 import asyncio
 import os
@@ -20,10 +20,9 @@ __all__ = ["ArchivingChatStore", "BaseChatStore", "MessageStatus", "SimpleChatSt
 
 
 class TurnTaking:
-    """A lock for the tasks of each event loop.
+    """A set of locks, one for the tasks of each event loop.
 
-    A memory is used from several loops where synchronous calls are made beside asynchronous ones, and a lock of asyncio
-    belongs to one.
+    Synchronous and asynchronous calls can use a memory from several loops, but an asyncio lock works in one loop only.
 
     Example:
         >>> async with turns.here():
@@ -35,7 +34,7 @@ class TurnTaking:
         self._guard = threading.Lock()
 
     def here(self) -> asyncio.Lock:
-        """Return the lock of the running loop; it wakes waiting tasks in the order of their arrival."""
+        """Return the lock of the running loop; tasks get it in the order in which they asked for it."""
         loop = asyncio.get_running_loop()
         with self._guard:
             lock = self._locks.get(loop)
@@ -45,7 +44,7 @@ class TurnTaking:
                 self._locks = {**open_ones, loop: lock}
             return lock
 
-    # Locks are not part of an object's data: copies have their own, and == leaves them out.
+    # Locks are not part of an object's data: a copy has its own locks, and == ignores them.
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TurnTaking":
         return TurnTaking()
@@ -56,24 +55,24 @@ class TurnTaking:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TurnTaking)
 
-    __hash__ = None  # type: ignore[assignment] - equal to all others
+    __hash__ = None  # type: ignore[assignment] - all instances are equal
 
 
 _T = TypeVar("_T")
 
 
-class MessageStatus(str, Enum):  # noqa: UP042 - str(status) is "MessageStatus.ACTIVE" for the programs this must run
-    """The status of a message: in the conversation for the model, or archived."""
+class MessageStatus(str, Enum):  # noqa: UP042 - programs expect str(status) == "MessageStatus.ACTIVE"
+    """The status of a message: part of the conversation that the model sees, or archived."""
 
     ACTIVE = "active"
     ARCHIVED = "archived"
 
 
 class BaseChatStore(BaseModel, ABC):
-    """Messages of several conversations, each under a key.
+    """A store of messages, which keeps each conversation under a key.
 
-    A store of your own writes the abstract methods. The async forms run them in a thread, one at a time and in the
-    order of the calls.
+    Subclasses implement the abstract methods. The async methods run these in a thread, one at a time and in the order
+    of the calls.
 
     Example:
         >>> store = SQLiteChatStore("chats.db")
@@ -82,7 +81,7 @@ class BaseChatStore(BaseModel, ABC):
 
     @cached_property
     def _turns(self) -> TurnTaking:
-        # No private attribute of pydantic's: stores that keep messages themselves take no turns.
+        # Created at first use, because stores that keep messages in memory never need it.
         return TurnTaking()
 
     @classmethod
@@ -96,45 +95,45 @@ class BaseChatStore(BaseModel, ABC):
 
     @abstractmethod
     def get_messages(self, key: str) -> list[ChatMessage]:
-        """Return the messages of a conversation; an empty list for an unknown key."""
+        """Return the messages of a conversation, or an empty list for an unknown key."""
 
     @abstractmethod
     def add_message(self, key: str, message: ChatMessage) -> None:
-        """Add a message at the end."""
+        """Add a message at the end of a conversation."""
 
     @abstractmethod
     def delete_messages(self, key: str) -> list[ChatMessage] | None:
-        """Delete a conversation and return it; None when there is no such key."""
+        """Delete a conversation and return its messages; None for an unknown key."""
 
     @abstractmethod
     def delete_message(self, key: str, idx: int) -> ChatMessage | None:
-        """Delete the message at a position and return it, or None."""
+        """Delete the message at a position and return it; None if no message is there."""
 
     @abstractmethod
     def delete_last_message(self, key: str) -> ChatMessage | None:
-        """Delete the newest message and return it, or None."""
+        """Delete the newest message and return it; None for an empty conversation."""
 
     @abstractmethod
     def get_keys(self) -> list[str]:
-        """The keys of all conversations."""
+        """Return the keys of all conversations."""
 
     def add_messages(self, key: str, messages: Sequence[ChatMessage]) -> None:
-        """Add messages at the end, in order."""
+        """Add messages at the end of a conversation, in order."""
         for message in messages:
             self.add_message(key, message)
 
     def dump(self, key: str) -> dict[str, Any]:  # noqa: ARG002 - for stores that hold their messages themselves
-        """Return the data of the conversation ``key`` for the dump of a memory."""
+        """Return the data to write into a snapshot of the memory that uses the conversation ``key``."""
         return self.model_dump(mode="json")
 
     async def _run(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        """Call a synchronous method for an async one."""
+        """Run a synchronous method in a thread, after earlier calls from this event loop."""
         async with self._turns.here():
             running = asyncio.ensure_future(in_thread(function, *arguments))
             try:
                 return await asyncio.shield(running)
             except asyncio.CancelledError:
-                # A thread cannot be stopped, so the next task waits until it has ended.
+                # A thread cannot be stopped. Keep the lock until it has ended, so that the next call waits.
                 await asyncio.wait([running])
                 if not running.cancelled():
                     running.exception()
@@ -174,33 +173,34 @@ class BaseChatStore(BaseModel, ABC):
 
 
 class ArchivingChatStore(BaseChatStore):
-    """A chat store that tells active messages from archived ones, as :class:`Memory` needs it.
+    """A chat store that separates active from archived messages, as :class:`Memory` requires.
 
-    ``set_messages``, ``add_message``, ``delete_message`` and ``delete_last_message`` are about active messages.
+    ``add_message``, ``delete_message`` and ``delete_last_message`` change only active messages. ``set_messages``
+    deletes all messages of the conversation, and makes the new ones active.
     """
 
     @abstractmethod
     @override
     def get_messages(self, key: str, status: MessageStatus | None = MessageStatus.ACTIVE) -> list[ChatMessage]:
-        """Return the messages of a conversation, oldest first; for None of every status."""
+        """Return the messages of a conversation that have a status, oldest first; None returns all messages."""
 
     @abstractmethod
     @override
     def delete_messages(self, key: str, status: MessageStatus | None = None) -> list[ChatMessage] | None:
-        """Delete messages of a conversation and return them, or None."""
+        """Delete the messages of a conversation that have a status, and return them; None deletes all messages."""
 
     @abstractmethod
     def archive_messages(self, key: str, choose: Callable[[list[ChatMessage]], int]) -> list[ChatMessage]:
         """Archive the oldest active messages.
 
-        Reading, choosing and archiving are one action, so that two callers never get the same messages.
+        Reading, choosing and archiving happen atomically, so that two callers never get the same messages.
 
         Args:
             key: The conversation.
-            choose: Is given the active messages and returns how many of them to archive.
+            choose: A function that takes the active messages and returns the number of messages to archive.
 
         Returns:
-            The messages that are archived now.
+            The messages that this call archived.
         """
 
     @override
@@ -217,11 +217,11 @@ class ArchivingChatStore(BaseChatStore):
 
 
 class SimpleChatStore(ArchivingChatStore):
-    """A chat store that keeps messages in this object; they go with it into snapshots, and end with it.
+    """A chat store that keeps messages in memory; snapshots include them.
 
     Args:
         store: The active messages by key.
-        archived: The archived messages by key, which all come before the active ones.
+        archived: The archived messages by key; they are older than the active messages.
 
     Example:
         >>> store = SimpleChatStore()
@@ -233,11 +233,11 @@ class SimpleChatStore(ArchivingChatStore):
 
     @override
     async def _run(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        return function(*arguments)  # nothing here waits for anything, so no thread is needed
+        return function(*arguments)  # it never blocks, so it needs no thread
 
     @override
     def dump(self, key: str) -> dict[str, Any]:
-        # The dump of a memory has no messages of other memories in the same store.
+        # Leave out the messages of other memories that share this store.
         return self.model_dump(mode="json", include={"store": {key}, "archived": {key}})
 
     @override
@@ -262,13 +262,13 @@ class SimpleChatStore(ArchivingChatStore):
 
     @override
     def add_message(self, key: str, message: ChatMessage, idx: int | None = None) -> None:
-        """Add a message at the end, or before the active one at the position ``idx``, as lists insert."""
+        """Add a message at the end, or insert it before the active message at ``idx``, like ``list.insert``."""
         messages = self.store.setdefault(key, [])
         messages.insert(len(messages) if idx is None else idx, message)
 
     @override
     async def async_add_message(self, key: str, message: ChatMessage, idx: int | None = None) -> None:
-        # A class derived from this one may add at the end only.
+        # Pass idx only if it is given, because a subclass may override add_message() without it.
         await self._run(self.add_message, key, message, *(() if idx is None else (idx,)))
 
     @override
@@ -297,11 +297,11 @@ class SimpleChatStore(ArchivingChatStore):
         moved = active[:chosen]
         if moved:
             self.archived.setdefault(key, []).extend(moved)
-            del active[:chosen]  # in place, as a synchronous call in another thread may add to it
+            del active[:chosen]  # in place, because another thread may append to it
         return moved
 
     def persist(self, persist_path: str = "chat_store.json") -> None:
-        """Write all conversations into a JSON file; a new one can be read by its owner only.
+        """Write all conversations to a JSON file; only the owner can read a new file.
 
         Raises:
             OSError: The file cannot be written.
@@ -311,10 +311,10 @@ class SimpleChatStore(ArchivingChatStore):
 
     @classmethod
     def from_persist_path(cls, persist_path: str = "chat_store.json") -> Self:
-        """The store of ``persist``; an empty one when there is no file.
+        """Return the store that ``persist`` wrote, or an empty store if the file does not exist.
 
         Raises:
-            ValidationError: The file holds something else.
+            ValidationError: The file does not contain a chat store.
         """
         path = Path(persist_path)
         return cls.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else cls()

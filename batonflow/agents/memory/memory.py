@@ -51,9 +51,9 @@ class Memory(AsyncMemory):
         audio_token_size_estimate: A sound.
         video_token_size_estimate: A film.
         document_token_size_estimate: A document.
-        tokenizer_fn: Splits a text into tokens; without it their number is estimated. It is not written into snapshots.
-        chat_store: Where the messages lie: a store, a path or ``sqlite:///chats.db``; in memory when left out.
-        session_id: Which of the store's conversations this is; a new one when left out.
+        tokenizer_fn: Splits a string into tokens; by default, tokens are estimated. Snapshots do not include it.
+        chat_store: The store of the messages: an object, a path or ``sqlite:///chats.db``; by default, in memory.
+        session_id: The key of the conversation in the store; by default, a new key.
 
     Raises:
         ValueError: A limit below 1, two blocks of one name, a template without its placeholder, or a chat store that
@@ -151,7 +151,7 @@ class Memory(AsyncMemory):
         has no schemas: ``db_schema`` is put before the table's name.
 
         Raises:
-            ValueError: As for the class; or an address that is not SQLite's, or a table beside a chat store.
+            ValueError: As for the class; or a URL that is not a SQLite URL, or a table beside a chat store.
         """
         store: ArchivingChatStore | str | PathLike[str] | None = chat_store
         if store is None and async_database_uri is not None and not async_database_uri.endswith((":memory:", "://")):

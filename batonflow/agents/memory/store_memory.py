@@ -1,4 +1,4 @@
-"""The base of memories over a chat store, and the parts of a memory as data."""
+"""The base class of memories that use a chat store, and the parts of a memory as data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -35,41 +35,41 @@ CLASS = "class_name"
 
 
 def dumped(part: BaseModel, data: dict[str, Any]) -> dict[str, Any]:
-    """``data`` of a part together with the name of its class."""
+    """Return the data of a part, with the name of its class added."""
     return {CLASS: qualified_name(type(part)), **data}
 
 
 def loaded(base: type[_T], value: Any) -> Any:
-    """The part that ``dumped`` wrote; any other value as it is.
+    """Return the part that ``dumped`` wrote; other values are returned unchanged.
 
     Raises:
-        ValueError: The name is not that of a subclass of ``base`` that is loaded; nothing is imported for it.
+        ValueError: The data does not name a loaded subclass of ``base``. Only modules of batonflow are imported.
     """
     data: dict[str, Any] = dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {}
     if CLASS not in data:
         return cast("Any", value)
     name = data.pop(CLASS)
-    loaded_class(name)  # a module of ours may be one that is loaded when it is named
+    loaded_class(name)  # imports a module of batonflow, which then is among the subclasses
     known = _subclasses(base)
-    # LlamaIndex writes the class's own name, without its module.
+    # LlamaIndex writes the name of the class without its module.
     found = [cls for cls in known if qualified_name(cls) == name] or [cls for cls in known if _called(cls) == name]
     if not found:
-        raise ValueError(f"The data name {name}, which is no {base.__name__} that is loaded: import its module first")
-    # Of several classes that a function made under one name, the newest.
+        raise ValueError(f"The data names {name}, which is not a loaded {base.__name__}: import its module first")
+    # A function may have created several classes with this name; use the newest.
     return found[-1].model_validate(data)
 
 
 def of_the_same_kind(part: _T, *left_out: str, **other: Any) -> _T:
-    """Return another part with the same fields, except for ``left_out`` ones and other values."""
+    """Return a new part with the same fields, but without ``left_out`` and with the values of ``other``."""
     kept = {name: getattr(part, name) for name in type(part).model_fields if name not in left_out}
     return type(part)(**{**kept, **other})
 
 
 def opened(value: Any) -> Any:
-    """Return a chat store for a store, its data, a path or an address; None and ``"memory:"`` keep in memory.
+    """Return the chat store for a store, its data, a path or a URL; None and ``"memory:"`` give one in memory.
 
     Raises:
-        ValueError: The address is not SQLite's, or the data name no loaded store.
+        ValueError: The URL is not a SQLite URL, or the data does not name a loaded store.
     """
     if value is None or value == "memory:":
         return SimpleChatStore()
@@ -79,16 +79,16 @@ def opened(value: Any) -> Any:
 
 
 def archiving(value: Any) -> ArchivingChatStore:
-    """The chat store that is meant, which must be able to archive.
+    """Return the chat store for a value as ``opened`` does, and check that it can archive messages.
 
     Raises:
-        ValueError: It is not, or no store is meant at all.
+        ValueError: The store cannot archive messages, or the value does not describe a store.
     """
     store = opened(value)
     if not isinstance(store, ArchivingChatStore):
         raise ValueError(
             f"Memory needs a chat store that can archive messages, and {type(store).__name__} cannot: give a path, a "
-            "SQLiteChatStore or a SimpleChatStore, or derive yours from ArchivingChatStore"
+            "SQLiteChatStore or a SimpleChatStore, or derive your store from ArchivingChatStore"
         )
     return store
 
@@ -105,7 +105,7 @@ def _subclasses(base: type[_T]) -> list[type[_T]]:
 
 
 def _store_in_parts(key_of: Callable[[Any], str], memory: Any, keep: Callable[..., Any]) -> dict[str, Any] | None:
-    """Return the data of a memory's chat store, whose messages ``keep`` writes; None for other stores."""
+    """Return the data of a memory's SimpleChatStore, with its messages written by ``keep``; None for other stores."""
     store = memory.chat_store
     if type(store) is not SimpleChatStore:
         return None
@@ -120,10 +120,10 @@ def _store_in_parts(key_of: Callable[[Any], str], memory: Any, keep: Callable[..
 
 
 def store_in_parts(key: str) -> InParts:
-    """Return the chat store of a memory as a field of which records write each message once.
+    """Return the declaration of a ``chat_store`` field, so that records write each of its messages once.
 
     Args:
-        key: The name of the field with the key of the conversation.
+        key: The name of the field that holds the key of the conversation.
     """
     return InParts(ChatMessage, partial(_store_in_parts, attrgetter(key)), owns=True)
 
@@ -133,12 +133,12 @@ SHARE_OF_CONTEXT = 0.75
 
 
 class BaseChatStoreMemory(BaseMemory):
-    """A memory with its messages in a chat store, which shows all of them.
+    """A memory that keeps its messages in a chat store and shows all of them to the model.
 
     Args:
-        chat_store: Where they lie: a store, a path or ``sqlite:///chats.db``; in memory when left out.
-        chat_store_key: Which of the store's conversations this is.
-        tokenizer_fn: Splits a text into tokens; without it their number is estimated. It is not written into snapshots.
+        chat_store: The store of the messages: an object, a path or ``sqlite:///chats.db``; by default, in memory.
+        chat_store_key: The key of the conversation in the store.
+        tokenizer_fn: Splits a string into tokens; by default, tokens are estimated. Snapshots do not include it.
     """
 
     __batonflow_parts__: ClassVar[Mapping[str, InParts]] = {"chat_store": store_in_parts("chat_store_key")}
@@ -150,7 +150,7 @@ class BaseChatStoreMemory(BaseMemory):
     @model_validator(mode="before")
     @classmethod
     def _of_earlier_days(cls, data: Any) -> Any:
-        # Data of early versions of LlamaIndex has the messages themselves.
+        # Early versions of LlamaIndex wrote the messages directly into the data of the memory.
         if isinstance(data, dict) and "chat_history" in data and "chat_store" not in data:
             fields: dict[str, Any] = dict(cast("dict[str, Any]", data))
             key = fields.get("chat_store_key", DEFAULT_CHAT_STORE_KEY)
@@ -222,18 +222,18 @@ class BaseChatStoreMemory(BaseMemory):
 
 
 def _checked(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
-    """Return the messages, if all are messages: other values would fail in the next run."""
+    """Return the messages after a type check, because other values would fail only in the next run."""
     if isinstance(messages, ChatMessage):
-        raise TypeError("put_messages takes a list of ChatMessage: put() takes one")
+        raise TypeError("put_messages() takes a list of ChatMessage; use put() for a single message")
     for message in messages:
         one: Any = message
         if not isinstance(one, ChatMessage):
-            raise TypeError(f"a memory keeps ChatMessage, not {one!r:.100}: write ChatMessage(text, role=...)")
+            raise TypeError(f"a memory keeps ChatMessage objects, not {one!r:.100}: use ChatMessage(text, role=...)")
     return messages
 
 
 def limit_for(token_limit: int | None, llm: LLM | None, otherwise: int) -> int:
-    """The limit given, else three quarters of the model's window, else ``otherwise``.
+    """Return the given limit, or three quarters of the model's context window, or ``otherwise`` without a model.
 
     Raises:
         ValueError: The limit is less than 1.

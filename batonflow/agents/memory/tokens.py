@@ -1,4 +1,4 @@
-"""About how many tokens a message has, without a tokenizer and its download."""
+"""An estimate of the tokens in a message, without a tokenizer to download."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ from batonflow.llms import (
 __all__ = ["Content", "MediaTokens", "Tokenizer", "count_tokens"]
 
 Tokenizer = Callable[[str], Sequence[object]]
-"""A function that splits a text into tokens."""
+"""A function that splits a string into tokens."""
 
 Content = str | ChatMessage | ContentBlock | Sequence[ChatMessage] | Sequence[ContentBlock]
-"""A value with tokens to count."""
+"""The values whose tokens can be counted."""
 
 BYTES_PER_TOKEN = 4
 _PLAIN = (str, int, float, NoneType)
@@ -36,7 +36,7 @@ _PLAIN = (str, int, float, NoneType)
 
 @dataclass(frozen=True)
 class MediaTokens:
-    """The sizes of a picture, a sound, a film and a document, in tokens."""
+    """The number of tokens that each image, audio clip, video or document counts as."""
 
     image: int = 256
     audio: int = 256
@@ -48,15 +48,15 @@ _MEDIA = MediaTokens()
 
 
 def count_tokens(content: Content, tokenizer_fn: Tokenizer | None = None, media: MediaTokens = _MEDIA) -> int:
-    """About how many tokens ``content`` has.
+    """Estimate the number of tokens in ``content``.
 
-    A text counts a token for every four bytes of UTF-8, rounded up: four letters of English, two of Russian or Greek,
-    rather more than one character of Chinese. Vendors' own counts differ from that by a third either way.
+    A string counts as one token per four bytes of UTF-8, rounded up. One token is then four English letters, two
+    Russian or Greek letters, or 1.3 Chinese characters. Vendors' counts can be a third higher or lower.
 
     Args:
-        content: A text, a message, a block, or several.
-        tokenizer_fn: Splits a text into tokens; the number of its parts counts instead.
-        media: The sizes of media.
+        content: A string, a message, a block, or a list of messages or blocks.
+        tokenizer_fn: Splits a string into tokens; their number replaces the estimate.
+        media: The sizes of images, audio, video and documents.
 
     Example:
         >>> count_tokens(ChatMessage("How high is the tide?"))
@@ -75,7 +75,7 @@ def count_tokens(content: Content, tokenizer_fn: Tokenizer | None = None, media:
             return count
         (shown,) = as_shown([content])
         if shown.additional_kwargs:
-            # As data: objects among them must count the same when they come back from a snapshot.
+            # Count objects as JSON data, so that the count is the same after they are restored from a snapshot.
             more: Any = shown.additional_kwargs
             if not all(isinstance(value, _PLAIN) for value in more.values()):
                 more = shown.model_dump(include={"additional_kwargs"})["additional_kwargs"]
@@ -112,7 +112,7 @@ def _block_tokens(block: ContentBlock, tokenizer_fn: Tokenizer | None, media: Me
         case CitationBlock():
             return _block_tokens(block.cited_content, tokenizer_fn, media)
         case ThinkingBlock():
-            # The vendor's own count, where it gives one: thoughts may be hidden.
+            # Prefer the vendor's count, because the text of the thoughts may be hidden.
             return block.num_tokens or count_tokens(block.content or "", tokenizer_fn)
         case ToolCallBlock():
             return count_tokens(f"{block.tool_name} {block.tool_kwargs}", tokenizer_fn)

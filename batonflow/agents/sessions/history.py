@@ -32,7 +32,7 @@ async def conversation_before(place: Place, session: str, number: int | None = N
 
 
 def result_of(turn: StoredTurn, data: TurnData) -> StopEvent:
-    """Return the end of a turn whose run is not kept any more."""
+    """Return the end of a turn whose run is no longer kept."""
     if turn.status == "cancelled":
         return WorkflowCancelledEvent()
     if turn.status == "failed":

@@ -38,7 +38,7 @@ from batonflow.workflow_core.validation.validate import check_once
 __all__ = ["IfBusy", "Request", "start_request", "take_request"]
 
 IfBusy = Literal["raise", "wait", "cancel"]
-"""The way of a message whose session has another turn: an error, its place in the queue, or an end of the other."""
+"""The action for a message whose session is busy with another turn: raise an error, queue it, or end that turn."""
 
 _PAUSE = 0.01
 
@@ -59,7 +59,7 @@ class Request:
     Args:
         session: The name of the session; None without one.
         request_id: The id of the request.
-        if_busy: The way of a message whose session has another turn.
+        if_busy: The action for a message whose session is busy with another turn.
         metadata: Texts to find the run by.
     """
 

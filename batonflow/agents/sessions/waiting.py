@@ -24,7 +24,7 @@ class Queue:
         session: The name of the session.
         workflow: The name of the agent's workflow.
         request_id: The id of the request; None without one.
-        if_busy: The way of a message whose session has another turn.
+        if_busy: The action for a message whose session is busy with another turn.
         run: The run of the message, which may be cancelled meanwhile.
     """
 

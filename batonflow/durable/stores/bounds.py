@@ -116,7 +116,7 @@ def check_listing(
     """Check the filters of a listing, and return the statuses; None for all.
 
     Raises:
-        StoreError: A filter is not valid; the text names it.
+        StoreError: A filter is not valid; the message names it.
     """
     check_limit(limit)
     if after is not None:
@@ -138,7 +138,7 @@ def check_query(query: RunQuery, after: str | None, limit: int) -> RunQuery:
     """Check a search, and return its query with a sequence of statuses.
 
     Raises:
-        StoreError: A condition is not valid; the text names it.
+        StoreError: A condition is not valid; the message names it.
     """
     for name in ("text", "model", "error"):
         text: Any = getattr(query, name)
@@ -217,7 +217,7 @@ def check_file_options(durability: Literal["process", "power"], busy_seconds: fl
     """Refuse invalid options of a database.
 
     Raises:
-        StoreError: An option is not valid; the text names it.
+        StoreError: An option is not valid; the message names it.
     """
     if durability not in ("process", "power"):
         raise StoreError(f'durability={durability!r}: choose "process" or "power"')
@@ -265,7 +265,7 @@ def check_payload(run_id: str, key: str, payload: bytes) -> None:
     """Refuse an inbox item that cannot be stored.
 
     Raises:
-        StoreError: A value is not valid; the text names it.
+        StoreError: A value is not valid; the message names it.
     """
     check_run_id(run_id)
     _check_text(f"The key of an event for run {run_id!r}", key)
@@ -276,7 +276,7 @@ def check_commit(entry: RunCommit) -> None:
     """Refuse commits that are too large.
 
     Raises:
-        StoreError: A commit is too large; the text names the run and the bound.
+        StoreError: A commit is too large; the message names the run and the bound.
     """
     for body in entry.commits:
         if len(body) > MAX_RECORD:
@@ -312,7 +312,7 @@ def check_fork(run_id: str, at: int, commits: Sequence[bytes]) -> None:
     """Refuse a fork with a name or commits that cannot be stored.
 
     Raises:
-        StoreError: A value is not valid; the text names it.
+        StoreError: A value is not valid; the message names it.
     """
     check_run_id(run_id)
     for number, body in enumerate(commits, at + 1):

@@ -215,7 +215,7 @@ class DatabaseFile:
         """Refuse a file that was deleted or replaced.
 
         Raises:
-            StoreError: The file was deleted or replaced; the text names the remedy.
+            StoreError: The file was deleted or replaced; the message names the remedy.
         """
         try:
             there = self.path.stat()

@@ -50,7 +50,7 @@ def wait_for(
     """Suspend a step until an event arrives; see ``Context.wait_for_event``.
 
     Raises:
-        TypeError: An argument has a wrong type; the text names it.
+        TypeError: An argument has a wrong type; the message names it.
     """
     kind: Any = event_type
     required: dict[str, Any] = requirements or {}

@@ -367,7 +367,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         Raises:
             ContextStateError: Called outside of a step.
             TimeoutError: No matching event arrived in time.
-            TypeError: An argument has a wrong type; the text names it.
+            TypeError: An argument has a wrong type; the message names it.
 
         Example:
             >>> answer = await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent(prefix="Sure?"))
@@ -410,7 +410,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         Raises:
             ContextStateError: Called outside of a step.
             TimeoutError: No answer came in time.
-            TypeError: An argument has a wrong type; the text names it.
+            TypeError: An argument has a wrong type; the message names it.
 
         Example:
             >>> if await ctx.ask(f"Publish {ev.title}?", bool):
@@ -435,7 +435,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
 
         Raises:
             ContextStateError: Called outside of a step.
-            TypeError: ``key`` is not a text.
+            TypeError: ``key`` is not a string.
             StoreError: The result cannot be written to the store of the run.
 
         Example:
@@ -468,7 +468,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
 
         Raises:
             ContextStateError: Called outside of a step.
-            TypeError: ``key`` is not a text.
+            TypeError: ``key`` is not a string.
             UnknownOutcomeError: A process started the effect and ended before the result was written.
 
         Example:
@@ -524,7 +524,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
 
         Raises:
             ContextStateError: Called outside of a step.
-            TypeError: An argument has a wrong type; the text names it.
+            TypeError: An argument has a wrong type; the message names it.
             StepTimeoutError: A call took longer than ``timeout``.
             StoreError: A result cannot be written to the store of the run.
 

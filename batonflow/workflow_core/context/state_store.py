@@ -217,7 +217,7 @@ class InMemoryStateStore(Generic[StateT]):
         """Return the value at a dotted path of dict keys, list indexes, fields and attributes.
 
         Raises:
-            TypeError: The path is not a text.
+            TypeError: The path is not a string.
             ValueError: There is no value and no default was given, or the path is too deep.
         """
         state, item = self._cell.state, self._item
@@ -294,7 +294,7 @@ class InMemoryStateStore(Generic[StateT]):
         that cannot be copied are changed in place.
 
         Raises:
-            TypeError: The path is not a text.
+            TypeError: The path is not a string.
             ValueError: The path is empty or too deep, or leads through a value without parts.
             RuntimeError: Called inside an ``edit_state`` block of the same task.
         """
@@ -564,7 +564,7 @@ class InMemoryStateStore(Generic[StateT]):
         """Create a store from data of ``to_dict``.
 
         Raises:
-            ContextSerdeError: The data are wrong, or only name the durable store of the state.
+            ContextSerdeError: The data is wrong, or only names the durable store of the state.
         """
         kind = payload.get("store_type", "in_memory")
         if kind != "in_memory":

@@ -160,9 +160,7 @@ class TestPersistence:
 
     def test_data_that_name_an_unknown_store_are_refused(self) -> None:
         data = {**ChatMemoryBuffer().to_dict(), "chat_store": {"class_name": "somewhere.RedisChatStore"}}
-        with pytest.raises(
-            ValidationError, match=r"somewhere\.RedisChatStore, which is no BaseChatStore that is loaded"
-        ):
+        with pytest.raises(ValidationError, match=r"somewhere\.RedisChatStore, which is not a loaded BaseChatStore"):
             ChatMemoryBuffer.from_dict(data)
 
 
@@ -187,5 +185,5 @@ def test_what_llamaindex_has_kept_is_read() -> None:
     for data in ({**kept, "chat_store": store}, {**kept, "chat_history": [said]}):
         assert ChatMemoryBuffer.from_dict(data).get() == [ChatMessage("I am Ann")]
         assert ChatMemoryBuffer.from_string(json.dumps(data)).token_limit == 3000
-    with pytest.raises(ValueError, match="The data name LostStore, which is no BaseChatStore that is loaded"):
+    with pytest.raises(ValueError, match="The data names LostStore, which is not a loaded BaseChatStore"):
         ChatMemoryBuffer.from_dict({**kept, "chat_store": {**store, "class_name": "LostStore"}})

@@ -415,7 +415,7 @@ class TestOptions:
             Memory.from_defaults(chat_store=SimpleChatStore(), table_name="one")
 
     def test_a_store_that_cannot_archive_is_refused(self) -> None:
-        with pytest.raises(ValueError, match=r"ListStore cannot: .* derive yours from ArchivingChatStore"):
+        with pytest.raises(ValueError, match=r"ListStore cannot: .* derive your store from ArchivingChatStore"):
             Memory.from_defaults(chat_store=ListStore())
 
 
@@ -455,5 +455,5 @@ class TestSnapshots:
 
     def test_data_that_name_an_unknown_block_are_refused(self) -> None:
         data = {**Memory().to_dict(), "memory_blocks": [{"class_name": "os.system"}]}
-        with pytest.raises(ValidationError, match=r"os\.system, which is no BaseMemoryBlock that is loaded"):
+        with pytest.raises(ValidationError, match=r"os\.system, which is not a loaded BaseMemoryBlock"):
             Memory.from_dict(data)

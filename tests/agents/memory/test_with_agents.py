@@ -299,12 +299,12 @@ async def test_chats_and_runs_lie_in_one_file_whichever_was_there_first(first: s
 async def test_a_memory_says_what_it_keeps(message: Any) -> None:
     memory = ChatMemoryBuffer.from_defaults()
     for put in (lambda: memory.put(message), lambda: memory.put_messages([message])):
-        with pytest.raises(TypeError, match=r"a memory keeps ChatMessage, not .*: write ChatMessage\(text"):
+        with pytest.raises(TypeError, match=r"a memory keeps ChatMessage objects, not .*: use ChatMessage\(text"):
             put()
     for aput in (memory.aput(message), memory.aput_messages([message])):
         with pytest.raises(TypeError, match="a memory keeps ChatMessage"):
             await aput
-    with pytest.raises(TypeError, match=r"put_messages takes a list of ChatMessage: put\(\) takes one"):
+    with pytest.raises(TypeError, match=r"put_messages\(\) takes a list of ChatMessage; use put\(\) for"):
         memory.put_messages(ChatMessage("hello"))  # type: ignore[arg-type]
     assert memory.get_all() == []
 
