@@ -29,7 +29,7 @@ __all__ = [
     "ApprovalResponse",
     "ApprovalUsedError",
     "answer",
-    "approved_arguments",
+    "ask_for_approval",
     "open_approvals",
 ]
 
@@ -187,7 +187,7 @@ def _named(ctx: Context[Any], call: str) -> str:
     return f"{path}/{call}" if path else call
 
 
-async def approved_arguments(
+async def ask_for_approval(
     ctx: Context[Any],
     tool: AsyncBaseTool,
     arguments: dict[str, Any],

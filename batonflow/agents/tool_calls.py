@@ -138,14 +138,14 @@ def _layers_around(invocation: ToolInvocation, run: Any) -> tuple[ToolLayer, ...
     if counted:
         found.append(layers.refuse_used_up)
     if asked:
-        found.append(layers.ask_person)
+        found.append(layers.check_approval)
     if counted:
         found.append(layers.count_call)
     if limited:
         found.append(layers.answer_over_budget)
     if run is not None and run.recorder is not None:
         recorded = policy is not None and run.root.drive is not None
-        found.append(layers.record_outcome if recorded else layers.make_writable)
+        found.append(layers.record_call if recorded else layers.make_writable)
     if limited:
         found.append(layers.charge_call)
     return tuple(found)

@@ -26,7 +26,8 @@ class AttemptRecord:
 
     Attributes:
         id: The number of the record, unique in the tree of workflows and over restarts.
-        kind: ``"segment"``, or another kind of record.
+        kind: ``"segment"`` for a part of an attempt; ``"started"``, ``"input"``, ``"answered"``, ``"dropped"``,
+            ``"edited"``, ``"restored"`` or ``"ended"`` for another change.
         path: The place of the workflow in the tree; empty for the run itself, ``order_station#2`` for a child run.
         step: The step.
         item: The number of the delivery within its workflow run.

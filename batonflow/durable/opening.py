@@ -373,6 +373,6 @@ def _name_parts(state: RunState) -> None:
         stream.key = -stream.id
         for step_name, members in stream.collected.items():
             stream.collected_causes[step_name] = [name() for _ in members]
-    for tick in state.restored_deliveries:
+    for tick in state.restored_ticks:
         if hasattr(tick, "causes"):
             tick.causes = (name(),)

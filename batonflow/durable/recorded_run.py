@@ -129,13 +129,13 @@ class RecordedWorkflow:
             self.waits.setdefault(waiter.item.id, {})[waiter.key] = waiter
             waiter.item.open_waits = 0
         state.waiters.clear()
-        for place, tick in enumerate(state.restored_deliveries):
+        for place, tick in enumerate(state.restored_ticks):
             if isinstance(tick, EventArrived):
                 [(record, number)] = tick.causes
                 self.sent((record.id, number), tick.event, tick.recoveries, tick.target)
             else:
                 self.outcomes[tick.item.id] = place, tick
-        state.restored_deliveries = ()
+        state.restored_ticks = ()
 
     # --- events -------------------------------------------------------------------------------------------------------
 

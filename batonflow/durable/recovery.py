@@ -114,7 +114,7 @@ def _live(recorded: RecordedRun, place: RecordedWorkflow) -> LoadedRun:
             stream.collected[name] = list(map(_read, events))
     for tick in place.loose.values():
         tick.event = _read(tick.event)
-    state.restored_deliveries = with_outcomes(place.loose.values(), place.outcomes.values())
+    state.restored_ticks = with_outcomes(place.loose.values(), place.outcomes.values())
     state.running = place.ended is None
     state.stopped, loaded.result = _read(place.stopped), _read(place.ended)
     _write(place)

@@ -67,7 +67,7 @@ class Turns:
             run.begin(event, step, causes)
         elif event is not None:  # for snapshots that are taken before its turn
             run.state.running = True
-            run.state.restored_deliveries = [EventArrived(event, step)]
+            run.state.restored_ticks = [EventArrived(event, step)]
         if not may_begin:
             self.check(run)
 

@@ -46,7 +46,7 @@ class TestTheLayers:
     async def test_they_stand_in_their_order(self) -> None:
         made = agent(tools=[pay], before_tool=[lambda ctx, call: None])
         assert await around(made, limits=object()) == [
-            "shorten_result", "call_hooks", "refuse_used_up", "ask_person", "count_call",
+            "shorten_result", "call_hooks", "refuse_used_up", "check_approval", "count_call",
             "answer_over_budget", "charge_call",
         ]  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Layers at named points of an agent's loop: around tools, around models, and at the ends of a turn.
 
-A layer around a tool takes a :class:`ToolInvocation` and the next layer. The names here also lead to other parts of the
-loop. A part without use is not loaded.
+A layer around a tool takes a :class:`ToolInvocation` and the next layer. The names of other parts of the loop, such as
+``keep_tools``, are here too. A module is loaded when one of its names is used.
 """
 
 from importlib import import_module
@@ -12,7 +12,7 @@ from batonflow._moved import module_at
 if TYPE_CHECKING:
     from batonflow.agents.deps import context_with, deps_of_tool, source_of, source_of_team
     from batonflow.agents.layers.acting_agent import acting_agent
-    from batonflow.agents.layers.approval import ask_person
+    from batonflow.agents.layers.approval import check_approval
     from batonflow.agents.layers.calls_allowed import count_call, refuse_used_up
     from batonflow.agents.layers.form_guard import guard_form
     from batonflow.agents.layers.guards import block_input, block_output, blocked
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from batonflow.agents.layers.long_results import cut_result, cut_text, read_result, whole_text
     from batonflow.agents.layers.memory_pattern import fresh_memory
     from batonflow.agents.layers.model_middleware import around_model
-    from batonflow.agents.layers.record import make_writable, record_outcome
+    from batonflow.agents.layers.record import make_writable, record_call
     from batonflow.agents.layers.shown_state import with_shown_state
     from batonflow.agents.layers.structured_output import native_form, structured_response
     from batonflow.agents.layers.tool_budget import answer_over_budget, charge_call
@@ -52,7 +52,6 @@ __all__ = [
     "answer_over_budget",
     "around_model",
     "ask_for_output",
-    "ask_person",
     "asked_tools",
     "before_run",
     "block_input",
@@ -62,6 +61,7 @@ __all__ = [
     "call_member_step",
     "changed_requests",
     "charge_call",
+    "check_approval",
     "check_step",
     "checked_instructions",
     "checked_middleware",
@@ -92,7 +92,7 @@ __all__ = [
     "read_early",
     "read_output",
     "read_result",
-    "record_outcome",
+    "record_call",
     "refuse_used_up",
     "source_of",
     "source_of_team",
@@ -113,7 +113,7 @@ _LAZY = {
     "answer_over_budget": ".tool_budget",
     "around_model": ".model_middleware",
     "ask_for_output": "..typed_output",
-    "ask_person": ".approval",
+    "check_approval": ".approval",
     "asked_tools": "..toolsets",
     "before_run": ".turn_middleware",
     "block_input": ".guards",
@@ -153,7 +153,7 @@ _LAZY = {
     "read_early": "..typed_output",
     "read_output": "..typed_output",
     "read_result": ".long_results",
-    "record_outcome": ".record",
+    "record_call": ".record",
     "refuse_used_up": ".calls_allowed",
     "source_of": "..deps",
     "source_of_team": "..deps",

@@ -2,7 +2,7 @@
 
 from contextlib import nullcontext
 
-from batonflow.agents.approvals import approved_arguments
+from batonflow.agents.approvals import ask_for_approval
 from batonflow.agents.arguments import as_sent
 from batonflow.agents.invocation import Approval, CallNext, ToolInvocation
 from batonflow.agents.layers.record import is_begun
@@ -11,10 +11,10 @@ from batonflow.tools import ToolOutput
 from batonflow.tools.call import checked_arguments, error_output, needs_approval
 from batonflow.tools.call import own as copy_containers
 
-__all__ = ["ask_person"]
+__all__ = ["check_approval"]
 
 
-async def ask_person(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
+async def check_approval(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
     """Validate the arguments, ask a person if the policy requires it, and continue with the approved arguments."""
     call = invocation.call
     try:
@@ -45,7 +45,7 @@ async def _refusal(invocation: ToolInvocation) -> str | None:
     if not request_changes(ctx.run).get("ask_before_tools") and not await needs_approval(tool, checked, ctx):
         return None
     with nullcontext() if limits is None else limits.waiting():
-        answer = await approved_arguments(
+        answer = await ask_for_approval(
             ctx,
             tool,
             checked,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from batonflow import values
-from batonflow.agents.approvals import OTHER_ARGUMENTS, Agreed, approved_arguments
+from batonflow.agents.approvals import OTHER_ARGUMENTS, Agreed, ask_for_approval
 from batonflow.agents.arguments import as_sent, digest_of
 from batonflow.agents.invocation import CallNext, ToolInvocation, refusal_output
 from batonflow.agents.ledger import LEDGER, count_usage
@@ -13,7 +13,7 @@ from batonflow.workflow_core import Context
 from batonflow.workflow_core.context.once import begun_earlier
 from batonflow.workflow_core.errors import UnknownOutcomeError
 
-__all__ = ["is_begun", "is_recorded", "make_writable", "record_outcome"]
+__all__ = ["is_begun", "is_recorded", "make_writable", "record_call"]
 
 
 def is_recorded(ctx: Context[Any], tool: AsyncBaseTool) -> bool:
@@ -25,7 +25,7 @@ def is_recorded(ctx: Context[Any], tool: AsyncBaseTool) -> bool:
     return run is not None and run.root.drive is not None and getattr(tool, "policy", None) is not None
 
 
-async def record_outcome(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
+async def record_call(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
     """Record the intent before a call, and the outcome before anything else can read it.
 
     If a process ended in the middle of the call, the policy of the tool decides: an ``idempotent`` tool runs again
@@ -61,7 +61,7 @@ async def _ask_again(invocation: ToolInvocation, times: int, *, changed: bool) -
     """Ask a person whether to make a call again that may have happened."""
     # Each time it is a new question, because the earlier answer was used for the call.
     question = f"{invocation.place}?" if times == 1 else f"{invocation.place}?{times}"
-    return await approved_arguments(
+    return await ask_for_approval(
         invocation.ctx,
         invocation.tool,
         invocation.arguments,

@@ -95,8 +95,8 @@ def begun_earlier(key: str) -> dict[str, Any] | None:
     """Return the intent of an effect that the step began before a restore.
 
     Returns:
-        The intent while the outcome is unknown; None if the effect has a result or was
-        not begun.
+        The intent while the outcome is unknown, an empty dict if the effect has a
+        result, and None if it was not begun.
     """
     item = current_item.get()
     progress = None if item is None else item.progress

@@ -83,7 +83,7 @@ def dump_run(
     """
     underway: Sequence[Tick] = ()
     if state.running:
-        underway = state.restored_deliveries if run is None else run.underway()
+        underway = state.restored_ticks if run is None else run.underway()
     writer = _Writer(serializer, underway)
     items = state.items_by_step()
     ended = run is not None and run.ending.over
@@ -383,7 +383,7 @@ class _Reader:
             )
             for delivery in entries(data, "deliveries")
         ]
-        state.restored_deliveries = with_outcomes(deliveries, self._outcomes.values())
+        state.restored_ticks = with_outcomes(deliveries, self._outcomes.values())
         for entry in entries(data, "questions"):
             question = self._question(entry["event"])
             if question is not None:
@@ -568,7 +568,7 @@ def event_type_of(workflow: AnyWorkflow, name: str) -> type[Event]:
 
 def count_work(state: RunState) -> None:
     """Count the work of a restored state, and give free workers to its deliveries in order."""
-    ended = {tick.item for tick in state.restored_deliveries if not isinstance(tick, EventArrived)}
+    ended = {tick.item for tick in state.restored_ticks if not isinstance(tick, EventArrived)}
     for stream in state.streams.values():
         if stream.parent is not None:
             stream.parent.live += 1

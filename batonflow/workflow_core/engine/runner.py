@@ -89,13 +89,13 @@ SECONDS_PER_TURN = 0.001
 
 
 class Runner(LiveRun):
-    """A run of a workflow: its state, its tasks and its stream. ``runs.py`` assembles it with the other parts."""
+    """A run of a workflow: its state, its tasks and its stream. ``Run`` in ``run.py`` supplies the other methods."""
 
     __slots__ = (
-        "__weakref__", "_ends_waiting", "_inbox", "_pump_held", "_pumping", "_questions", "_resumed", "_tick_log",
-        "_unstarted", "arrived_while_released", "broker", "cell", "drive", "ending", "family", "handler_context",
-        "held_back", "idle", "loop", "now", "observer", "opening", "path", "recorder", "source", "state", "stream",
-        "thread_id", "variables", "waiting", "workflow",
+        "__weakref__", "_ends_waiting", "_inbox", "_pump_held", "_pump_scheduled", "_questions", "_resumed",
+        "_tick_log", "_unstarted", "arrived_while_released", "broker", "cell", "drive", "ending", "family",
+        "handler_context", "held_back", "idle", "loop", "now", "observer", "opening", "path", "recorder", "source",
+        "state", "stream", "thread_id", "variables", "waiting", "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -131,7 +131,7 @@ class Runner(LiveRun):
         self.ending: Any = Ending(self)
         self.observer: Observer | None = None
         self._inbox: deque[tuple[Tick, WorkItem | None]] | None = None
-        self._pumping = True  # events wait until the run begins
+        self._pump_scheduled = True  # a pump is scheduled when the run begins
         self.idle = self._resumed = False
         self._unstarted = self._ends_waiting = 0
         self._pump_held = False
@@ -142,7 +142,7 @@ class Runner(LiveRun):
     def begin(self, event: Event | None, step: str | None = None, causes: Causes = ()) -> None:
         """Start with an event, for one step if it is named, or continue from a restored state."""
         self.state.running = True
-        self._pumping = held = bool(self._inbox)
+        self._pump_scheduled = held = bool(self._inbox)
         self.ending.begin()
         options = self.workflow.__batonflow__
         if options.verbose or dispatcher.enabled or is_told(logger, self.variables):
@@ -156,7 +156,7 @@ class Runner(LiveRun):
                 except StoreError as error:
                     self.ending.fail("", error)
                     return
-            self.state.restored_deliveries = ()
+            self.state.restored_ticks = ()
             self.feed(EventArrived(event, step, causes=causes))
         else:
             self._restart()
@@ -170,7 +170,7 @@ class Runner(LiveRun):
 
     def _restart(self) -> None:
         """Restart a restored run: executing deliveries start again, and timers are set again."""
-        underway, self.state.restored_deliveries = self.state.restored_deliveries, ()
+        underway, self.state.restored_ticks = self.state.restored_ticks, ()
         ended = {tick.item for tick in underway if not isinstance(tick, EventArrived)}
         for item in list(self.state.items.values()):
             if item.worker >= 0 and item not in ended:
@@ -267,13 +267,13 @@ class Runner(LiveRun):
         if self._inbox is None:
             self._inbox = deque()
         self._inbox.append((tick, sender))
-        if not self._pumping:
-            self._pumping = True
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
             self.loop.call_soon(self._pump)
 
     def underway(self) -> list[Tick]:
         """Return the undecided ticks: events, and outcomes of steps that wait for their own sends."""
-        return [*self.state.restored_deliveries, *(tick for tick, _ in self._inbox or ())]
+        return [*self.state.restored_ticks, *(tick for tick, _ in self._inbox or ())]
 
     def undelivered(self) -> list[EventArrived]:
         """Return the events that are sent and not yet delivered."""
@@ -323,7 +323,7 @@ class Runner(LiveRun):
         """Give steps tasks of their own; each reaches its first pause before the next event is delivered."""
         for item in items:
             self.spawn(item)
-            self._pump_held = self._pumping
+            self._pump_held = self._pump_scheduled
 
     async def _drive(self, item: WorkItem) -> None:
         """Run a step, then the first step that its result starts, and so on for a while."""
@@ -478,7 +478,7 @@ class Runner(LiveRun):
             self._pump_held = False
             self.loop.call_soon(self._pump)
             return
-        self._pumping = False
+        self._pump_scheduled = False
         try:
             while self._inbox and not self.ending.over:
                 tick, sender = self._inbox.popleft()
@@ -490,7 +490,7 @@ class Runner(LiveRun):
                     for item in started:
                         self.spawn(item)
                     if self._inbox:
-                        self._pumping = True
+                        self._pump_scheduled = True
                         self.loop.call_soon(self._pump)
                     return
             self.settle()

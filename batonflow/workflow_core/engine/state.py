@@ -623,7 +623,7 @@ class RunState:
 
     __slots__ = (
         "busy", "cancelled", "child_counts", "delayed", "elapsed", "item_seq", "items", "question_seq", "questions",
-        "restored_deliveries", "run_id", "running", "served", "steps", "stopped", "stream_seq", "streams", "table",
+        "restored_ticks", "run_id", "running", "served", "steps", "stopped", "stream_seq", "streams", "table",
         "waiter_seq", "waiters",
     )  # fmt: skip
 
@@ -645,7 +645,7 @@ class RunState:
         # Whether a server started the run, with input of a client.
         self.served = False
         # Undecided ticks of a snapshot: events, and outcomes of steps that waited for their own sends.
-        self.restored_deliveries: Sequence[Any] = ()
+        self.restored_ticks: Sequence[Any] = ()
         # The seconds of the timeout that were used before this process.
         self.elapsed = 0.0
         # The StopEvent of a restored run with finished steps and unfinished child runs.

@@ -13,6 +13,7 @@ from playwright.async_api import Browser, ConsoleMessage, Dialog, Page, Request,
 
 Scheme = Literal["light", "dark"]
 DESK = ViewportSize(width=1440, height=900)
+TABLET = ViewportSize(width=1024, height=768)
 PHONE = ViewportSize(width=360, height=740)
 OWN = ("127.0.0.1", "")
 AXE = Path(__file__).with_name("axe") / "node_modules/axe-core/axe.min.js"

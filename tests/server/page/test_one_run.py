@@ -6,7 +6,7 @@ import pytest
 
 from batonflow.llms import ChatMessage
 from batonflow.server.page import view_run
-from tests.server.page.browser import PHONE, Chromium, Watched
+from tests.server.page.browser import PHONE, TABLET, Chromium, Watched
 from tests.server.page.conftest import Exported
 from tests.server.page.flows import (
     HOSTILE,
@@ -298,9 +298,19 @@ async def test_light_and_dark_follow_the_system_until_one_is_chosen(browser: Chr
         assert await light.page.evaluate(colour) == of_dark
 
 
+TABS = ("Graph", "Timeline", "Calls", "Events", "Summary", "State", "Memory", "Errors")
+
+
+async def test_on_a_tablet_nothing_is_cut_off(browser: Chromium, exported: Exported) -> None:
+    async with browser.page(await exported(agent_run()), size=TABLET) as watched:
+        for tab in TABS:
+            await watched.page.get_by_role("tab", name=tab).click()
+            assert await watched.page.evaluate("document.documentElement.scrollWidth") <= TABLET["width"]
+
+
 async def test_on_a_phone_nothing_is_cut_off(browser: Chromium, exported: Exported) -> None:
     async with browser.page(await exported(agent_run()), size=PHONE) as watched:
-        for tab in ("Graph", "Timeline", "Calls", "Events", "Summary", "State", "Memory", "Errors"):
+        for tab in TABS:
             await watched.page.get_by_role("tab", name=tab).click()
             assert await watched.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
         await watched.page.get_by_role("tab", name="Events").click()
