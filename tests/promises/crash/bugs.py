@@ -144,7 +144,7 @@ def tools_are_repeated_silently(patch: pytest.MonkeyPatch) -> None:
     async def silently(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
         return await call_next(invocation)
 
-    patch.setattr(layers, "record_outcome", silently)
+    patch.setattr(layers, "record_call", silently)
 
 
 BUGS = [
