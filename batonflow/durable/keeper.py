@@ -19,14 +19,14 @@ from batonflow.durable.history import stored_stream
 from batonflow.durable.lease import RunLease
 from batonflow.durable.live_runs import QUEUED, forget, known_run, runs_of
 from batonflow.durable.opening import Opening
-from batonflow.durable.store_protocol import Claimed, RunStore
+from batonflow.durable.store_protocol import RunStore, Serves
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.stores.opening import open_store
 from batonflow.workflow_core.dependencies import give_deps
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest
-from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.options import AnyWorkflow, Options
 from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.runs import new_run
 from batonflow.workflow_core.stream import Entry
@@ -106,16 +106,14 @@ class StoreKeeper:
             skip: The ids of runs to leave out.
             ctx: A context with the dependencies of the runs, or None.
         """
-        store, name = self.store, workflow.__batonflow__.workflow_name
+        store, options = self.store, workflow.__batonflow__
         found: list[Run] = []
-        passed_over: list[Claimed] = []
-        seen: set[str] = set()
+        left_out = set(skip)
         while len(found) < limit:
-            claimed = await store.claim_due(store.owner, store.lease_seconds, min(100, limit - len(found)), [name])
+            most = min(100, limit - len(found))
+            claimed = await store.claim_due(store.owner, store.lease_seconds, most, [serves(options)], skip=left_out)
             for one in claimed:
-                if one.run_id in skip or one.run_id in seen:  # the store offers a failed run again at once
-                    passed_over.append(one)
-                elif (live := self.live_run(workflow, one.run_id)) is not None:
+                if (live := self.live_run(workflow, one.run_id)) is not None:
                     connection_of(store).claimed_here(one, live)
                 else:
                     run = new_run(workflow, None, one.run_id, debug=None)
@@ -124,11 +122,9 @@ class StoreKeeper:
                     opening = Opening(workflow, store, run)
                     opening.start(opening.take_up(one))
                     found.append(run)
-            if not claimed or all(one.run_id in seen for one in claimed):
+            if len(claimed) < most:
                 break
-            seen.update(one.run_id for one in claimed)
-        for one in passed_over:
-            await store.release(one.run_id, store.owner, one.epoch)
+            left_out.update(one.run_id for one in claimed)  # a run that fails at once is offered again
         return found
 
     async def give_up(self, run: Run) -> None:
@@ -210,6 +206,17 @@ class StoreKeeper:
     async def awaited_events(self, workflow: AnyWorkflow, run_id: str, at: int | None) -> set[type[Event]]:
         """Return the classes of the events that the steps of a run wait for."""
         return await awaited_events_of(workflow, self.store, run_id, at)
+
+
+def serves(options: Options) -> Serves:
+    """Return the runs whose records the code of a workflow understands.
+
+    Args:
+        options: The options of the workflow. Without a version it takes up the runs of all versions.
+    """
+    if options.version is None:
+        return Serves(options.workflow_name)
+    return Serves(options.workflow_name, [options.version, *(known or None for known in options.upcasters)])
 
 
 def open_keeper(store: "str | PathLike[str] | RunStore") -> StoreKeeper:

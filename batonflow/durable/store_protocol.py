@@ -12,15 +12,17 @@ processes:
 The store's clocks measure leases and timers: callers pass durations or due times, but not the present time.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = [
+    "DEFAULT_QUEUE",
     "ENDS",
     "LEASE_SECONDS",
+    "MOST_ATTEMPTS",
     "Appended",
     "Busy",
     "Claimed",
@@ -39,11 +41,18 @@ __all__ = [
     "RunInfo",
     "RunStatus",
     "RunStore",
+    "Serves",
     "StoredCommit",
 ]
 
 LEASE_SECONDS = 15.0
 """Seconds that a run belongs to its owner without a renewal, unless a store says otherwise."""
+
+DEFAULT_QUEUE = "default"
+"""The queue of runs that name no other one."""
+
+MOST_ATTEMPTS = 5
+"""Owners of a run that may end or lose their lease one after the other without a commit; then the run is held."""
 
 RunStatus = Literal["ready", "running", "waiting", "completed", "failed", "cancelled"]
 """``ready``: to be driven; ``running``: an owner drives it; ``waiting``: nothing to do until its inbox or a
@@ -68,6 +77,9 @@ class NewRun:
         metadata: Names and values to find the run by.
         parts: The parts that ``first`` refers to, in a store that keeps parts.
         continues: The log of parts that the run continues, and the number of parts there; None for a new log.
+        queue: The queue of the run; processes take up the runs of some queues.
+        priority: Ready runs with a larger number are taken up first.
+        not_before: The time before which nobody takes up the run, in wall-clock seconds.
     """
 
     run_id: str
@@ -80,6 +92,9 @@ class NewRun:
     metadata: Mapping[str, str] | None = None
     parts: Sequence[bytes] = ()
     continues: tuple[int, int] | None = None
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    not_before: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +123,10 @@ class RunInfo:
         forked_from: The run and the commit from which it was forked.
         metadata: Names and values that were given to the run.
         session: The name of the session of which the run is a turn; empty for other runs.
+        queue: Its queue.
+        priority: Its priority.
+        attempts: The number of owners that have ended or lost their lease since the last commit.
+        held: The reason why ``claim_due`` passes the run over; empty for other runs.
     """
 
     run_id: str
@@ -131,6 +150,10 @@ class RunInfo:
     forked_from: tuple[str, int] | None
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     session: str = ""
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    attempts: int = 0
+    held: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -144,8 +167,24 @@ class RunInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Serves:
+    """The runs that a process can take up.
+
+    Attributes:
+        workflow: The name of a workflow.
+        versions: The versions of the runs whose records its code understands; None for all.
+    """
+
+    workflow: str
+    versions: Sequence[str | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Created:
-    """The run was created and belongs to its creator under this epoch; its parts are in the log ``part_log``."""
+    """The run was created, and belongs to its creator under this epoch; its parts are in the log ``part_log``.
+
+    A run that was created without an owner has the epoch from which claims count.
+    """
 
     epoch: int
     part_log: int = field(default=0, compare=False)
@@ -337,11 +376,12 @@ class RunStore(Protocol):
         """The seconds of a lease: without renewal for so long, another owner may claim the run."""
         ...
 
-    async def create(self, run: NewRun, owner: str, ttl: float) -> Created | Existing:
+    async def create(self, run: NewRun, owner: str | None, ttl: float) -> Created | Existing:
         """Create a run and claim it for ``owner``, under an epoch that no deleted run of this id has had.
 
-        ``owner`` is usually the store's own name. Other names are possible here and below: they count as alive until
-        this store is closed or its process ends.
+        Without an owner the run is ready for ``claim_due``, from its ``not_before`` on. ``owner`` is usually the
+        store's own name. Other names are possible here and below: they count as alive until this store is closed or
+        its process ends.
         """
         ...
 
@@ -359,12 +399,35 @@ class RunStore(Protocol):
         ...
 
     async def claim_due(
-        self, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None = None
+        self,
+        owner: str,
+        ttl: float,
+        limit: int,
+        serves: Sequence[Serves] | None = None,
+        *,
+        queues: Sequence[str] | None = None,
+        skip: Collection[str] = (),
     ) -> list[Claimed]:
         """Claim runs without a live owner: first runs of dead owners, then the longest ready or due.
 
-        Each run is returned to one caller only.
+        Ready runs with a larger priority come first. Each run is returned to one caller only.
+
+        A run whose owner has ended or lost its lease without a commit is claimed at once the first time. After that it
+        waits 1, 2, 4 seconds and so on, at most 300, and after ``MOST_ATTEMPTS`` such owners it is *held*: it is passed
+        over until ``release_held``.
+
+        Args:
+            owner: The owner that gets the runs.
+            ttl: The seconds of their leases.
+            limit: The largest number of runs.
+            serves: The workflows and versions; None for all.
+            queues: The queues; None for all.
+            skip: The ids of runs to leave out.
         """
+        ...
+
+    async def release_held(self, run_id: str) -> bool:
+        """Let a held run be claimed again, with as many attempts as a new one; return False if it is not held."""
         ...
 
     async def load(self, run_id: str, at: int | None = None) -> Loaded | None:
@@ -448,6 +511,8 @@ class RunStore(Protocol):
 
     async def sweep(self, limit: int, grace: float) -> list[str]:
         """Make runs ready with a dead owner, an expired lease or a due timer; return their ids.
+
+        Attempts count as in ``claim_due``: a run may become ready for a later time, or held.
 
         Runs that have been ready for more than ``grace`` seconds are returned again, because their signal may be lost.
         """

@@ -1,10 +1,24 @@
 """Who drives a run: one owner at a time, under an epoch that grows, for as long as its lease lasts."""
 
 import asyncio
+import math
+import time
+from typing import Any
 
 import pytest
 
-from batonflow.durable.store_protocol import Busy, Claimed, Created, Ended, Existing, NewRun, NotDue, RunStore
+from batonflow.durable.store_protocol import (
+    MOST_ATTEMPTS,
+    Busy,
+    Claimed,
+    Created,
+    Ended,
+    Existing,
+    NewRun,
+    NotDue,
+    RunStore,
+    Serves,
+)
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.conftest import Clock, Stores
 from tests.durable.runs import TTL, begin, known, new_run, take, write
@@ -256,9 +270,188 @@ async def test_runs_to_drive_come_left_behind_first_then_the_longest_ready_or_du
 async def test_runs_to_drive_can_be_those_of_some_workflows(store: RunStore):
     for run_id, workflow in (("a", "One"), ("b", "Two"), ("c", "Three")):
         await store.release(run_id, store.owner, await begin(store, run_id, workflow))
-    assert await store.claim_due(store.owner, TTL, 10, workflows=[]) == []
-    claimed = await store.claim_due(store.owner, TTL, 10, workflows=["One", "Three", "x' OR '1'='1"])
+    assert await store.claim_due(store.owner, TTL, 10, []) == []
+    claimed = await store.claim_due(store.owner, TTL, 10, [Serves("One"), Serves("Three"), Serves("x' OR '1'='1")])
     assert [(each.run_id, each.workflow) for each in claimed] == [("a", "One"), ("c", "Three")]
+
+
+async def test_runs_to_drive_can_be_those_of_some_versions(store: RunStore, clock: Clock):
+    for run_id, version in (("old", "1"), ("new", "3"), ("first", None)):
+        await store.release(run_id, store.owner, await begin(store, run_id, version=version))
+    await begin(store, "left", version="3")
+    clock.monotonic += TTL + 1
+
+    async def due(*versions: str | None) -> list[str]:
+        claimed = await store.claim_due(store.owner, TTL, 10, [Serves("Other"), Serves("Flow", versions)])
+        for each in claimed:
+            await store.release(each.run_id, store.owner, each.epoch)
+        return [each.run_id for each in claimed]
+
+    assert await due("2") == []
+    assert await due("1", "2") == ["old"]
+    assert await due(None, "2") == ["first"]
+    assert sorted(await due("3")) == ["left", "new"]
+    assert len(await store.claim_due(store.owner, TTL, 10, [Serves("Flow")])) == 4
+
+
+async def test_runs_to_drive_leave_out_the_ones_to_skip(store: RunStore, clock: Clock):
+    await store.release("ready", store.owner, await begin(store, "ready"))
+    await begin(store, "left")
+    clock.monotonic += TTL + 1
+    assert await store.claim_due(store.owner, TTL, 10, skip=["ready", "left", "gone"]) == []
+    assert (await known(store, "left")).epoch == 1
+    assert [each.run_id for each in await store.claim_due(store.owner, TTL, 10, skip={"ready"})] == ["left"]
+
+
+async def test_a_run_can_be_created_for_whoever_takes_it_up(store: RunStore, other: RunStore):
+    created = await store.create(new_run(first=b"start"), None, TTL)
+    assert created == Created(epoch=0)
+    info = await known(store)
+    assert (info.status, info.owner, info.claimed_at, info.epoch, info.seq) == ("ready", None, None, 0, 1)
+    assert (info.queue, info.priority, info.attempts, info.held) == ("default", 0, 0, "")
+    assert isinstance(await other.create(new_run(), None, TTL), Existing)
+    (claimed,) = await other.claim_due(other.owner, TTL, 10)
+    assert claimed == Claimed("a", epoch=1, seq=1, stream_seq=0, workflow="Flow")
+    assert await write(other, 1, 1) == "committed"
+
+
+async def test_a_deleted_runs_epochs_are_not_used_again_by_one_without_an_owner(store: RunStore):
+    epoch = await begin(store)
+    await store.delete("a", force=True)
+    await store.create(new_run(), None, TTL)
+    assert (await take(store)).epoch > epoch
+
+
+async def test_a_new_run_without_an_owner_is_a_hint_for_all(stores: Stores):
+    store, other = stores.open(), stores.open()
+    seen = await other.changed(-1)
+    await store.create(new_run(), None, TTL)
+    assert await asyncio.wait_for(other.changed(seen), 5) != seen
+
+
+async def test_ready_runs_come_by_priority_then_the_longest(store: RunStore, clock: Clock):
+    for number, (run_id, priority) in enumerate((("low", -5), ("old", 0), ("new", 0), ("high", 7))):
+        clock.wall = number
+        await store.create(new_run(run_id, priority=priority), None, TTL)
+    clock.wall = 10
+    claimed = [each.run_id for _ in range(2) for each in await store.claim_due(store.owner, TTL, 2)]
+    assert claimed == ["high", "old", "new", "low"]
+
+
+async def test_runs_to_drive_can_be_those_of_some_queues(store: RunStore):
+    for run_id, queue in (("a", "default"), ("b", "gpu"), ("c", "mail")):
+        await store.create(new_run(run_id, queue=queue), None, TTL)
+    assert (await known(store, "b")).queue == "gpu"
+    claimed = await store.claim_due(store.owner, TTL, 10, queues=["default", "gpu"])
+    assert [each.run_id for each in claimed] == ["a", "b"]
+    await store.fork("c", 0, "d")
+    assert [each.run_id for each in await store.claim_due(store.owner, TTL, 10, queues=["mail"])] == ["c", "d"]
+
+
+async def test_a_run_is_not_taken_up_before_its_time(store: RunStore, clock: Clock):
+    await store.create(new_run(not_before=time.time() + 60), None, TTL)
+    for _ in range(2):
+        assert await store.claim_due(store.owner, TTL, 10) == []
+        assert await store.sweep(10, grace=60) == []
+        clock.wall -= 86400
+    clock.wall = 61
+    assert [each.run_id for each in await store.claim_due(store.owner, TTL, 10)] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"queue": ""}, "queue"), ({"queue": "a b"}, "queue"), ({"queue": "\udcff"}, "queue"),
+        ({"priority": 1.5}, "priority"), ({"priority": True}, "priority"), ({"priority": 2**40}, "priority"),
+        ({"not_before": "soon"}, "not_before"), ({"not_before": math.nan}, "not_before"),
+    ],
+)  # fmt: skip
+async def test_a_run_with_a_wrong_queue_priority_or_time_is_refused(store: RunStore, wrong: dict[str, Any], said: str):
+    with pytest.raises(StoreError, match=said):
+        await store.create(new_run(**wrong), None, TTL)
+    assert await store.info("a") is None
+
+
+class TestPoison:
+    """A run that ends the process of each owner must not keep other runs from being driven."""
+
+    async def test_its_owners_are_counted_until_a_commit(self, stores: Stores):
+        first, second, third = stores.open(), stores.open(), stores.open()
+        await begin(first)
+        await first.aclose()
+        await take(second)
+        assert (await known(third)).attempts == 1
+        await second.aclose()
+        epoch = (await take(third)).epoch
+        assert (await known(third)).attempts == 2
+        assert await write(third, epoch, 0) == "committed"
+        assert (await known(third)).attempts == 0
+
+    async def test_a_clean_release_does_not_count(self, store: RunStore, other: RunStore):
+        await store.release("a", store.owner, await begin(store))
+        await other.release("a", other.owner, (await take(other)).epoch)
+        assert (await known(store)).attempts == 0
+
+    @pytest.mark.parametrize("way", ["claim_due", "sweep"])
+    async def test_it_waits_longer_after_each_owner_and_is_then_held(self, stores: Stores, clock: Clock, way: str):
+        watching = stores.open()
+        await watching.create(new_run(), None, TTL)
+        pauses: list[float] = []
+        owners: list[str] = []
+        while not (await known(watching)).held:
+            clock.monotonic += TTL + 1
+            began = clock.wall
+            worker = stores.open()
+            while True:
+                if way == "sweep":
+                    await watching.sweep(10, grace=600)
+                if await worker.claim_due(worker.owner, TTL, 10):
+                    break
+                if (await known(watching)).held:
+                    break
+                clock.wall += 0.5
+            pauses.append(clock.wall - began)
+            owners.append(worker.owner)
+            await worker.aclose()
+        info = await known(watching)
+        assert [round(pause) for pause in pauses] == [0, 0, 1, 2, 4, 0]
+        assert (info.status, info.attempts) == ("ready", MOST_ATTEMPTS)
+        assert info.held == f"5 claims ended without a commit, the last one of {owners[-2]}"
+        clock.wall += 86400
+        assert await watching.claim_due(watching.owner, TTL, 10) == []
+        assert await watching.sweep(10, grace=60) == []
+
+    async def test_it_can_be_released(self, stores: Stores, clock: Clock):
+        store = await held(stores, clock)
+        assert await store.release_held("a")
+        info = await known(store)
+        assert (info.status, info.held, info.attempts) == ("ready", "", 0)
+        assert not await store.release_held("a")
+        assert not await store.release_held("gone")
+        assert [each.run_id for each in await store.claim_due(store.owner, TTL, 10)] == ["a"]
+
+    async def test_a_claim_by_its_id_takes_it_up(self, stores: Stores, clock: Clock):
+        store = await held(stores, clock)
+        claimed = await take(store)
+        assert (await known(store)).held == ""
+        assert await write(store, claimed.epoch, 0) == "committed"
+
+    async def test_others_are_driven_meanwhile(self, stores: Stores, clock: Clock):
+        store = await held(stores, clock)
+        await store.create(new_run("b"), None, TTL)
+        assert [each.run_id for each in await store.claim_due(store.owner, TTL, 10)] == ["b"]
+
+
+async def held(stores: Stores, clock: Clock) -> RunStore:
+    """Return a store with a run that is held."""
+    store = stores.open()
+    await store.create(new_run(), None, TTL)
+    while not (await known(store)).held:
+        clock.wall += 60
+        worker = stores.open()
+        await worker.claim_due(worker.owner, TTL, 10)
+        await worker.aclose()
+    return store
 
 
 async def test_two_callers_never_get_the_same_run(stores: Stores):

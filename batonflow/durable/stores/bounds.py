@@ -43,6 +43,7 @@ _SESSION = re.compile(r"[A-Za-z0-9_.:/-]{1,180}").fullmatch
 _OWNER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}").fullmatch
 _MAX_TEXT = 1000
 _LARGEST_NUMBER = 2**62
+_LARGEST_PRIORITY = 1000
 
 
 def check_run_id(run_id: str) -> str:
@@ -259,6 +260,19 @@ def check_new_run(run: NewRun) -> None:
         _check_size(f"The beginning of run {run.run_id!r}", run.first)
     _check_parts(run.run_id, run.parts)
     check_metadata(run.metadata)
+    _check_place(run.queue, run.priority, run.not_before)
+
+
+def _check_place(queue: Any, priority: Any, not_before: Any) -> None:
+    """Refuse a wrong place of a run among the ready ones."""
+    if not (isinstance(queue, str) and _OWNER(queue)):
+        raise StoreError(
+            f"queue={queue!r}: give a name of up to 100 ASCII letters, digits, _ . - and no dot at the start"
+        )
+    if not (is_whole(priority, least=-_LARGEST_PRIORITY) and priority <= _LARGEST_PRIORITY):
+        raise StoreError(f"priority={priority!r}: give a whole number from -{_LARGEST_PRIORITY} to {_LARGEST_PRIORITY}")
+    if not_before is not None and not is_seconds(not_before):
+        raise StoreError(f"not_before={not_before!r}: give a time in wall-clock seconds, or None for now")
 
 
 def check_payload(run_id: str, key: str, payload: bytes) -> None:

@@ -2,7 +2,7 @@
 
 import secrets
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice
 from typing import Literal
@@ -15,6 +15,7 @@ from batonflow.durable.session_protocol import NewTurn, SessionChange, TurnOpene
 from batonflow.durable.store_protocol import (
     ENDS,
     LEASE_SECONDS,
+    MOST_ATTEMPTS,
     Appended,
     Busy,
     Claimed,
@@ -30,8 +31,10 @@ from batonflow.durable.store_protocol import (
     RunCommit,
     RunInfo,
     RunStatus,
+    Serves,
     StoredCommit,
 )
+from batonflow.durable.stores.attempts import held_words, pause_after
 from batonflow.durable.stores.bounds import (
     check_age,
     check_commit,
@@ -91,7 +94,10 @@ class _Run:
     compacted: int = 0
     stream_seq: int = 0
     wake_at: float | None = None
-    rung_at: float | None = None
+    due_at: float | None = None
+    is_later: bool = False  # nobody takes it up before its due_at
+    attempts: int = 0
+    held: str = ""
     bodies: list[bytes] = field(default_factory=list[bytes])
     times: list[float] = field(default_factory=list[float])
     snapshots: dict[int, bytes] = field(default_factory=dict[int, bytes])
@@ -168,19 +174,27 @@ class MemoryStore(SessionsInMemory, StoredHistory):
 
     keeps_parts = True
 
-    async def create(self, run: NewRun, owner: str, ttl: float) -> Created | Existing:
+    async def create(self, run: NewRun, owner: str | None, ttl: float) -> Created | Existing:
         """See ``RunStore.create``."""
         check_new_run(run)
         with self._lock:
             existing = self._runs.get(run.run_id)
-            return Existing(self._info(existing)) if existing is not None else self._create(run, owner, ttl)
+            if existing is not None:
+                return Existing(self._info(existing))
+            created = self._create(run, owner, ttl)
+        if owner is None:
+            self._hints.appended()
+        return created
 
-    def _create(self, run: NewRun, owner: str, ttl: float) -> Created:
+    def _create(self, run: NewRun, owner: str | None, ttl: float) -> Created:
         now = current_source().now()
         log = self._shared.logs.for_run(run, self._is_unfinished)
         run = replace(run, parts=())  # the log has them
         created = _Run(run, now, now, epoch=self._shared.epoch_floor, stream_seq=run.stream_seq, log=log)
-        self._own(created, owner, ttl)
+        if owner is None:
+            created.due_at, created.is_later = max(now, run.not_before or now), run.not_before is not None
+        else:
+            self._own(created, owner, ttl)
         if run.first is not None:
             created.bodies, created.times, created.seq = [run.first], [now], 1
         self._runs[run.run_id] = created
@@ -194,7 +208,9 @@ class MemoryStore(SessionsInMemory, StoredHistory):
         if owner not in self._names:
             self._vouch(check_owner(owner))
         source = current_source()
-        run.status, run.owner, run.epoch, run.rung_at = "running", owner, run.epoch + 1, None
+        if run.status == "running" and run.owner != owner:
+            run.attempts += 1
+        run.status, run.owner, run.epoch, run.due_at, run.held = "running", owner, run.epoch + 1, None, ""
         run.claimed_at = run.updated_at = source.now()
         run.lease_until, run.ttl = source.monotonic() + ttl, ttl
 
@@ -238,29 +254,50 @@ class MemoryStore(SessionsInMemory, StoredHistory):
         return Claimed(run.new.run_id, run.epoch, run.seq, run.stream_seq, run.new.workflow)
 
     async def claim_due(
-        self, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None = None
+        self,
+        owner: str,
+        ttl: float,
+        limit: int,
+        serves: Sequence[Serves] | None = None,
+        *,
+        queues: Sequence[str] | None = None,
+        skip: Collection[str] = (),
     ) -> list[Claimed]:
         """See ``RunStore.claim_due``."""
         with self._lock:
-            open_to = [run for run in self._runs.values() if workflows is None or run.new.workflow in workflows]
-            return [self._take(run, owner, ttl) for run in self._to_drive(open_to, grace=0.0)[:limit]]
+            wanted = [run for run in self._runs.values() if _is_wanted(run.new, serves, queues, skip)]
+            taken: list[Claimed] = []
+            for run in self._left_behind(wanted):
+                if len(taken) == limit:
+                    return taken
+                if run.attempts:
+                    _pause(run)
+                else:
+                    taken.append(self._take(run, owner, ttl))
+            ready = self._to_drive(wanted, grace=0.0)[: limit - len(taken)]
+            return [*taken, *(self._take(run, owner, ttl) for run in ready)]
+
+    async def release_held(self, run_id: str) -> bool:
+        """See ``RunStore.release_held``."""
+        with self._lock:
+            run = self._runs.get(check_run_id(run_id))
+            if run is None or not run.held:
+                return False
+            run.attempts = 0
+            _make_ready(run)
+        self._hints.appended()
+        return True
+
+    def _left_behind(self, runs: Iterable[_Run]) -> list[_Run]:
+        """Return runs with a dead owner or an expired lease, the longest first."""
+        left = [run for run in runs if run.status == "running" and not self._driven(run)]
+        return sorted(left, key=lambda run: run.updated_at)
 
     def _to_drive(self, runs: Iterable[_Run], grace: float) -> list[_Run]:
-        """Return abandoned runs, then ready or due runs, the longest waiting first."""
+        """Return ready and due runs, by priority, the longest waiting first."""
         now = current_source().now()
-        left: list[_Run] = []
-        ready: list[_Run] = []
-        for run in runs:
-            if run.status == "running":
-                if not self._driven(run):
-                    left.append(run)
-            elif (run.status == "waiting" and self._is_due(run)) or (
-                run.status == "ready" and (grace <= 0 or not now - grace < (run.rung_at or 0.0) <= now)
-            ):
-                ready.append(run)
-        left.sort(key=lambda run: run.updated_at)
-        ready.sort(key=lambda run: run.rung_at or run.wake_at or 0.0)
-        return left + ready
+        found = [run for run in runs if (run.status == "waiting" and self._is_due(run)) or _is_ready(run, now, grace)]
+        return sorted(found, key=lambda run: (-run.new.priority, run.due_at or run.wake_at or 0.0))
 
     async def load(self, run_id: str, at: int | None = None) -> Loaded | None:
         """See ``RunStore.load``."""
@@ -349,6 +386,7 @@ class MemoryStore(SessionsInMemory, StoredHistory):
         run.bodies += entry.commits
         run.times += [now] * count
         run.seq += count
+        run.attempts = 0
         run.updated_at, run.wake_at = now, entry.wake_at
         run.lease_until, run.ttl = monotonic + entry.ttl, entry.ttl
         if entry.stream_seq > run.stream_seq:  # noqa: PLR1730 - a call would cost more, and this is often done
@@ -369,7 +407,7 @@ class MemoryStore(SessionsInMemory, StoredHistory):
             if run is None or not _is_owned(run, owner, epoch) or run.seq != seq or run.unread:
                 return False
             run.status, run.wake_at, run.updated_at = "waiting", wake_at, current_source().now()
-            run.owner = run.lease_until = run.rung_at = None
+            run.owner = run.lease_until = run.due_at = None
             return True
 
     async def release(self, run_id: str, owner: str, epoch: int) -> bool:
@@ -422,10 +460,13 @@ class MemoryStore(SessionsInMemory, StoredHistory):
     async def sweep(self, limit: int, grace: float) -> list[str]:
         """See ``RunStore.sweep``."""
         with self._lock:
-            runs = self._to_drive(self._runs.values(), grace)[:limit]
+            left = self._left_behind(self._runs.values())[:limit]
+            rung = [run.new.run_id for run in left if _pause(run)]
+            runs = [run for run in self._to_drive(self._runs.values(), grace) if run.new.run_id not in rung]
+            runs = runs[: limit - len(rung)]
             for run in runs:
                 _make_ready(run)
-            return [run.new.run_id for run in runs]
+            return [*rung, *(run.new.run_id for run in runs)]
 
     async def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[StoredCommit]:
         """See ``RunStore.read``."""
@@ -483,6 +524,10 @@ class MemoryStore(SessionsInMemory, StoredHistory):
             forked_from=run.forked_from,
             metadata=run.new.metadata or {},
             session=run.session,
+            queue=run.new.queue,
+            priority=run.new.priority,
+            attempts=run.attempts,
+            held=run.held,
         )
 
     async def list_runs(
@@ -571,10 +616,10 @@ class MemoryStore(SessionsInMemory, StoredHistory):
             if snapshot < min(at, source.compacted):
                 return "compacted"
             now = current_source().now()
-            new = replace(source.new, run_id=new_id, first=None)
+            new = replace(source.new, run_id=new_id, first=None, not_before=None)
             log = self._shared.logs.new(source.log, source.log.length)
             log.writer = new_id
-            fork = _Run(new, now, now, epoch=self._shared.epoch_floor, rung_at=now, forked_from=(run_id, at))
+            fork = _Run(new, now, now, epoch=self._shared.epoch_floor, due_at=now, forked_from=(run_id, at))
             fork.log = log
             fork.seq, fork.stream_seq, fork.compacted = at + len(commits), source.stream_seq, min(source.compacted, at)
             kept = at - fork.compacted
@@ -665,10 +710,44 @@ def _is_owned(run: _Run, owner: str, epoch: int) -> bool:
     return run.owner == owner and run.epoch == epoch and run.status == "running"
 
 
-def _make_ready(run: _Run) -> None:
-    run.status, run.rung_at = "ready", current_source().now()
-    run.updated_at = run.rung_at
+def _make_ready(run: _Run, pause: float = 0.0) -> None:
+    run.status, run.updated_at, run.held = "ready", current_source().now(), ""
+    run.due_at = run.updated_at + pause
+    run.is_later = pause > 0
     run.owner = run.lease_until = None
+
+
+def _pause(run: _Run) -> bool:
+    """Make a run ready whose owner has ended or lost its lease; return whether it can be claimed at once."""
+    run.attempts += 1
+    held = "" if run.attempts < MOST_ATTEMPTS else held_words(run.attempts, run.owner)
+    pause = pause_after(run.attempts)
+    _make_ready(run, pause)
+    run.held = held
+    return not (pause or held)
+
+
+def _is_ready(run: _Run, now: float, grace: float) -> bool:
+    if run.status != "ready" or run.held:
+        return False
+    due = run.due_at or 0.0
+    if due > now:  # else the wall clock was set back
+        return not run.is_later
+    return due <= now - grace
+
+
+def _is_wanted(
+    run: NewRun, serves: Sequence[Serves] | None, queues: Sequence[str] | None, skip: Collection[str]
+) -> bool:
+    return (
+        (serves is None or any(_serves(one, run) for one in serves))
+        and (queues is None or run.queue in queues)
+        and run.run_id not in skip
+    )
+
+
+def _serves(one: Serves, run: NewRun) -> bool:
+    return one.workflow == run.workflow and (one.versions is None or run.version in one.versions)
 
 
 def _use(run: _Run, entry: RunCommit) -> None:

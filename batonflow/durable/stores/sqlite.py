@@ -4,7 +4,7 @@ import asyncio
 import os
 import secrets
 import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -37,6 +37,7 @@ from batonflow.durable.store_protocol import (
     RunCommit,
     RunInfo,
     RunStatus,
+    Serves,
     StoredCommit,
 )
 from batonflow.durable.stores import sqlite_claims as claims
@@ -152,7 +153,7 @@ class SQLiteStore(StoredHistory):
 
     keeps_parts = True
 
-    async def create(self, run: NewRun, owner: str, ttl: float) -> Created | Existing:
+    async def create(self, run: NewRun, owner: str | None, ttl: float) -> Created | Existing:
         """See ``RunStore.create``."""
         return await self._write(claims.create, run, owner, ttl)
 
@@ -163,10 +164,21 @@ class SQLiteStore(StoredHistory):
         return await self._write(claims.claim, run_id, owner, ttl, only_due)
 
     async def claim_due(
-        self, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None = None
+        self,
+        owner: str,
+        ttl: float,
+        limit: int,
+        serves: Sequence[Serves] | None = None,
+        *,
+        queues: Sequence[str] | None = None,
+        skip: Collection[str] = (),
     ) -> list[Claimed]:
         """See ``RunStore.claim_due``."""
-        return await self._write(claims.claim_due, owner, ttl, limit, workflows)
+        return await self._write(claims.claim_due, owner, ttl, limit, serves, queues, skip)
+
+    async def release_held(self, run_id: str) -> bool:
+        """See ``RunStore.release_held``."""
+        return await self._write(claims.release_held, run_id)
 
     async def load(self, run_id: str, at: int | None = None) -> Loaded | None:
         """See ``RunStore.load``."""

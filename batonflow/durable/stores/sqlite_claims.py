@@ -1,53 +1,78 @@
 """Claims and inboxes of a SQLiteStore, each operation in one write transaction."""
 
 import json
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
 
-from batonflow.durable.store_protocol import Appended, Busy, Claimed, Created, Ended, Existing, NewRun, NotDue
+from batonflow.durable.store_protocol import (
+    MOST_ATTEMPTS,
+    Appended,
+    Busy,
+    Claimed,
+    Created,
+    Ended,
+    Existing,
+    NewRun,
+    NotDue,
+    Serves,
+)
+from batonflow.durable.stores.attempts import held_words, pause_after
 from batonflow.durable.stores.bounds import check_new_run, check_owner, check_payload, check_run_id
 from batonflow.durable.stores.sqlite_commits import insert_bodies
 from batonflow.durable.stores.sqlite_parts import continue_log, continued_log, info_of, insert_parts
 from batonflow.durable.stores.sqlite_rows import ENDS, DatabaseSession, RunRow, checksum, find_run, salt_of
 
-__all__ = ["append", "claim", "claim_due", "create", "park", "release", "renew", "renew_held", "sweep"]
+__all__ = [
+    "append", "claim", "claim_due", "create", "park", "release", "release_held", "renew", "renew_held",
+    "sweep",
+]  # fmt: skip
 
 _READY = """
 UPDATE runs
-SET status = 'ready', owner = NULL, lease_until = NULL, wake_no = wake_no + 1, due_at = ?, updated_at = ?
+SET status = 'ready', owner = NULL, lease_until = NULL, wake_no = wake_no + 1, due_at = ?, updated_at = ?,
+    not_before = ?, attempts = ?, held = ?
 WHERE id = ?
 """
 
 
+_INSERT = """
+INSERT INTO runs (run_id, workflow, version, digest, shape, status, owner, epoch, claimed_at, lease_boot, lease_until,
+                  lease_ttl, due_at, seq, stream_seq, created_at, updated_at, salt, metadata, turn, part_log, queue,
+                  priority, not_before)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
 def create(
-    session: DatabaseSession, run: NewRun, owner: str, ttl: float, turn: int | None = None
+    session: DatabaseSession, run: NewRun, owner: str | None, ttl: float, turn: int | None = None
 ) -> Created | Existing:
     """See ``RunStore.create``; ``turn`` is the place of the turn that the run is."""
     check_new_run(run)
     existing = find_run(session, run.run_id)
     if existing is not None:
         return Existing(info_of(session, existing))
-    session.owners.vouch(check_owner(owner))
     (floor,) = session.connection.execute("SELECT epoch_floor FROM facts").fetchone()
     now = session.source.now()
     salt = salt_of(run.run_id)
-    until = session.lease(ttl)
+    if owner is not None:
+        session.owners.vouch(check_owner(owner))
     shared, parent = continued_log(session, run)
     inserted = session.connection.execute(
-        """
-        INSERT INTO runs (run_id, workflow, version, digest, shape, status, owner, epoch, claimed_at, lease_boot,
-                          lease_until, lease_ttl, seq, stream_seq, created_at, updated_at, salt, metadata, turn,
-                          part_log)
-        VALUES (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        """,
+        _INSERT,
         (
-            *_names(run),
+            run.run_id,
+            run.workflow,
+            run.version,
+            run.digest,
+            run.shape,
+            "running" if owner is not None else "ready",
             owner,
-            floor + 1,
-            now,
-            session.boot,
-            until,
-            ttl,
+            floor if owner is None else floor + 1,
+            None if owner is None else now,
+            None if owner is None else session.boot,
+            None if owner is None else session.lease(ttl),
+            None if owner is None else ttl,
+            None if owner is not None else max(now, run.not_before or now),
             int(run.first is not None),
             run.stream_seq,
             now,
@@ -56,23 +81,25 @@ def create(
             json.dumps(dict(run.metadata), ensure_ascii=False) if run.metadata else None,
             turn,
             shared,
+            run.queue,
+            run.priority,
+            run.not_before if owner is None else None,
         ),
     )
     number = inserted.lastrowid
     assert number is not None
     log = number if shared is None else shared
-    session.known[run.run_id] = (number, salt, log)
+    if owner is not None:
+        session.known[run.run_id] = (number, salt, log)
     if run.first is not None:
         insert_bodies(session, number, salt, 0, [run.first], now)
     if parent is not None:
         continue_log(session, log, *parent)
     if run.parts:
         insert_parts(session, log, 0 if run.continues is None else run.continues[1], run.parts)
-    return Created(floor + 1, log)
-
-
-def _names(run: NewRun) -> tuple[str | None, ...]:
-    return run.run_id, run.workflow, run.version, run.digest, run.shape
+    if owner is None:
+        _tell_ready(session)
+    return Created(floor if owner is None else floor + 1, log)
 
 
 def claim(
@@ -98,70 +125,120 @@ def _is_due(session: DatabaseSession, row: RunRow) -> bool:
 def _take(session: DatabaseSession, row: RunRow, owner: str, ttl: float) -> Claimed:
     session.owners.vouch(check_owner(owner))
     abandoned = row.status == "running" and row.owner is not None and not session.owners.alive(row.owner)
+    attempts = row.attempts + (row.status == "running" and row.owner != owner)
     now = session.source.now()
     session.connection.execute(
         """
         UPDATE runs
         SET status = 'running', owner = ?, epoch = epoch + 1, claimed_at = ?, lease_boot = ?, lease_until = ?,
-            lease_ttl = ?, due_at = NULL, updated_at = ?
+            lease_ttl = ?, due_at = NULL, updated_at = ?, not_before = NULL, attempts = ?, held = NULL
         WHERE id = ?
         """,
-        (owner, now, session.boot, session.lease(ttl), ttl, now, row.id),
+        (owner, now, session.boot, session.lease(ttl), ttl, now, attempts, row.id),
     )
     session.known[row.run_id] = (row.id, row.salt, row.log)
     return Claimed(row.run_id, row.epoch + 1, row.seq, row.stream_seq, row.workflow, abandoned)
 
 
 def claim_due(
-    session: DatabaseSession, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None
+    session: DatabaseSession,
+    owner: str,
+    ttl: float,
+    limit: int,
+    serves: Sequence[Serves] | None,
+    queues: Sequence[str] | None,
+    skip: Collection[str],
 ) -> list[Claimed]:
     """See ``RunStore.claim_due``."""
-    names = None if workflows is None else json.dumps(list(workflows))
-    now = session.source.now()
-    rows = _left_behind(session, names, limit)
-    rows += _runs(
-        session,
-        """
-        SELECT * FROM run_infos
-        WHERE due_at <= ? AND (? IS NULL OR workflow IN (SELECT value FROM json_each(?)))
-        ORDER BY due_at, id LIMIT ?
-        """,
-        (now, names, names, limit - len(rows)),
-    )
-    # Ready since a future time: the wall clock was set back.
-    rows += _runs(
-        session,
-        """
-        SELECT * FROM run_infos
-        WHERE status = 'ready' AND due_at > ? AND (? IS NULL OR workflow IN (SELECT value FROM json_each(?)))
-        ORDER BY id LIMIT ?
-        """,
-        (now, names, names, limit - len(rows)),
-    )
-    return [_take(session, row, owner, ttl) for row in rows]
+    wanted = {
+        "serves": None if serves is None else json.dumps([(one.workflow, one.versions) for one in serves]),
+        "queues": None if queues is None else json.dumps(list(queues)),
+        "skip": json.dumps(list(skip)),
+    }
+    taken: list[Claimed] = []
+    while len(taken) < limit and (left := _left_behind(session, limit - len(taken), wanted)):
+        for row in left:
+            if row.attempts:
+                _pause(session, row)
+            else:
+                taken.append(_take(session, row, owner, ttl))
+    rows = _ready(session, limit - len(taken), wanted)
+    return [*taken, *(_take(session, row, owner, ttl) for row in rows)]
 
 
-def _runs(session: DatabaseSession, statement: str, values: tuple[object, ...]) -> list[RunRow]:
+_WANTED = """
+(:serves IS NULL OR EXISTS (
+    SELECT 1 FROM json_each(:serves) AS served
+    WHERE json_extract(served.value, '$[0]') = workflow AND (json_extract(served.value, '$[1]') IS NULL OR EXISTS (
+        SELECT 1 FROM json_each(served.value, '$[1]') AS known WHERE known.value IS version))))
+AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+AND run_id NOT IN (SELECT value FROM json_each(:skip))
+"""
+_ALL: dict[str, Any] = {"serves": None, "queues": None, "skip": "[]"}
+
+
+def _ready(session: DatabaseSession, limit: int, wanted: Mapping[str, Any]) -> list[RunRow]:
+    """Return ready runs and runs with a due timer, by priority, the longest first."""
+    given = {**wanted, "now": session.source.now(), "limit": limit}
+    rows = _runs(
+        session,
+        f"""
+        SELECT * FROM run_infos WHERE status = 'ready' AND due_at <= :now AND held IS NULL AND {_WANTED}
+        ORDER BY priority DESC, due_at, id LIMIT :limit
+        """,  # noqa: S608 - constants
+        given,
+    )
+    rows += _runs(
+        session,
+        f"""
+        SELECT * FROM run_infos WHERE status = 'waiting' AND due_at <= :now AND {_WANTED}
+        ORDER BY due_at, id LIMIT :limit
+        """,  # noqa: S608 - as before
+        given,
+    )
+    rows.sort(key=lambda row: (-row.priority, row.due_at or 0.0, row.id))
+    return (rows + _ready_since_later(session, limit, wanted))[:limit]
+
+
+def _ready_since_later(session: DatabaseSession, limit: int, wanted: Mapping[str, Any]) -> list[RunRow]:
+    """Return runs that are ready since a future time, because the wall clock was set back."""
+    return _runs(
+        session,
+        f"""
+        SELECT * FROM run_infos
+        WHERE status = 'ready' AND due_at > :now AND not_before IS NULL AND held IS NULL AND {_WANTED}
+        ORDER BY id LIMIT :limit
+        """,  # noqa: S608 - constants
+        {**wanted, "now": session.source.now(), "limit": limit},
+    )
+
+
+def _runs(session: DatabaseSession, statement: str, values: Mapping[str, Any]) -> list[RunRow]:
     return [RunRow(*row) for row in session.connection.execute(statement, values).fetchall()]
 
 
-def _left_behind(session: DatabaseSession, workflows: str | None, limit: int) -> list[RunRow]:
+def _left_behind(session: DatabaseSession, limit: int, wanted: Mapping[str, Any]) -> list[RunRow]:
     """Return runs with a dead owner or an expired lease, the longest first."""
     owners = session.connection.execute("SELECT DISTINCT owner FROM runs WHERE status = 'running'").fetchall()
     dead = [owner for (owner,) in owners if owner is not None and not session.owners.alive(owner)]
-    now = session.source.monotonic()
     return _runs(
         session,
         # A lease that lasts longer than it ever did is from before the last start, see DatabaseSession.lease_left.
-        """
+        f"""
         SELECT * FROM run_infos
         WHERE status = 'running'
-            AND (lease_boot <> ? OR lease_until <= ? OR lease_until > ? + lease_ttl + 1
-                 OR owner IN (SELECT value FROM json_each(?)))
-            AND (? IS NULL OR workflow IN (SELECT value FROM json_each(?)))
-        ORDER BY updated_at, id LIMIT ?
-        """,
-        (session.boot, now, now, json.dumps(dead), workflows, workflows, limit),
+            AND (lease_boot <> :boot OR lease_until <= :monotonic OR lease_until > :monotonic + lease_ttl + 1
+                 OR owner IN (SELECT value FROM json_each(:dead)))
+            AND {_WANTED}
+        ORDER BY updated_at, id LIMIT :limit
+        """,  # noqa: S608 - constants
+        {
+            **wanted,
+            "boot": session.boot,
+            "monotonic": session.source.monotonic(),
+            "dead": json.dumps(dead),
+            "limit": limit,
+        },
     )
 
 
@@ -232,9 +309,47 @@ def release(session: DatabaseSession, run_id: str, owner: str, epoch: int) -> bo
 
 
 def _make_ready(session: DatabaseSession, row: RunRow) -> None:
+    """Make a run ready from now on."""
+    _become_ready(session, row, session.source.now(), row.attempts)
+
+
+def _pause(session: DatabaseSession, row: RunRow) -> bool:
+    """Make a run ready whose owner has ended or lost its lease; return whether it can be claimed at once."""
+    attempts, now = row.attempts + 1, session.source.now()
+    held = None if attempts < MOST_ATTEMPTS else held_words(attempts, row.owner)
+    pause = pause_after(attempts)
+    _become_ready(session, row, now + pause, attempts, not_before=now + pause if pause else None, held=held)
+    return not pause and held is None
+
+
+def _become_ready(
+    session: DatabaseSession,
+    row: RunRow,
+    due_at: float,
+    attempts: int,
+    *,
+    not_before: float | None = None,
+    held: str | None = None,
+) -> None:
     now = session.source.now()
-    session.connection.execute(_READY, (now, now, row.id))
+    session.connection.execute(_READY, (due_at, now, not_before, attempts, held, row.id))
     session.known.pop(row.run_id, None)
+    _tell_ready(session)
+
+
+def _tell_ready(session: DatabaseSession) -> None:
+    """Give a hint to all processes that wait for something to do."""
+    session.connection.execute("UPDATE facts SET appends = appends + 1")
+    session.appended += 1
+
+
+def release_held(session: DatabaseSession, run_id: str) -> bool:
+    """See ``RunStore.release_held``."""
+    row = find_run(session, check_run_id(run_id))
+    if row is None or row.held is None:
+        return False
+    _become_ready(session, row, session.source.now(), 0)
+    return True
 
 
 def append(
@@ -261,30 +376,27 @@ def append(
     session.connection.execute(
         "UPDATE runs SET inbox_head = ?, unread = unread + 1, updated_at = ? WHERE id = ?", (position, now, row.id)
     )
-    session.connection.execute("UPDATE facts SET appends = appends + 1")
-    session.appended += 1
     if row.status == "waiting":
         _make_ready(session, row)
+    else:
+        _tell_ready(session)
     return Appended(position, new=True)
 
 
 def sweep(session: DatabaseSession, limit: int, grace: float) -> list[str]:
     """See ``RunStore.sweep``."""
     now = session.source.now()
-    rows = _left_behind(session, None, limit)
-    rows += _runs(
+    rung = [row.run_id for row in _left_behind(session, limit, _ALL) if _pause(session, row)]
+    rows = _runs(
         session,
         """
-        SELECT * FROM run_infos WHERE due_at <= ? AND (status = 'waiting' OR due_at <= ?) ORDER BY due_at, id LIMIT ?
+        SELECT * FROM run_infos WHERE status = 'waiting' AND due_at <= :now
+        UNION ALL SELECT * FROM run_infos WHERE status = 'ready' AND due_at <= :late AND held IS NULL
+        ORDER BY due_at, id LIMIT :limit
         """,
-        (now, now - grace, limit - len(rows)),
+        {"now": now, "late": now - grace, "limit": limit - len(rung)},
     )
-    # Ready since a future time: the wall clock was set back.
-    rows += _runs(
-        session,
-        "SELECT * FROM run_infos WHERE status = 'ready' AND due_at > ? ORDER BY id LIMIT ?",
-        (now, limit - len(rows)),
-    )
+    rows += _ready_since_later(session, limit - len(rung) - len(rows), _ALL)
     for row in rows:
         _make_ready(session, row)
-    return [row.run_id for row in rows]
+    return [*rung, *(row.run_id for row in rows)]

@@ -19,13 +19,13 @@ _VALUES = 4 * _ROWS
 # The common case in one statement: the owner's next commit of a run with an empty inbox.
 _GO_ON = """
 UPDATE runs
-SET seq = ?, stream_seq = max(stream_seq, ?), wake_at = ?, lease_until = ?, lease_ttl = ?, updated_at = ?
+SET seq = ?, stream_seq = max(stream_seq, ?), wake_at = ?, lease_until = ?, lease_ttl = ?, updated_at = ?, attempts = 0
 WHERE id = ? AND run_id = ? AND owner = ? AND epoch = ? AND seq = ? AND status = 'running' AND unread = 0
 """
 _GO_ON_OR_END = """
 UPDATE runs
 SET seq = ?, stream_seq = max(stream_seq, ?), wake_at = ?, lease_until = ?, lease_ttl = ?, updated_at = ?,
-    status = ?, ended_at = ?, owner = ?, unread = unread - ?
+    status = ?, ended_at = ?, owner = ?, unread = unread - ?, attempts = 0
 WHERE id = ?
 """
 

@@ -187,6 +187,10 @@ def info_of(session: DatabaseSession, row: RunRow) -> RunInfo:
         forked_from=None if row.forked_from is None or row.forked_at is None else (row.forked_from, row.forked_at),
         metadata={} if row.metadata is None else json.loads(row.metadata),
         session="" if row.turn is None else row.run_id.rpartition(":")[0],
+        queue=row.queue,
+        priority=row.priority,
+        attempts=row.attempts,
+        held=row.held or "",
     )
 
 

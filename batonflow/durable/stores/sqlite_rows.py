@@ -51,6 +51,11 @@ class RunRow(NamedTuple):
     metadata: str | None
     turn: int | None
     part_log: int | None
+    queue: str
+    priority: int
+    not_before: float | None
+    attempts: int
+    held: str | None
     result: bytes | None
     result_crc: int | None
 

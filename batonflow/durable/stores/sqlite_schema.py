@@ -184,7 +184,26 @@ def _add_parts(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _may_be_packed, _add_sessions, _add_parts]
+_QUEUES = (
+    "ALTER TABLE runs ADD COLUMN queue TEXT NOT NULL DEFAULT 'default'",
+    "ALTER TABLE runs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE runs ADD COLUMN not_before REAL",  # of a ready run that nobody takes up before its due_at
+    "ALTER TABLE runs ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE runs ADD COLUMN held TEXT",
+    "DROP INDEX runs_due",
+    "CREATE INDEX runs_ready ON runs (priority DESC, due_at, id) WHERE status = 'ready'",
+    "CREATE INDEX runs_timed ON runs (due_at, id) WHERE status = 'waiting' AND due_at IS NOT NULL",
+)
+
+
+def _add_queues(connection: sqlite3.Connection) -> None:
+    for statement in _QUEUES:
+        connection.execute(statement)
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
+    _create, _may_be_packed, _add_sessions, _add_parts, _add_queues,
+]  # fmt: skip
 """The function at place n turns version n into version n + 1, inside one transaction; version 0 is an empty file."""
 
 

@@ -33,9 +33,9 @@ def fork(
     inserted = session.connection.execute(
         """
         INSERT INTO runs (run_id, workflow, version, digest, shape, status, epoch, seq, compacted, stream_seq, due_at,
-                          created_at, updated_at, forked_from, forked_at, salt, metadata)
+                          created_at, updated_at, forked_from, forked_at, salt, metadata, queue, priority)
         SELECT ?, workflow, version, digest, shape, 'ready', (SELECT epoch_floor FROM facts), ?, min(compacted, ?),
-               stream_seq, ?, ?, ?, run_id, ?, salt, metadata
+               stream_seq, ?, ?, ?, run_id, ?, salt, metadata, queue, priority
         FROM runs WHERE id = ?
         """,
         (new_id, at + len(commits), at, now, now, now, at, source.id),

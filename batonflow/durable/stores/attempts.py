@@ -1,0 +1,24 @@
+"""Attempts at a run: the pause after an owner that ended without a commit, and the words for a held run."""
+
+__all__ = ["held_words", "pause_after"]
+
+LONGEST_PAUSE = 300.0
+
+
+def pause_after(attempts: int) -> float:
+    """Return the seconds until a run may be claimed again: 0 after the first attempt, then 1, 2, 4 and so on.
+
+    Args:
+        attempts: The number of owners that have ended or lost their lease since the last commit.
+    """
+    return 0.0 if attempts <= 1 else min(LONGEST_PAUSE, 2.0 ** (attempts - 2))
+
+
+def held_words(attempts: int, owner: str | None) -> str:
+    """Return the reason for which a run is held.
+
+    Args:
+        attempts: The number of owners.
+        owner: The last one.
+    """
+    return f"{attempts} claims ended without a commit, the last one of {owner or 'an unknown owner'}"
