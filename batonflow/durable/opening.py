@@ -34,7 +34,7 @@ from batonflow.durable.store_protocol import (
     RunStore,
 )
 from batonflow.durable.traces import ABANDONED, trace_in
-from batonflow.run_facts import describe_run, note_model_calls
+from batonflow.run_facts import describe_run, note_model_calls, place_of_new_runs
 from batonflow.served_input import input_is_served
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.context.state_store import named_values
@@ -80,6 +80,7 @@ class Opening:
         self._first_parts: list[bytes] = []
         self._continues: tuple[int, int] | None = None
         self._lease: RunLease | None = None
+        self._place = place_of_new_runs.get()
         self._task: asyncio.Task[None] | None = None
         run.arrived_while_released = []
         LIVE.setdefault(store, {})[run.state.run_id] = run
@@ -173,22 +174,32 @@ class Opening:
     async def create(self) -> None:
         """Create the run, or continue the run of its id."""
         run_id = self._run.state.run_id
-        if self._options.deps is not None:
+        if self._options.deps is not None and self._place is None:
             await provide_deps(self._workflow, self._run)
+        owner = self._store.owner if self._place is None else None
         try:
-            found = await self._store.create(self._new_run(), self._store.owner, self._store.lease_seconds)
+            found = await self._store.create(self._new_run(), owner, self._store.lease_seconds)
         except PartsGoneError:
             self._run.cell.recorder = None
             self.prepare(self._event)
-            found = await self._store.create(self._new_run(), self._store.owner, self._store.lease_seconds)
+            found = await self._store.create(self._new_run(), owner, self._store.lease_seconds)
         if not isinstance(found, Created):
             if found.info.workflow != self._options.workflow_name:
                 raise belongs_to(run_id, found.info.workflow, self._options.workflow_name)
             if found.info.digest != self._digest:
                 raise other_input(run_id)
+        if self._place is not None:
+            self._hand_over()
+        elif isinstance(found, Created):
+            self._begin(found)
+        else:
             await self.carry_on()
-            return
-        self._begin(found)
+
+    def _hand_over(self) -> None:
+        """Leave a run to the process that takes it up."""
+        self._forget()
+        self._run.silence()
+        self._run.ending.interrupted("as another process takes it up")
 
     def _new_run(self) -> NewRun:
         return NewRun(
@@ -201,6 +212,7 @@ class Opening:
             metadata=METADATA.get(self._run),
             parts=self._first_parts,
             continues=self._continues,
+            **({} if self._place is None else self._place.as_fields()),
         )
 
     def _begin(self, created: Created) -> None:

@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 
 from batonflow.clock import Source
 from batonflow.durable.store_protocol import (
+    MOST_ATTEMPTS,
     Appended,
     Busy,
     Claimed,
@@ -62,6 +63,9 @@ class Model:
     result: bytes | None = None
     snapshot: int = 0
     compacted: int = 0
+    due: float = 0.0
+    attempts: int = 0
+    held: bool = False
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -73,8 +77,13 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.stores = Stores(self.kind, self.folder)
         self.ahead = 0.0
-        self.clock = patch.object(Source, "monotonic", lambda _self: time.monotonic() + self.ahead)
-        self.clock.start()
+        self.wall = 1e9
+        self.clocks = [
+            patch.object(Source, "monotonic", lambda _self: time.monotonic() + self.ahead),
+            patch.object(Source, "now", lambda _self: self.wall),
+        ]
+        for clock in self.clocks:
+            clock.start()
         self.runs: dict[str, Model] = {}
         self.floor = 0
         self.count = 0
@@ -88,7 +97,8 @@ class StoreMachine(RuleBasedStateMachine):
         for store in self.stores.opened:
             self.do(store.aclose())
         self.runner.close()
-        self.clock.stop()
+        for clock in self.clocks:
+            clock.stop()
         shutil.rmtree(self.folder)
 
     def do(self, operation: Coroutine[Any, Any, T]) -> T:
@@ -101,10 +111,42 @@ class StoreMachine(RuleBasedStateMachine):
         return run.status == "running" and run.owner in self.names() and run.expires > self.ahead
 
     def own(self, run: Model, store: RunStore) -> None:
+        if run.status == "running" and run.owner is not None and run.owner != store.owner:
+            run.attempts += 1
+        run.held = False
         run.status, run.owner, run.expires = "running", store.owner, self.ahead + TTL
 
     def disown(self, run: Model, status: str) -> None:
-        run.status, run.owner = status, None
+        run.status, run.owner, run.due = status, None, self.wall
+
+    def ready_since(self, moment: float) -> set[str]:
+        found = {id_: run for id_, run in self.runs.items() if run.status == "ready" and not run.held}
+        return {id_ for id_, run in found.items() if run.due <= moment}
+
+    def pause(self, run: Model) -> bool:
+        """Its owner has ended or lost its lease; returns whether it can be taken up at once."""
+        self.disown(run, "ready")
+        run.attempts += 1
+        run.due = self.wall + {1: 0, 2: 1, 3: 2, 4: 4}.get(run.attempts, 1000)
+        run.held = run.attempts >= MOST_ATTEMPTS
+        return run.attempts == 1
+
+    @rule(who=st.sampled_from(OWNERS), run_id=st.sampled_from(RUNS), later=st.sampled_from([None, 100.0]))
+    def enqueue(self, who: int, run_id: str, later: float | None) -> None:
+        at = None if later is None else self.wall + later
+        created = self.do(self.owners[who].create(NewRun(run_id, "Flow", "d", not_before=at), None, TTL))
+        assert isinstance(created, Existing) == (run_id in self.runs)
+        if run_id not in self.runs:
+            assert created == Created(self.floor)
+            self.count += 1
+            self.runs[run_id] = Model(self.count, self.floor, "ready", due=at or self.wall)
+
+    @rule(who=st.sampled_from(OWNERS), run_id=st.sampled_from(RUNS))
+    def release_held(self, who: int, run_id: str) -> None:
+        run = self.runs.get(run_id)
+        assert self.do(self.owners[who].release_held(run_id)) == (run is not None and run.held)
+        if run is not None and run.held:
+            run.held, run.attempts, run.due = False, 0, self.wall
 
     @rule(who=st.sampled_from(OWNERS), run_id=st.sampled_from(RUNS), stream_seq=st.sampled_from([0, 1000]))
     def create(self, who: int, run_id: str, stream_seq: int) -> None:
@@ -139,14 +181,20 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(who=st.sampled_from(OWNERS), limit=st.integers(0, 3))
     def claim_due(self, who: int, limit: int) -> None:
         store = self.owners[who]
-        due = {
-            run_id
-            for run_id, run in self.runs.items()
-            if run.status == "ready" or (run.status == "running" and not self.driven(run))
+        left = {id_ for id_, run in self.runs.items() if run.status == "running" and not self.driven(run)}
+        again = {id_ for id_ in left if not self.runs[id_].attempts}
+        ready = {
+            id_ for id_, run in self.runs.items() if run.status == "ready" and run.due <= self.wall and not run.held
         }
         claimed = self.do(store.claim_due(store.owner, TTL, limit))
-        assert len(claimed) == min(limit, len(due))
-        assert {each.run_id for each in claimed} <= due
+        assert len(claimed) == min(limit, len(again | ready))
+        assert {each.run_id for each in claimed} <= again | ready
+        for run_id in left - again:
+            # Runs that were left behind are looked at as long as more of them are wanted.
+            if self.do(self.keeper.info(run_id)).status == "ready":  # pyright: ignore[reportOptionalMemberAccess]
+                self.pause(self.runs[run_id])
+            else:
+                assert limit <= len(again)
         for each in claimed:
             run = self.runs[each.run_id]
             run.epoch += 1
@@ -187,6 +235,7 @@ class StoreMachine(RuleBasedStateMachine):
         if mine and seq == len(run.commits):
             assert verdict.outcome == "committed"
             run.commits += entry.commits
+            run.attempts = 0 if count else run.attempts
             run.unread -= set(entry.consumed)
             run.inbox = {key: place for key, place in run.inbox.items() if place not in entry.passed_over}
             run.stream_seq = max(run.stream_seq, stream_seq)
@@ -241,7 +290,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert appended == Appended(run.inbox[key], new=True)
             run.unread.add(run.inbox[key])
             if run.status == "waiting":
-                run.status = "ready"
+                self.disown(run, "ready")
 
     @rule(who=st.sampled_from(OWNERS))
     def kill(self, who: int) -> None:
@@ -251,6 +300,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([60.0, 110.0]))
     def pass_time(self, seconds: float) -> None:
         self.ahead += seconds
+        self.wall += seconds
 
     @rule(who=st.sampled_from(OWNERS))
     def renew(self, who: int) -> None:
@@ -265,8 +315,14 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(who=st.sampled_from(OWNERS))
     def sweep(self, who: int) -> None:
         left = {id_ for id_, run in self.runs.items() if run.status == "running" and not self.driven(run)}
-        assert set(self.do(self.owners[who].sweep(10, grace=1000))) == left
-        for run_id in left:
+        late = {
+            id_
+            for id_, run in self.runs.items()
+            if run.status == "ready" and run.due <= self.wall - 150 and not run.held
+        }
+        rung = set(self.do(self.owners[who].sweep(10, grace=150)))
+        assert rung == late | {run_id for run_id in left if self.pause(self.runs[run_id])}
+        for run_id in late:
             self.disown(self.runs[run_id], "ready")
 
     @rule(
@@ -288,7 +344,7 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             assert forked == "forked"
             self.count += 1
-            new = Model(self.count, self.floor, "ready", stream_seq=run.stream_seq)
+            new = Model(self.count, self.floor, "ready", stream_seq=run.stream_seq, due=self.wall)
             new.commits, new.compacted = [*run.commits[:at], *own], min(run.compacted, at)
             self.runs[new_id] = replace(new, snapshot=-1)  # whether it has one depends on the source's history
 
@@ -321,6 +377,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert (info.status, info.owner, info.epoch) == (run.status, run.owner, run.epoch)
             assert (info.seq, info.unread, info.result) == (len(run.commits), len(run.unread), run.result)
             assert info.stream_seq == run.stream_seq
+            assert (info.attempts, bool(info.held)) == (run.attempts, run.held)
             loaded = self.do(self.keeper.load(info.run_id))
             assert loaded is not None
             first = loaded.snapshot[0] if loaded.snapshot else 0

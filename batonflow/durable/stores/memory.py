@@ -386,7 +386,8 @@ class MemoryStore(SessionsInMemory, StoredHistory):
         run.bodies += entry.commits
         run.times += [now] * count
         run.seq += count
-        run.attempts = 0
+        if count:
+            run.attempts = 0
         run.updated_at, run.wake_at = now, entry.wake_at
         run.lease_until, run.ttl = monotonic + entry.ttl, entry.ttl
         if entry.stream_seq > run.stream_seq:  # noqa: PLR1730 - a call would cost more, and this is often done

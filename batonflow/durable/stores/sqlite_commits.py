@@ -19,13 +19,14 @@ _VALUES = 4 * _ROWS
 # The common case in one statement: the owner's next commit of a run with an empty inbox.
 _GO_ON = """
 UPDATE runs
-SET seq = ?, stream_seq = max(stream_seq, ?), wake_at = ?, lease_until = ?, lease_ttl = ?, updated_at = ?, attempts = 0
+SET seq = ?, stream_seq = max(stream_seq, ?), wake_at = ?, lease_until = ?, lease_ttl = ?, updated_at = ?,
+    attempts = attempts * ?
 WHERE id = ? AND run_id = ? AND owner = ? AND epoch = ? AND seq = ? AND status = 'running' AND unread = 0
 """
 _GO_ON_OR_END = """
 UPDATE runs
 SET seq = ?, stream_seq = max(stream_seq, ?), wake_at = ?, lease_until = ?, lease_ttl = ?, updated_at = ?,
-    status = ?, ended_at = ?, owner = ?, unread = unread - ?, attempts = 0
+    status = ?, ended_at = ?, owner = ?, unread = unread - ?, attempts = attempts * ?
 WHERE id = ?
 """
 
@@ -56,6 +57,7 @@ def _write(session: DatabaseSession, entry: RunCommit) -> CommitVerdict:
             session.lease(entry.ttl),
             entry.ttl,
             now,
+            not entry.commits,
             number,
             entry.run_id,
             entry.owner,
@@ -92,6 +94,7 @@ def _write_with_care(session: DatabaseSession, entry: RunCommit) -> CommitVerdic
             now if over else None,
             None if over else entry.owner,
             used,
+            not entry.commits,
             row.id,
         ),
     )
