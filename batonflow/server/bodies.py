@@ -1,6 +1,7 @@
 """Validation of requests: bodies, queries and paths."""
 
 import re
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -12,7 +13,7 @@ from batonflow.server.limits import json_body
 from batonflow.values.problems import in_words
 from batonflow.workflow_core.errors import StoreError
 
-__all__ = ["body_of", "choice", "flag", "number", "run_id_of", "seconds", "words"]
+__all__ = ["body_of", "choice", "flag", "moment", "number", "run_id_of", "seconds", "words"]
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -113,3 +114,22 @@ def choice(request: Request, name: str, values: tuple[str, ...]) -> str:
 def words(request: Request, name: str) -> list[str]:
     """Return the values of a repeated parameter; clients send an empty one for no value."""
     return [word for word in request.query_params.getlist(name) if word]
+
+
+def moment(given: str, name: str) -> float:
+    """Return a time in ISO 8601 in wall-clock seconds; without a time zone it is UTC.
+
+    Args:
+        given: The text.
+        name: The name of its field or parameter.
+
+    Raises:
+        HTTPException: 400 for another text.
+    """
+    try:
+        time = datetime.fromisoformat(given)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise HTTPException(
+            400, f"{name} must be a time in ISO 8601, for example 2026-05-01 or 2026-05-01T18:30:00Z"
+        ) from None

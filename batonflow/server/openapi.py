@@ -19,6 +19,7 @@ class _Path(NamedTuple):
     problems: tuple[int, ...] = ()
     body: type[BaseModel] | None = None
     query: tuple[str, ...] = ()
+    status: int = 200
 
 
 _PROBLEMS = {
@@ -81,6 +82,7 @@ _QUERY: dict[str, tuple[dict[str, Any], str]] = {
         "Put pieces of an answer together that arrive within this time; needs deltas",
     ),
     "include_results": ({"type": "boolean", "default": False}, "Include the events that ended the runs"),
+    "enqueue": ({"type": "boolean", "default": False}, "Has to be true"),
     "purge": ({"type": "boolean", "default": False}, "Delete the run too"),
 }
 _SEARCH = ("text", "model", "error", "since", "until", "min_cost", "max_cost")
@@ -98,6 +100,16 @@ _PATHS = (
     _Path("post", "/workflows/{name}/run", "Run to the end", shapes.HandlerData, (400, 404, 409), body=shapes.RunBody),
     _Path(
         "post", "/workflows/{name}/run-nowait", "Start a run", shapes.HandlerData, (400, 404, 409), body=shapes.RunBody
+    ),
+    _Path(
+        "post",
+        "/handlers",
+        "Store a run for whichever process takes it up",
+        shapes.HandlerData,
+        (400, 404, 409),
+        body=shapes.EnqueueBody,
+        query=("enqueue",),
+        status=202,
     ),
     _Path("get", "/chats", "The names of the agents with sessions that clients may use", shapes.ChatsAnswer),
     _Path(
@@ -225,7 +237,7 @@ def _answers(path: _Path, *, compat: bool) -> Iterable[tuple[int, dict[str, Any]
     if path.answer == "text/event-stream":
         content["application/x-ndjson"] = {}
         yield 204, {"description": "The run is over, and its stream has no more events"}
-    yield 200, {"description": path.about, "content": content}
+    yield path.status, {"description": path.about, "content": content}
     if path.answer is shapes.CancelAnswer:
         yield 202, {"description": "The run was told to end, and has not ended yet", "content": content}
     if compat and path.answer is shapes.HandlerData and path.path in (_RUN, "/workflows/{name}/run"):

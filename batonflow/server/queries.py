@@ -1,7 +1,6 @@
 """The conditions of a listing of runs, from the query of a request."""
 
 import math
-from datetime import UTC, datetime
 from typing import get_args
 
 from starlette.exceptions import HTTPException
@@ -10,7 +9,7 @@ from starlette.requests import Request
 from batonflow.durable.search import RunQuery
 from batonflow.durable.store_protocol import RunStatus
 from batonflow.durable.stores.bounds import check_query
-from batonflow.server.bodies import words
+from batonflow.server.bodies import moment, words
 from batonflow.server.runs import IN_STORE
 from batonflow.server.shapes import Status
 from batonflow.workflow_core.errors import StoreError
@@ -44,15 +43,7 @@ def run_query(request: Request) -> RunQuery:
 
 def _time(request: Request, name: str) -> float | None:
     given = request.query_params.get(name)
-    if not given:
-        return None
-    try:
-        time = datetime.fromisoformat(given)
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        raise HTTPException(
-            400, f"{name} must be a time in ISO 8601, for example {name}=2026-05-01 or {name}=2026-05-01T18:30:00Z"
-        ) from None
+    return moment(given, name) if given else None
 
 
 def _dollars(request: Request, name: str) -> float | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -12,11 +13,11 @@ from starlette.routing import Route
 from batonflow.clock import current_source
 from batonflow.draw import workflow_svg
 from batonflow.draw.representation.build import get_workflow_representation
-from batonflow.server.bodies import body_of, run_id_of
+from batonflow.server.bodies import body_of, flag, moment, run_id_of
 from batonflow.server.responses import JSON
 from batonflow.server.runs import Place, Runs
 from batonflow.server.served import Served, schema_of
-from batonflow.server.shapes import RunBody
+from batonflow.server.shapes import EnqueueBody, RunBody
 from batonflow.values.problems import misspelt
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.errors import (
@@ -26,6 +27,7 @@ from batonflow.workflow_core.errors import (
     RunInterruptedError,
     RunInUseError,
     RunLostError,
+    StoreError,
     WorkflowRuntimeError,
 )
 from batonflow.workflow_core.events import StartEvent
@@ -71,6 +73,7 @@ class WorkflowRoutes:
             Route("/workflows/{name}/representation", self.representation, methods=["GET"]),
             Route("/workflows/{name}/run", self.run, methods=["POST"]),
             Route("/workflows/{name}/run-nowait", self.run_nowait, methods=["POST"]),
+            Route("/handlers", self.enqueue, methods=["POST"]),
         ]
 
     def _served(self, request: Request) -> Served:
@@ -115,6 +118,29 @@ class WorkflowRoutes:
         """Start a run, or join a run with the same id and input."""
         run_id, _ = await self._started(request)
         return JSON(self._runs.run_as_json(await self._runs.find(run_id)))
+
+    async def enqueue(self, request: Request) -> Response:
+        """Store a run for whichever process takes it up."""
+        if not flag(request, "enqueue", default=False):
+            raise HTTPException(
+                400,
+                "POST /handlers stores a run for whichever process takes it up: add enqueue=1, or start a run with "
+                "POST /workflows/{name}/run-nowait",
+            )
+        body = await body_of(request, EnqueueBody)
+        served = self._runs.workflow(body.workflow)
+        event = served.start_event(body.start_event, None)
+        run_id = await self._id_for(body.handler_id, served, event)
+        later = None if body.not_before is None else datetime.fromtimestamp(moment(body.not_before, "not_before"), UTC)
+        try:
+            await served.workflow.enqueue(
+                start_event=event, run_id=run_id, queue=body.queue, priority=body.priority, not_before=later
+            )
+        except RunInputMismatchError:
+            raise _started_otherwise(run_id) from None
+        except StoreError as error:
+            raise HTTPException(400, str(error)) from None
+        return JSON(self._runs.run_as_json(await self._runs.find(run_id)), 202)
 
     async def _started(self, request: Request) -> tuple[str, WorkflowHandler | None]:
         """Return the id of a run and its handler; None if another process drives it."""

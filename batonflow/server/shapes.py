@@ -9,6 +9,7 @@ __all__ = [
     "CancelAnswer",
     "ChangedCall",
     "ChatsAnswer",
+    "EnqueueBody",
     "Envelope",
     "EventsAnswer",
     "ForkBody",
@@ -193,6 +194,26 @@ class RunBody(_Body):
     request_id: str | None = None
     if_busy: Literal["raise", "wait", "cancel"] = "raise"
     metadata: dict[str, str] | None = None
+
+
+class EnqueueBody(_Body):
+    """A run for whichever process takes it up.
+
+    Attributes:
+        workflow: The name of the workflow.
+        start_event: The fields of the start event, or ``{"type": …, "value": {…}}``, or one of these as JSON text.
+        handler_id: Id of the run; generated when left out.
+        queue: The queue of the run.
+        priority: Ready runs with a larger number are taken up first; from -1000 to 1000.
+        not_before: The time before which nobody takes the run up, in ISO 8601.
+    """
+
+    workflow: str
+    start_event: dict[str, Any] | str | None = None
+    handler_id: str | None = Field(default=None, max_length=200)
+    queue: str | None = None
+    priority: int = 0
+    not_before: str | None = None
 
 
 class SessionForkBody(_Body):
