@@ -24,7 +24,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from batonflow.durable.store_protocol import Busy, Claimed, CommitVerdict
+from batonflow.durable.store_protocol import Busy, Claimed, CommitVerdict, Serves
 from batonflow.durable.stores import sqlite_commits, sqlite_schema
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.durable.stores.sqlite_listing import list_runs
@@ -624,7 +624,7 @@ async def test_no_text_changes_what_a_statement_means(path: Path, text: str, quo
     existing = await store.create(new_run("keep"), store.owner, TTL)
     count = len(await store.list_runs(limit=1000))
     assert await store.list_runs(workflow=strange) == []
-    assert await store.claim_due("other", TTL, 10, workflows=[strange]) == []
+    assert await store.claim_due("other", TTL, 10, [Serves(strange)]) == []
     assert await store.unread({strange: 0}) == {}
     await store.append("keep", strange, strange.encode())
     assert await write(store, 1, 0, run_id="keep", consumed=[1]) in {"committed", "already", "fenced"}
