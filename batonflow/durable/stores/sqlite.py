@@ -1,6 +1,5 @@
 """A RunStore in one SQLite file, for any number of processes of one machine."""
 
-import asyncio
 import os
 import secrets
 import weakref
@@ -64,7 +63,8 @@ from batonflow.durable.stores.sqlite_commits import write_commits
 from batonflow.durable.stores.sqlite_parts import read_parts
 from batonflow.durable.stores.sqlite_rows import DatabaseSession
 from batonflow.durable.stores.sqlite_schema import DatabaseFile
-from batonflow.durable.stores.sqlite_threads import Job, Readers, Writer, forget_all
+from batonflow.durable.stores.sqlite_threads import Readers, Writer
+from batonflow.durable.stores.threads import Job, forget_all, outcome
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["SQLiteStore"]
@@ -375,40 +375,13 @@ class SQLiteStore(StoredHistory):
         self._hints.close()
 
     async def _write(self, operation: Callable[..., T], *arguments: Any) -> T:
-        return await _outcome(self._writer, operation, arguments)
+        return await outcome(self._writer, lambda session: operation(session, *arguments))
 
     async def _read(self, operation: Callable[..., T], *arguments: Any) -> T:
         if not self._writer.was_opened:
             # Only a writer creates the file, and refuses a file of another program.
             await self._write(_nothing)
-        return await _outcome(self._readers, operation, arguments)
-
-
-async def _outcome(threads: Writer | Readers, operation: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-    """Run an operation in a thread, and wait for it; it is also completed if the caller is cancelled."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def done(result: Any, error: BaseException | None) -> None:
-        try:
-            loop.call_soon_threadsafe(_resolve, future, result, error)
-        except RuntimeError:
-            return  # the event loop was closed
-
-    def operate(session: DatabaseSession) -> T:
-        return operation(session, *arguments)
-
-    threads.submit(Job(operate, done))
-    return await future
-
-
-def _resolve(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+        return await outcome(self._readers, lambda session: operation(session, *arguments))
 
 
 def _nothing(_session: DatabaseSession) -> None:

@@ -1,16 +1,12 @@
 """The threads of a SQLiteStore: one writer with shared transactions, and a few readers."""
 
-import atexit
 import math
 import queue
 import sqlite3
-import threading
 import time
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any
 
 from batonflow.clock import Source
 from batonflow.durable.stores.hints import Hints
@@ -20,130 +16,34 @@ from batonflow.durable.stores.sqlite_commits import flush
 from batonflow.durable.stores.sqlite_faults import concerns_all, explained, is_busy
 from batonflow.durable.stores.sqlite_rows import DatabaseSession
 from batonflow.durable.stores.sqlite_schema import DatabaseFile
-from batonflow.instrumentation.logs import logger_named
+from batonflow.durable.stores.threads import HeldLeases, Job, StoreThreads
 from batonflow.workflow_core.errors import StoreError
 
-__all__ = ["Done", "Job", "Readers", "Writer", "forget_all"]
-
-Done: TypeAlias = Callable[[Any, BaseException | None], None]
+__all__ = ["Readers", "Writer"]
 
 MOST_IN_ONE_TRANSACTION = 1000
 """Jobs; the next ones wait for the next transaction, so that it stays short."""
 POLL_SECONDS = (0.02, 0.1)
 """Seconds between looks for commits of other processes: after activity, and after a long silence."""
 
-_logger = logger_named("batonflow.store")
 
-
-@dataclass(slots=True)
-class Job:
-    """A queued operation.
-
-    Attributes:
-        operation: Called with the session of the thread, inside a transaction, perhaps more than once.
-        done: Receives the result or the error, once.
-    """
-
-    operation: Callable[[DatabaseSession], Any]
-    done: Done
-
-    def finish(self, result: Any, error: BaseException | None) -> None:
-        """Deliver the outcome; an error of the receiver does not end the thread."""
-        try:
-            self.done(result, error)
-        except Exception:
-            _logger.exception("The receiver of a store's result raised an error")
-
-
-class _Threads:
-    """Threads that carry out queued jobs; they are started when jobs need them.
+class _Threads(StoreThreads):
+    """Threads with connections to one database.
 
     Args:
         file: The database.
         owners: The living owners; the writer announces those of this store.
         source: The clocks.
         busy_seconds: The longest wait for another process that is writing.
+        most: The largest number of threads.
     """
 
-    name: ClassVar[str]
-    most: ClassVar[int]
-    """The largest number of threads."""
-
-    def __init__(self, file: DatabaseFile, owners: Owners, source: Source, busy_seconds: float) -> None:
+    def __init__(self, file: DatabaseFile, owners: Owners, source: Source, busy_seconds: float, most: int) -> None:
+        super().__init__(str(file.path), most)
         self._file = file
         self._owners = owners
         self._source = source
         self._busy_seconds = busy_seconds
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._guard = threading.Lock()
-        self._threads: list[threading.Thread] = []
-        self._callbacks: list[Callable[[], None]] = []
-        self._running = 0
-        self._waiting = 0
-        self._stopped = False
-
-    def submit(self, job: Job) -> None:
-        """Queue a job, from any thread.
-
-        Raises:
-            StoreError: The store is closed.
-        """
-        with self._guard:
-            self.check_open()
-            if self._waiting > 0:
-                self._waiting -= 1
-            elif len(self._threads) < self.most:
-                thread = threading.Thread(target=self._run_to_end, name=f"batonflow-store-{self.name}", daemon=True)
-                self._threads.append(thread)
-                self._running += 1
-                thread.start()
-                if len(self._threads) == 1:
-                    _begun[self.name].add(self)
-            self._jobs.put(job)
-
-    def check_open(self) -> None:
-        """Raise an error if the store is closed.
-
-        Raises:
-            StoreError: The store is closed.
-        """
-        if self._stopped:
-            raise StoreError(f"The store at {self._file.path} is closed: open another one")
-
-    def stop(self) -> None:
-        """Let the threads end when all queued jobs are done."""
-        with self._guard:
-            if not self._stopped:
-                self._stopped = True
-                for _ in self._threads:
-                    self._jobs.put(None)
-
-    def join(self, seconds: float | None = None) -> None:
-        """Wait for the end of the threads."""
-        for thread in self._threads:
-            thread.join(seconds)
-
-    def when_ended(self, callback: Callable[[], None]) -> None:
-        """Call back on the last of the threads, at its end; at once when no thread runs."""
-        with self._guard:
-            if self._running:
-                self._callbacks.append(callback)
-                return
-        callback()
-
-    def _run_to_end(self) -> None:
-        try:
-            self._run()
-        finally:
-            with self._guard:
-                self._running -= 1
-                callbacks = [] if self._running else self._callbacks
-            for callback in callbacks:
-                callback()
-
-    def _run(self) -> None:
-        """Carry out jobs until None comes."""
-        raise NotImplementedError
 
     def _session_of(self, connection: sqlite3.Connection) -> DatabaseSession:
         return DatabaseSession(connection, self._file.path, self._owners, self._source)
@@ -153,16 +53,15 @@ class Writer(_Threads):
     """The only writer, which runs all queued operations in one transaction."""
 
     name = "writer"
-    most = 1
 
     def __init__(self, file: DatabaseFile, owners: Owners, source: Source, busy_seconds: float) -> None:
-        super().__init__(file, owners, source, busy_seconds)
+        super().__init__(file, owners, source, busy_seconds, most=1)
         self.was_opened = False
         """Tell whether the file is there, and one of ours."""
         self.hints = Hints(self.nudge)
         """The readers that wait for commits, of this and of other processes."""
         self._session: DatabaseSession | None = None
-        self._held: dict[str, tuple[int, Callable[[], None] | None]] = {}
+        self._held = HeldLeases()
         self._shortest_ttl = math.inf
         self._renew_at = math.inf
         self._poll_at = 0.0
@@ -177,14 +76,12 @@ class Writer(_Threads):
 
     def hold(self, run_id: str, epoch: int, lost: Callable[[], None] | None) -> None:
         """Renew the lease of a run from now on."""
-        with self._guard:
-            self._held[run_id] = epoch, lost
+        self._held.hold(run_id, epoch, lost)
         self.nudge()
 
     def let_go(self, run_id: str) -> None:
         """Stop the automatic renewal of a run's lease."""
-        with self._guard:
-            self._held.pop(run_id, None)
+        self._held.let_go(run_id)
 
     def _run(self) -> None:
         try:
@@ -229,23 +126,12 @@ class Writer(_Threads):
         now = time.monotonic()
         if self._held and now >= self._renew_at:
             self._renew_at = now + self._shortest_ttl / 3
-            with self._guard:
-                held = {run_id: epoch for run_id, (epoch, _) in self._held.items()}
-            self._settle([Job(lambda session: renew_held(session, held), self._tell_lost)])
+            held = self._held.epochs()
+            self._settle([Job(lambda session: renew_held(session, held), self._held.tell_lost)])
         if self.hints.wanted and now >= self._poll_at:
             self._poll()
             idle = now - self._active_at
             self._poll_at = now + min(max(idle / 50, POLL_SECONDS[0]), POLL_SECONDS[1])
-
-    def _tell_lost(self, lost: list[tuple[str, int]] | None, _: BaseException | None) -> None:
-        for run_id, epoch in lost or ():
-            with self._guard:
-                held = self._held.get(run_id)
-                if held is None or held[0] != epoch:
-                    continue
-                del self._held[run_id]
-            if held[1] is not None:
-                held[1]()
 
     def _poll(self) -> None:
         """Wake readers for commits of other processes."""
@@ -351,7 +237,9 @@ class Readers(_Threads):
     """Threads that read a database which a writer has opened before, each with a connection of its own."""
 
     name = "reader"
-    most = 4
+
+    def __init__(self, file: DatabaseFile, owners: Owners, source: Source, busy_seconds: float) -> None:
+        super().__init__(file, owners, source, busy_seconds, most=4)
 
     def _run(self) -> None:
         session: DatabaseSession | None = None
@@ -388,23 +276,3 @@ def _nothing(_session: DatabaseSession) -> None:
 
 def _ignore(_result: Any, _error: BaseException | None) -> None:
     return None
-
-
-# A reader that closes after the writer leaves SQLite's log behind, so readers come first.
-_begun: "dict[str, weakref.WeakSet[_Threads]]" = {"reader": weakref.WeakSet(), "writer": weakref.WeakSet()}
-
-
-def _finish_all() -> None:
-    """Write the queued operations before the interpreter ends."""
-    for each in [each for begun in _begun.values() for each in begun]:
-        each.stop()
-        each.join(10.0)
-
-
-atexit.register(_finish_all)
-
-
-def forget_all() -> None:
-    """Start again in a forked child, which has no threads."""
-    for begun in _begun.values():
-        begun.clear()
