@@ -84,6 +84,7 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         for clock in self.clocks:
             clock.start()
+        self.stores.put_clock(at=self.wall)
         self.runs: dict[str, Model] = {}
         self.floor = 0
         self.count = 0
@@ -94,8 +95,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.owners = [self.stores.open(), self.stores.open()]
 
     def teardown(self) -> None:
-        for store in self.stores.opened:
-            self.do(store.aclose())
+        self.do(self.stores.aclose())
         self.runner.close()
         for clock in self.clocks:
             clock.stop()
@@ -301,6 +301,7 @@ class StoreMachine(RuleBasedStateMachine):
     def pass_time(self, seconds: float) -> None:
         self.ahead += seconds
         self.wall += seconds
+        self.stores.put_clock(steady=self.ahead, at=self.wall)
 
     @rule(who=st.sampled_from(OWNERS))
     def renew(self, who: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from batonflow.durable.store_protocol import Loaded, RunStore, StoredCommit
 from batonflow.durable.stores import memory as in_memory
-from batonflow.durable.stores import sqlite
+from batonflow.durable.stores import postgres, sqlite
 from batonflow.durable.stores.hints import Hints
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.runs import TTL, begin, entry, known, new_run, take, write
@@ -245,7 +245,7 @@ async def test_a_subscription_ends_when_the_run_is_replaced(store: RunStore):
 async def test_a_subscriber_misses_nothing_when_every_hint_is_lost(
     store: RunStore, other: RunStore, monkeypatch: pytest.MonkeyPatch
 ):
-    for module in (in_memory, sqlite):
+    for module in (in_memory, sqlite, postgres):
         monkeypatch.setattr(module, "LOST_HINT_SECONDS", 0.05)
     monkeypatch.setattr(Hints, "committed", lambda *_: None)
     monkeypatch.setattr(Hints, "anything", lambda *_: None)

@@ -17,6 +17,7 @@ __all__ = [
     "check_age",
     "check_commit",
     "check_commit_number",
+    "check_durability",
     "check_file_options",
     "check_fork",
     "check_lease",
@@ -214,14 +215,23 @@ def check_lease(lease_seconds: float) -> float:
     return lease_seconds
 
 
+def check_durability(durability: Literal["process", "power"]) -> None:
+    """Refuse an unknown durability.
+
+    Raises:
+        StoreError: The value is not a durability.
+    """
+    if durability not in ("process", "power"):
+        raise StoreError(f'durability={durability!r}: choose "process" or "power"')
+
+
 def check_file_options(durability: Literal["process", "power"], busy_seconds: float, max_bytes: int | None) -> None:
     """Refuse invalid options of a database.
 
     Raises:
         StoreError: An option is not valid; the message names it.
     """
-    if durability not in ("process", "power"):
-        raise StoreError(f'durability={durability!r}: choose "process" or "power"')
+    check_durability(durability)
     if not is_seconds(busy_seconds):
         raise StoreError(f"busy_seconds={busy_seconds!r}: give a number of seconds, 0 or more")
     if max_bytes is not None and not is_whole(max_bytes, least=1):

@@ -1,0 +1,269 @@
+"""Claims and inboxes of a PostgresStore; each operation is one statement."""
+
+import json
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+from batonflow.durable.store_protocol import Appended, Busy, Claimed, Created, Ended, Existing, NewRun, NotDue, Serves
+from batonflow.durable.stores.bounds import check_new_run, check_owner, check_payload, check_run_id
+from batonflow.durable.stores.packing import PACKED_TEXT_FROM, packed
+from batonflow.durable.stores.postgres_reads import info
+from batonflow.durable.stores.postgres_rows import Query, Steps, Writing, checksum, plain, stored_text
+
+__all__ = [
+    "CREATE", "append", "claim", "claim_due", "create", "park", "release", "release_held", "renew", "renew_held",
+    "sweep", "values_of_run",
+]  # fmt: skip
+
+CREATE = """
+batonflow.create_run(
+    %(run_id)s, %(workflow)s, %(version)s, %(digest)s, %(shape)s, %(owner)s, %(ttl)s::float8, %(first)b::bytea,
+    %(first_crc)s::bigint, %(stream_seq)s::bigint, %(metadata)s::jsonb, {session}::bigint, %(turn)s::bigint,
+    %(parts)b::bytea[], %(part_crcs)b::bigint[], %(continues)s::bigint, %(continues_at)s::bigint, %(queue)s,
+    %(priority)s::integer, %(not_before)s::float8, %(nonce)s::bigint)
+"""
+_CREATE = f"SELECT made.* FROM {CREATE.format(session='NULL')} AS made"
+
+
+def values_of_run(writing: Writing, run: NewRun, owner: str | None, ttl: float) -> dict[str, Any]:
+    """Return the values of ``CREATE``, and take the lock of the owner."""
+    check_new_run(run)
+    if owner is not None:
+        writing.vouch(check_owner(owner))
+    first = None if run.first is None else packed(run.first)
+    parts = [packed(body, PACKED_TEXT_FROM) for body in run.parts]
+    log, length = (None, None) if run.continues is None else run.continues
+    metadata = {stored_text(name): stored_text(value) for name, value in (run.metadata or {}).items()}
+    return {
+        "run_id": run.run_id,
+        "workflow": stored_text(run.workflow),
+        "version": None if run.version is None else stored_text(run.version),
+        "digest": stored_text(run.digest),
+        "shape": stored_text(run.shape),
+        "owner": owner,
+        "ttl": writing.lease(ttl),
+        "first": first,
+        "first_crc": 0 if first is None else checksum(1, first),
+        "stream_seq": run.stream_seq,
+        "metadata": json.dumps(metadata) if metadata else None,
+        "turn": None,
+        "parts": parts,
+        "part_crcs": [checksum(number, body) for number, body in enumerate(parts, length or 0)],
+        "continues": log,
+        "continues_at": length,
+        "queue": run.queue,
+        "priority": run.priority,
+        "not_before": run.not_before,
+        "nonce": secrets.randbits(62),
+    }
+
+
+def create(writing: Writing, run: NewRun, owner: str | None, ttl: float) -> Steps[Created | Existing]:
+    """See ``RunStore.create``."""
+    values = values_of_run(writing, run, owner, ttl)
+    while True:
+        ((outcome, epoch, log),) = yield Query(_CREATE, values, run.run_id)
+        if outcome == "created":
+            writing.appended |= owner is None
+            return Created(epoch, log)
+        found = yield from info(run.run_id)
+        if found is not None:  # otherwise it was deleted meanwhile
+            return Existing(found)
+
+
+_CLAIM = """
+SELECT outcome, other, since, seconds, (taken).run_id, (taken).epoch, (taken).seq, (taken).stream_seq, (taken).workflow,
+    (taken).abandoned
+FROM batonflow.claim(%(run_id)s, %(owner)s, %(ttl)s::float8, %(only_due)s)
+"""
+
+
+def claim(
+    writing: Writing, run_id: str, owner: str, ttl: float, only_due: bool
+) -> Steps[Claimed | Busy | Ended | NotDue | None]:
+    """See ``RunStore.claim``."""
+    check_run_id(run_id)
+    writing.vouch(check_owner(owner))
+    values = {"run_id": run_id, "owner": owner, "ttl": writing.lease(ttl), "only_due": only_due}
+    ((outcome, other, since, seconds, *taken),) = yield Query(_CLAIM, values, run_id)
+    match outcome:
+        case "claimed":
+            return _claimed(taken)
+        case "busy":
+            return Busy(other, since, seconds)
+        case "not due":
+            return NotDue(since)
+        case "ended":
+            found = yield from info(run_id)
+            return None if found is None else Ended(found)
+        case _:
+            return None
+
+
+def _claimed(values: Sequence[Any]) -> Claimed:
+    run_id, epoch, seq, stream_seq, workflow, abandoned = values
+    return Claimed(run_id, epoch, seq, stream_seq, plain(workflow), abandoned)
+
+
+_CLAIM_DUE = """
+SELECT * FROM batonflow.claim_due(
+    %(owner)s, %(ttl)s::float8, %(limit)s::integer, %(serves)s::jsonb, %(queues)s::text[], %(skip)s::text[])
+"""
+
+
+def claim_due(
+    writing: Writing,
+    owner: str,
+    ttl: float,
+    limit: int,
+    serves: Sequence[Serves] | None,
+    queues: Sequence[str] | None,
+    skip: Collection[str],
+) -> Steps[list[Claimed]]:
+    """See ``RunStore.claim_due``."""
+    writing.vouch(check_owner(owner))
+    rows = yield Query(
+        _CLAIM_DUE,
+        {
+            "owner": owner,
+            "ttl": writing.lease(ttl),
+            "limit": limit,
+            "serves": None if serves is None else json.dumps([_pair(one) for one in serves]),
+            "queues": None if queues is None else list(queues),
+            "skip": list(skip),
+        },
+    )
+    return [_claimed(row) for row in rows]
+
+
+def _pair(one: Serves) -> tuple[str, list[str | None] | None]:
+    if one.versions is None:
+        return stored_text(one.workflow), None
+    return stored_text(one.workflow), [None if each is None else stored_text(each) for each in one.versions]
+
+
+_RENEW = """
+UPDATE batonflow.runs SET lease_until = batonflow.steady() + %(ttl)s::float8, lease_ttl = %(ttl)s::float8
+FROM unnest(%(ids)s::text[], %(epochs)b::bigint[]) AS held (run_id, epoch)
+WHERE runs.run_id = held.run_id AND runs.epoch = held.epoch AND owner = %(owner)s AND status = 'running'
+RETURNING runs.run_id
+"""
+
+
+def renew(writing: Writing, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> Steps[list[str]]:
+    """See ``RunStore.renew``."""
+    ids = [check_run_id(run_id) for run_id, _ in runs]
+    epochs = [epoch for _, epoch in runs]
+    rows = yield Query(_RENEW, {"ttl": writing.lease(ttl), "ids": ids, "epochs": epochs, "owner": owner})
+    renewed = {run_id for (run_id,) in rows}
+    return [run_id for run_id in ids if run_id not in renewed]
+
+
+_RENEW_HELD = """
+WITH held AS (
+    SELECT * FROM unnest(%(ids)s::text[], %(epochs)b::bigint[]) AS held (run_id, epoch)
+), renewed AS (
+    UPDATE batonflow.runs SET lease_until = batonflow.steady() + lease_ttl
+    FROM held WHERE runs.run_id = held.run_id AND runs.epoch = held.epoch AND status = 'running'
+)
+SELECT held.run_id, held.epoch FROM held LEFT JOIN batonflow.runs USING (run_id)
+WHERE runs.epoch IS DISTINCT FROM held.epoch
+"""
+
+
+def renew_held(_writing: Writing, held: Mapping[str, int]) -> Steps[list[tuple[str, int]]]:
+    """Extend the leases of runs, by id and epoch, each by its own ttl.
+
+    Returns:
+        The runs that were claimed by another owner, or deleted.
+    """
+    return (yield Query(_RENEW_HELD, {"ids": list(held), "epochs": list(held.values())}))
+
+
+_PARK = """
+UPDATE batonflow.runs
+SET status = 'waiting', owner = NULL, lease_until = NULL, wake_at = %(wake_at)s::float8, due_at = %(wake_at)s::float8,
+    updated_at = batonflow.wall()
+WHERE run_id = %(run_id)s AND owner = %(owner)s AND epoch = %(epoch)s::bigint AND seq = %(seq)s::bigint
+    AND status = 'running' AND unread = 0
+RETURNING id
+"""
+_IS_RELEASED = """
+SELECT 1 FROM batonflow.runs
+WHERE run_id = %(run_id)s AND epoch = %(epoch)s::bigint AND owner IS NULL AND status = %(status)s
+"""
+
+
+def park(writing: Writing, run_id: str, owner: str, epoch: int, seq: int, wake_at: float | None) -> Steps[bool]:
+    """See ``RunStore.park``."""
+    values = {"run_id": check_run_id(run_id), "owner": owner, "epoch": epoch, "seq": seq, "wake_at": wake_at}
+    rows = yield Query(_PARK, values, run_id)
+    if not rows and writing.retries:
+        rows = yield Query(_IS_RELEASED, {"run_id": run_id, "epoch": epoch, "status": "waiting"})
+    return bool(rows)
+
+
+_RELEASE = """
+UPDATE batonflow.runs
+SET status = 'ready', owner = NULL, lease_until = NULL, wake_no = wake_no + 1, due_at = batonflow.wall(),
+    updated_at = batonflow.wall(), not_before = NULL
+WHERE run_id = %(run_id)s AND owner = %(owner)s AND epoch = %(epoch)s::bigint AND status = 'running'
+RETURNING id
+"""
+
+
+def release(writing: Writing, run_id: str, owner: str, epoch: int) -> Steps[bool]:
+    """See ``RunStore.release``."""
+    rows = yield Query(_RELEASE, {"run_id": check_run_id(run_id), "owner": owner, "epoch": epoch}, run_id)
+    if not rows and writing.retries:
+        rows = yield Query(_IS_RELEASED, {"run_id": run_id, "epoch": epoch, "status": "ready"})
+    writing.appended |= bool(rows)
+    return bool(rows)
+
+
+_RELEASE_HELD = """
+UPDATE batonflow.runs
+SET held = NULL, attempts = 0, wake_no = wake_no + 1, due_at = batonflow.wall(), updated_at = batonflow.wall(),
+    not_before = NULL
+WHERE run_id = %(run_id)s AND held IS NOT NULL
+RETURNING id
+"""
+
+
+def release_held(writing: Writing, run_id: str) -> Steps[bool]:
+    """See ``RunStore.release_held``."""
+    rows = yield Query(_RELEASE_HELD, {"run_id": check_run_id(run_id)}, run_id)
+    writing.appended |= bool(rows)
+    return bool(rows)
+
+
+_APPEND = "SELECT * FROM batonflow.append(%(run_id)s, %(key)s, %(kind)s, %(payload)b::bytea, %(crc)s::bigint)"
+
+
+def append(
+    writing: Writing, run_id: str, key: str, payload: bytes, kind: Literal["event", "cancel"]
+) -> Steps[Appended | Ended | None]:
+    """See ``RunStore.append``."""
+    check_payload(run_id, key, payload)
+    values = {"run_id": run_id, "key": stored_text(key), "kind": kind, "payload": payload, "crc": checksum(0, payload)}
+    ((outcome, place),) = yield Query(_APPEND, values, run_id)
+    match outcome:
+        case "new":
+            writing.appended = True
+            return Appended(place, new=True)
+        case "known":
+            return Appended(place, new=False)
+        case "ended":
+            found = yield from info(run_id)
+            return None if found is None else Ended(found)
+        case _:
+            return None
+
+
+def sweep(writing: Writing, limit: int, grace: float) -> Steps[list[str]]:
+    """See ``RunStore.sweep``."""
+    values = {"limit": limit, "grace": grace}
+    rows = yield Query("SELECT * FROM batonflow.sweep(%(limit)s::integer, %(grace)s::float8)", values)
+    writing.appended |= bool(rows)
+    return [run_id for (run_id,) in rows]

@@ -1,0 +1,229 @@
+"""Connections to the database of a PostgresStore, and its errors in words that name the remedy."""
+
+import re
+import threading
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import parse_qs, urlsplit
+
+from batonflow.durable.store_protocol import PartsGoneError
+from batonflow.durable.stores.postgres_schema import in_schema, migrate
+from batonflow.workflow_core.errors import StoreCorruptedError, StoreError
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+__all__ = ["OUTAGE_SECONDS", "Database", "address_of", "is_lost", "is_temporary"]
+
+OUTAGE_SECONDS = 30.0
+"""Seconds in which operations are tried again while the database cannot be reached."""
+
+_SCHEMES = ("postgresql", "postgres")
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}").fullmatch
+_DEFAULTS = {
+    "application_name": "batonflow",
+    "connect_timeout": "10",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+}
+_SETTINGS = {
+    "client_encoding": "UTF8",
+    "default_transaction_isolation": "read committed",
+    "idle_in_transaction_session_timeout": "5s",
+    "lock_timeout": "10s",
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+}
+# Classes of errors: the connection failed, the server is going down or starting, it has too many connections.
+_LOST = ("08", "57P", "53300")
+# A deadlock, a failed serialization, a lock that another session holds for long.
+_TEMPORARY = ("40001", "40P01", "55P03")
+_GONE = "BF001"
+
+
+def address_of(dsn: Any) -> str:
+    """Return the address of a database without user and password.
+
+    Raises:
+        StoreError: The value is not the address of a PostgreSQL database.
+    """
+    parts = urlsplit(dsn) if isinstance(dsn, str) else None
+    if parts is None or parts.scheme not in _SCHEMES or "\0" in parts.geturl():
+        shown = "it" if parts is None or "@" in dsn else repr(dsn)
+        raise StoreError(f"{shown} is not the address of a database: give one such as postgresql://user@host/database")
+    folder = parse_qs(parts.query).get("host", [""])[0]
+    return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}" + (f"?host={folder}" if folder else "")
+
+
+def _code(error: BaseException) -> str:
+    return getattr(error, "sqlstate", None) or ""
+
+
+def is_lost(error: BaseException) -> bool:
+    """Tell whether the connection has failed, so that the same may work with another one."""
+    driver = _driver()
+    if not isinstance(error, driver.OperationalError | driver.InterfaceError):
+        return False
+    return not _code(error) or _code(error).startswith(_LOST)
+
+
+def is_temporary(error: BaseException) -> bool:
+    """Tell whether the same may work at once."""
+    return _code(error) in _TEMPORARY
+
+
+class Database:
+    """A schema of a database.
+
+    Args:
+        dsn: The address, perhaps of a pooler.
+        schema: The schema.
+        durability: See ``PostgresStore``.
+        listen_dsn: The address for locks and notifications; None for the same.
+    """
+
+    def __init__(
+        self, dsn: str, schema: str, durability: Literal["process", "power"], listen_dsn: str | None = None
+    ) -> None:
+        if not isinstance(schema, str) or not _SCHEMA(schema):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise StoreError(f"schema={schema!r}: give a name of lower-case letters, digits and _")
+        self.address = address_of(dsn)
+        self.schema = schema
+        self.durability = durability
+        self.was_reached = False
+        """Whether a connection was made before."""
+        self._dsn = dsn
+        self._listen_dsn = listen_dsn
+        self._is_pooled = listen_dsn is not None and address_of(listen_dsn) != self.address
+        self._statements: dict[str, bytes] = {}
+        self._migrating = threading.Lock()
+        self._is_migrated = False
+
+    def sql(self, statement: str) -> bytes:
+        """Return a statement with the name of the schema."""
+        found = self._statements.get(statement)
+        if found is None:
+            found = self._statements[statement] = in_schema(statement, self.schema).encode()
+        return found
+
+    def connect(self) -> "Connection[Any]":
+        """Return a connection for operations; create or change the tables first, if needed.
+
+        Raises:
+            StoreError: This version cannot use the tables.
+            psycopg.Error: The database cannot be reached or used.
+        """
+        connection = self._connect(self._dsn, is_pooled=self._is_pooled)
+        try:
+            with self._migrating:
+                if not self._is_migrated:
+                    migrate(connection, self.schema, self.address)
+                    self._is_migrated = True
+        except BaseException:
+            connection.close()
+            raise
+        self.was_reached = True
+        return connection
+
+    def connect_to_listen(self) -> "Connection[Any]":
+        """Return a connection that keeps its session, for locks and notifications.
+
+        Raises:
+            StoreError: The connection goes through a pooler that does not keep sessions.
+            psycopg.Error: The database cannot be reached.
+        """
+        dsn = self._listen_dsn or self._dsn
+        connection = self._connect(dsn)
+        try:
+            connection.execute("SET synchronous_commit = off")  # a notification would wait for the disk
+            (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+            if pid != connection.info.backend_pid and self._shares_sessions(connection, dsn):
+                raise StoreError(
+                    f"The connection to {self.address} goes through a pooler in transaction mode, where LISTEN and the "
+                    "locks of owners do not work. Give the store listen_dsn= with a direct address"
+                )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _shares_sessions(self, connection: "Connection[Any]", dsn: str) -> bool:
+        """Tell whether a second client gets the session of the first, which is idle."""
+        connection.execute("SELECT set_config('batonflow.session', 'kept', false)")
+        with self._connect(dsn) as other:
+            (found,) = other.execute("SELECT current_setting('batonflow.session', true)").fetchone() or (None,)
+        connection.execute("SELECT set_config('batonflow.session', '', false)")
+        return found == "kept"
+
+    def _connect(self, dsn: str, *, is_pooled: bool = False) -> "Connection[Any]":
+        driver = _driver()
+        given = driver.conninfo.conninfo_to_dict(dsn)
+        # A pooler gives another session to each transaction, which does not know prepared statements.
+        connection = driver.Connection.connect(
+            dsn,
+            autocommit=True,
+            prepare_threshold=None if is_pooled else 0,
+            **{name: value for name, value in _DEFAULTS.items() if name not in given},
+        )
+        connection.prepared_max = 500
+        # All numbers have one type, so that a statement is prepared once.
+        for dumper in (driver.types.numeric.Int8Dumper, driver.types.numeric.Int8BinaryDumper):
+            connection.adapters.register_dumper(int, dumper)
+        if is_pooled:
+            return connection
+        settings = dict(_SETTINGS)
+        if self.durability == "process":
+            settings["synchronous_commit"] = "off"
+        names = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
+        connection.execute(f"SELECT {names}", prepare=False)
+        return connection
+
+    def outage(self, error: Exception) -> str:
+        """Return the words for a lost connection."""
+        reason = str(error).strip().partition("\n")[0].rpartition("failed: ")[2] or type(error).__name__
+        return (
+            f"The store {self.address} cannot be reached: {reason}. Runs in memory go on for {OUTAGE_SECONDS:g} s and "
+            "are written when it is back"
+        )
+
+    def explained(self, error: Exception) -> Exception:
+        """Return the error for the caller: a StoreError for faults of the database, otherwise the raised error."""
+        if not isinstance(error, _driver().Error):
+            return error
+        instead = self._store_error(error)
+        instead.__cause__ = error
+        return instead
+
+    def _store_error(self, error: Exception) -> StoreError:
+        code, place = _code(error), f"The store {self.address}"
+        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        if code == _GONE:
+            return PartsGoneError(f"{said}, because no run needed them any more")
+        if is_lost(error):
+            if self.was_reached:
+                return StoreError(f"{self.outage(error)}; this has lasted longer")
+            reason = said.rpartition("failed: ")[2]
+            return StoreError(f"{place} cannot be reached: {reason}. Check the address and the server")
+        if code == "42501":
+            return StoreError(
+                f"{place} refuses its user: {said}. Let an administrator run GRANT CREATE ON DATABASE, or make the "
+                f"schema {self.schema} and give its user all rights on it"
+            )
+        if code == "25006":
+            return StoreError(f"{place} can only be read, perhaps a standby: give the address of the primary server")
+        if code == "53100":
+            return StoreError(f"There is no space left for {self.address}: free some on the server's disk; then go on")
+        if code.startswith(("22", "23", "XX")):
+            return StoreCorruptedError(f"{place} refuses or holds what it should not: {said}")
+        return StoreError(f"{place} cannot be used: {said}")
+
+
+def _driver() -> Any:
+    """Return psycopg, which is imported at first use."""
+    try:
+        import psycopg  # noqa: PLC0415 - an extra, which only this store needs
+    except ImportError as error:
+        raise StoreError(
+            "A store in PostgreSQL needs psycopg, which is not installed: pip install 'batonflow[postgres]'"
+        ) from error
+    return psycopg

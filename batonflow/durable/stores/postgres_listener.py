@@ -1,0 +1,265 @@
+"""The session of a PostgresStore that holds the locks of its owners, and receives and sends notifications.
+
+The lock of an owner goes with its session, so other processes notice the end of this one at once. A lost session is
+replaced at once. Notifications are sent here, off the path of commits, and those of some milliseconds together.
+"""
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from batonflow.durable.stores.hints import Hints
+from batonflow.durable.stores.postgres_connection import Database, is_lost
+from batonflow.instrumentation.logs import logger_named
+from batonflow.workflow_core.errors import StoreError
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+__all__ = ["Listener"]
+
+_logger = logger_named("batonflow.store")
+
+COALESCED_SECONDS = 0.01
+LOST_HINT_SECONDS = 5.0
+"""After so long waiting readers look for themselves, as a notification may have been lost."""
+_LOCK_SECONDS = 0.5
+_LONGEST_MESSAGE = 7000
+_PAUSES = (0.05, 1.0)
+"""Seconds between attempts to connect: the first and the longest."""
+
+_REGISTER = """
+INSERT INTO batonflow.owners VALUES (%s, pg_postmaster_start_time(), batonflow.wall())
+ON CONFLICT (owner) DO UPDATE SET server = excluded.server, since = excluded.since
+"""
+_TIDY = """
+DELETE FROM batonflow.owners
+WHERE server <> pg_postmaster_start_time()
+    OR (since < batonflow.wall() - 86400 AND pg_try_advisory_xact_lock_shared(batonflow.lock_of(owner)))
+"""
+
+
+class _StillHeldError(Exception):
+    """A lost session holds the lock of an owner, until the server notices its end."""
+
+
+class Listener:
+    """A thread with the session; it starts when it is needed.
+
+    Args:
+        database: The database.
+        hints: The readers that wait in this process.
+    """
+
+    def __init__(self, database: Database, hints: Hints) -> None:
+        self._database = database
+        self._hints = hints
+        self._channel = f"batonflow_{database.schema}"
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+        self._held: dict[str, None] = {}
+        self._asked: list[tuple[str, Future[None]]] = []
+        self._touched: dict[str, None] = {}
+        self._appended = False
+        self._sent_at = 0.0
+        self._bell: tuple[socket.socket, socket.socket] | None = None
+        self._connection: Connection[Any] | None = None
+
+    def vouch(self, owner: str) -> None:
+        """Take the lock of ``owner``.
+
+        Raises:
+            StoreError: Another process holds the lock.
+            psycopg.Error: The database cannot be reached.
+        """
+        if owner in self._held:
+            return
+        asked: Future[None] = Future()
+        with self._guard:
+            self._asked.append((owner, asked))
+        self.start()
+        asked.result()
+
+    def tell(self, run_ids: Iterable[str], *, appended: bool) -> None:
+        """Notify other processes of changed runs, or of new work."""
+        with self._guard:
+            self._touched.update(dict.fromkeys(run_ids))
+            self._appended |= appended
+        self.start()
+
+    def start(self) -> None:
+        """Let the thread look for something to do."""
+        with self._guard:
+            if self._thread is None and not self._stopped:
+                self._bell = socket.socketpair()
+                for end in self._bell:
+                    end.setblocking(False)
+                self._thread = threading.Thread(target=self._run, name="batonflow-store-listener", daemon=True)
+                self._thread.start()
+        self._ring()
+
+    def stop(self) -> None:
+        """Send what is left, release the locks, and end the thread."""
+        with self._guard:
+            self._stopped = True
+        self._ring()
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait for the end of the thread."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _ring(self) -> None:
+        with self._guard, suppress(OSError):  # it rings already
+            if self._bell is not None:
+                self._bell[1].send(b"x")
+
+    def _run(self) -> None:
+        pause = _PAUSES[0]
+        while not self._stopped or self._has_news():
+            try:
+                self._work()
+                pause = _PAUSES[0]
+            except Exception as error:  # noqa: BLE001 - the thread goes on, and those that wait get it
+                self._close()
+                self._refuse(error)
+                if self._stopped:
+                    break
+                if not isinstance(error, _StillHeldError) and not is_lost(error):
+                    _logger.warning("The session of a store's owners failed: %s", self._database.explained(error))
+                if self._held or self._hints.wanted or self._has_news():
+                    self._wait(pause)
+                    pause = min(2 * pause, _PAUSES[1])
+                else:
+                    self._wait(None)
+        with suppress(Exception):
+            if self._connection is not None:  # the server notices the end of a session a little later
+                self._connection.execute("SELECT pg_advisory_unlock_all()")
+        self._close()
+        self._refuse(StoreError(f"The store at {self._database.address} is closed: open another one"))
+        with self._guard:
+            bell, self._bell = self._bell, None
+        for end in bell or ():
+            end.close()
+
+    def _work(self) -> None:
+        """Serve one wait for the bell or the connection."""
+        connection = self._opened()
+        while self._asked:
+            owner, asked = self._asked[0]
+            try:
+                self._lock(connection, owner)
+            except StoreError as error:
+                asked.set_exception(error)
+            else:
+                self._held[owner] = None
+                asked.set_result(None)
+            with self._guard:
+                self._asked.pop(0)
+        if self._has_news() and (self._stopped or time.monotonic() >= self._sent_at + COALESCED_SECONDS):
+            self._send(connection)
+        if self._stopped:
+            return
+        self._wait(self._patience(), connection)
+
+    def _patience(self) -> float | None:
+        if self._asked:
+            return 0.0
+        if self._has_news():
+            return max(0.0, self._sent_at + COALESCED_SECONDS - time.monotonic())
+        return LOST_HINT_SECONDS if self._hints.wanted else None
+
+    def _wait(self, seconds: float | None, connection: "Connection[Any] | None" = None) -> None:
+        assert self._bell is not None
+        bell = self._bell[0]
+        watched: list[Any] = [bell] if connection is None else [bell, connection.fileno()]
+        readable, _, _ = select.select(watched, [], [], seconds)
+        if bell in readable:
+            with suppress(BlockingIOError):
+                while bell.recv(4096):
+                    pass
+        if connection is not None and len(readable) > (bell in readable):
+            connection.pgconn.consume_input()
+            while (note := connection.pgconn.notifies()) is not None:
+                self._heard(note.extra.decode(), note.be_pid)
+        if not readable and seconds == LOST_HINT_SECONDS:
+            self._hints.anything()
+            self._hints.appended()
+
+    def _heard(self, message: str, pid: int) -> None:
+        if self._connection is None or pid == self._connection.info.backend_pid:
+            return
+        appended, _, names = message.partition(" ")
+        if names == "*":
+            self._hints.anything()
+        elif names:
+            self._hints.committed(names.split(" "))
+        if appended == "+":
+            self._hints.appended()
+
+    def _has_news(self) -> bool:
+        return self._appended or bool(self._touched)
+
+    def _send(self, connection: "Connection[Any]") -> None:
+        with self._guard:
+            touched, appended = self._touched, self._appended
+            self._touched, self._appended = {}, False
+        names = " ".join(touched)
+        message = f"{'+' if appended else '-'} {names if len(names) <= _LONGEST_MESSAGE else '*'}"
+        self._sent_at = time.monotonic()
+        try:
+            connection.execute("SELECT pg_notify(%s, %s)", (self._channel, message))
+        except Exception:
+            with self._guard:
+                self._touched.update(touched)
+                self._appended |= appended
+            raise
+
+    def _opened(self) -> "Connection[Any]":
+        if self._connection is not None:
+            return self._connection
+        connection = self._database.connect_to_listen()
+        try:
+            connection.add_notify_handler(lambda note: self._heard(note.payload, note.pid))
+            self._connection = connection
+            for owner in self._held:
+                self._lock(connection, owner)
+            connection.execute(f"LISTEN {self._channel}".encode())
+            connection.execute(self._database.sql(_TIDY))
+        except BaseException:
+            self._close()
+            raise
+        # Notifications may have been missed.
+        self._hints.anything()
+        self._hints.appended()
+        return connection
+
+    def _lock(self, connection: "Connection[Any]", owner: str) -> None:
+        deadline = time.monotonic() + _LOCK_SECONDS
+        take = self._database.sql("SELECT pg_try_advisory_lock(batonflow.lock_of(%s))")
+        # Another process that checks the owner may briefly hold the lock, or a lost session of this one.
+        while not (connection.execute(take, (owner,)).fetchone() or (False,))[0]:
+            if time.monotonic() > deadline:
+                if owner in self._held:
+                    raise _StillHeldError
+                raise StoreError(f"Owner {owner!r} is in use by another process or store: use store.owner as the name")
+            time.sleep(0.005)
+        connection.execute(self._database.sql(_REGISTER), (owner,))
+
+    def _refuse(self, error: Exception) -> None:
+        with self._guard:
+            asked, self._asked = self._asked, []
+        for _, one in asked:
+            one.set_exception(error)
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                connection.close()

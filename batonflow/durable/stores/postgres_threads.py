@@ -1,0 +1,326 @@
+"""The threads of a PostgresStore: one writer, whose operations share round trips, and a few readers."""
+
+import math
+import queue
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from batonflow.durable.stores.hints import Hints
+from batonflow.durable.stores.postgres_claims import renew_held
+from batonflow.durable.stores.postgres_connection import OUTAGE_SECONDS, Database, is_lost, is_temporary
+from batonflow.durable.stores.postgres_listener import Listener
+from batonflow.durable.stores.postgres_rows import Query, Snapshot, Steps, Writing
+from batonflow.durable.stores.threads import HeldLeases, Job, StoreThreads
+from batonflow.instrumentation.logs import logger_named
+from batonflow.workflow_core.errors import StoreError
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+__all__ = ["Readers", "Writer"]
+
+_logger = logger_named("batonflow.store")
+
+MOST_IN_ONE_TRANSACTION = 1000
+"""Jobs; the next ones wait for the next transaction, so that it stays short."""
+_MOST_ATTEMPTS = 10
+_PAUSES = (0.05, 1.0)
+"""Seconds between attempts to reach the database: the first and the longest."""
+
+_BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+@dataclass(slots=True)
+class _Operation:
+    """A job under way.
+
+    Attributes:
+        job: The job.
+        steps: Its operation.
+        queries: The queries that it waits for.
+        answers: The rows for them.
+    """
+
+    job: Job
+    steps: Steps[Any]
+    asked: Query | Sequence[Query] | Snapshot | None = None
+    answers: list[list[Any]] = field(default_factory=list[list[Any]])
+
+    @property
+    def queries(self) -> Sequence[Query]:
+        """The queries that it waits for."""
+        if isinstance(self.asked, Query):
+            return [self.asked]
+        return self.asked.queries if isinstance(self.asked, Snapshot) else self.asked or []
+
+    @property
+    def shares(self) -> bool:
+        """Whether its queries may be in a transaction with those of other operations."""
+        return not isinstance(self.asked, Snapshot) and all(query.key is not None for query in self.queries)
+
+    def begin(self) -> bool:
+        """Go to the first queries; return False at the end."""
+        return self._go_on(None)
+
+    def resume(self) -> bool:
+        """Go on with the answers; return False at the end."""
+        return self._go_on(self.answers[0] if isinstance(self.asked, Query) else self.answers)
+
+    def _go_on(self, answer: Any) -> bool:
+        try:
+            self.asked = self.steps.send(answer)
+        except StopIteration as end:
+            self.job.finish(end.value, None)
+            return False
+        return True
+
+
+class _Threads(StoreThreads):
+    """Threads with connections to one database.
+
+    Args:
+        database: The database.
+        listener: The session that holds the locks of owners.
+        most: The largest number of threads.
+    """
+
+    def __init__(self, database: Database, listener: Listener, most: int) -> None:
+        super().__init__(database.address, most)
+        self._database = database
+        self._listener = listener
+
+    def _settle(self, session: "_Session", jobs: Sequence[Job]) -> None:
+        """Carry out jobs; try again while the database cannot be reached."""
+        deadline: float | None = None
+        pause, attempts, retries = _PAUSES[0], 0, False
+        while left := [job for job in jobs if not job.is_finished]:
+            writing = Writing(self._listener.vouch, retries)
+            try:
+                session.carry_out(left, writing)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is for those who asked, who wait
+                attempts += 1
+                if isinstance(error, StoreError) or not (is_lost(error) or is_temporary(error)):
+                    self._give_up(jobs, error)
+                elif is_temporary(error):
+                    if attempts > _MOST_ATTEMPTS:
+                        self._give_up(jobs, error)
+                else:
+                    session.close()
+                    retries = True
+                    deadline = deadline or time.monotonic() + OUTAGE_SECONDS
+                    if not self._database.was_reached or time.monotonic() > deadline:
+                        self._give_up(jobs, error)
+                        return
+                    if attempts == 1:
+                        _logger.warning("%s", self._database.outage(error))
+                    elif attempts > 1:
+                        time.sleep(pause)
+                        pause = min(2 * pause, _PAUSES[1])
+            finally:
+                self._noted(writing)
+
+    def _give_up(self, jobs: Sequence[Job], error: Exception) -> None:
+        for job in jobs:
+            if not job.is_finished:
+                job.finish(None, self._database.explained(error))
+
+    def _noted(self, writing: Writing) -> None:
+        """Take note of what was written."""
+
+
+class Writer(_Threads):
+    """The only writer, whose queued operations go to the database together."""
+
+    name = "writer"
+
+    def __init__(self, database: Database) -> None:
+        self.hints = Hints(self._listen)
+        """The readers that wait for commits, of this and of other processes."""
+        self.listener = Listener(database, self.hints)
+        super().__init__(database, self.listener, most=1)
+        self._session = _Session(database)
+        self._held = HeldLeases()
+        self._shortest_ttl = math.inf
+        self._renew_at = math.inf
+
+    def _listen(self) -> None:
+        with suppress(StoreError):  # closed
+            self.check_open()
+            self.listener.start()
+
+    def hold(self, run_id: str, epoch: int, lost: Any) -> None:
+        """Renew the lease of a run from now on."""
+        self._held.hold(run_id, epoch, lost)
+        with suppress(StoreError):  # closed
+            self.submit(Job(_nothing, _ignore))
+
+    def let_go(self, run_id: str) -> None:
+        """Stop the automatic renewal of a run's lease."""
+        self._held.let_go(run_id)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                patience = max(0.0, min(self._renew_at - time.monotonic(), 3600.0)) if self._held else None
+                try:
+                    job = self._jobs.get(timeout=patience)
+                except queue.Empty:
+                    job = Job(_nothing, _ignore)
+                if job is None:
+                    return
+                self._renew()
+                self._settle(self._session, self._all_queued(job))
+        finally:
+            self._session.close()
+            self.listener.stop()
+            self.listener.join()
+
+    def _all_queued(self, first: Job) -> list[Job]:
+        jobs = [first]
+        while len(jobs) < MOST_IN_ONE_TRANSACTION and not self._jobs.empty():
+            job = self._jobs.get()
+            if job is None:  # the end, after these jobs
+                self._jobs.put(None)
+                break
+            jobs.append(job)
+        return [job for job in jobs if job.operation is not _nothing]
+
+    def _renew(self) -> None:
+        now = time.monotonic()
+        if self._held and now >= self._renew_at:
+            self._renew_at = now + self._shortest_ttl / 3
+            held = self._held.epochs()
+            self._settle(self._session, [Job(lambda writing: renew_held(writing, held), self._held.tell_lost)])
+
+    def _noted(self, writing: Writing) -> None:
+        if writing.shortest_ttl < self._shortest_ttl:
+            self._shortest_ttl = writing.shortest_ttl
+            self._renew_at = min(self._renew_at, time.monotonic() + self._shortest_ttl / 3)
+        if writing.touched or writing.appended:
+            self.listener.tell(writing.touched, appended=writing.appended)
+            self.hints.committed(writing.touched)
+        if writing.appended:
+            self.hints.appended()
+
+
+class Readers(_Threads):
+    """Threads that read, each with a connection of its own."""
+
+    name = "reader"
+
+    def _run(self) -> None:
+        session = _Session(self._database)
+        try:
+            while (job := self._jobs.get()) is not None:
+                self._settle(session, [job])
+                with self._guard:
+                    self._waiting += 1
+        finally:
+            session.close()
+
+
+class _Session:
+    """A connection, which is made when it is needed."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: Connection[Any] | None = None
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                connection.close()
+
+    def carry_out(self, jobs: Sequence[Job], writing: Writing) -> None:
+        """Carry out operations, in as few round trips as possible.
+
+        Raises:
+            StoreError: The tables cannot be used.
+            psycopg.Error: The database cannot be reached, or an operation has failed that was the only one.
+        """
+        if self._connection is None:
+            self._connection = self._database.connect()
+        running = [_Operation(job, job.operation(writing)) for job in jobs]
+        running = [one for one in running if self._went_on(one, one.begin)]
+        while running:
+            waiting: list[_Operation] = []
+            together: list[_Operation] = []
+            for one in running:
+                if one.shares:
+                    together.append(one)
+                    continue
+                waiting += self._answered(together)
+                together = []
+                waiting += self._answered([one])
+            running = waiting + self._answered(together)
+
+    def _went_on(self, one: _Operation, go_on: Any) -> bool:
+        """Let an operation go on; its own errors are its outcome."""
+        try:
+            return go_on()
+        except Exception as error:
+            if is_lost(error):
+                raise
+            one.job.finish(None, error)
+            return False
+
+    def _answered(self, operations: list[_Operation]) -> list[_Operation]:
+        """Get the answers of operations in one transaction, and return those that go on."""
+        if not operations:
+            return []
+        try:
+            self._ask(operations)
+        except Exception as error:
+            if is_lost(error) or isinstance(error, StoreError):
+                raise
+            if len(operations) > 1:
+                return [waiting for one in operations for waiting in self._answered([one])]
+            if is_temporary(error):
+                raise
+            operations[0].job.finish(None, self._database.explained(error))
+            return []
+        return [one for one in operations if self._went_on(one, one.resume)]
+
+    def _ask(self, operations: Sequence[_Operation]) -> None:
+        connection = self._connection
+        assert connection is not None
+        asked = [(query, place) for place, one in enumerate(operations) for query in one.queries]
+        asked.sort(key=lambda pair: pair[0].key or "")  # stable: the queries of a run stay in order
+        for one in operations:
+            one.answers = []
+        reads = isinstance(operations[0].asked, Snapshot)
+        try:
+            if len(asked) == 1:
+                cursors = [self._execute(connection, asked[0][0])]
+            else:
+                with connection.pipeline():
+                    if reads:
+                        connection.execute(_BEGIN_READING)
+                    cursors = [self._execute(connection, query) for query, _ in asked]
+                    if reads:
+                        connection.execute("COMMIT")
+        except Exception:
+            if not connection.closed:
+                connection.rollback()
+            raise
+        answers: dict[int, list[Any]] = {}
+        for (query, _), cursor in zip(asked, cursors, strict=True):
+            answers[id(query)] = cursor.fetchall() if cursor.description else []
+        for one in operations:
+            one.answers = [answers[id(query)] for query in one.queries]
+
+    def _execute(self, connection: "Connection[Any]", query: Query) -> Any:
+        return connection.execute(self._database.sql(query.sql), query.values, binary=True)
+
+
+def _nothing(_writing: Writing) -> Any:
+    return None
+
+
+def _ignore(_result: Any, _error: BaseException | None) -> None:
+    return None
