@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from batonflow.agents import FunctionAgent
-from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.llms import ScriptedLLM
+from tests.promises.crash.stores import store_in
 
 SECONDS_TO_THINK = 0.01
 
@@ -31,7 +31,7 @@ async def reply(agent: FunctionAgent[Any, Any], session: str, request_id: str, t
 
 
 async def work(folder: Path) -> None:
-    store = SQLiteStore(folder / "runs.db")
+    store = store_in(folder)
     agent = FunctionAgent(llm=ScriptedLLM([answer] * 10_000), store=store)
     await store.list_runs()  # open
     print("{}", flush=True)

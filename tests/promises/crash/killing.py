@@ -8,7 +8,6 @@ import asyncio
 import itertools
 import logging
 import random
-import sqlite3
 import sys
 import tempfile
 import time
@@ -23,7 +22,6 @@ from batonflow.agents import AgentHandler, AgentWorkflow, FunctionAgent, ToolCal
 from batonflow.durable import lease as driving
 from batonflow.durable.replay import ReplayedRun
 from batonflow.durable.store_protocol import RunStore
-from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.llms.stream import ChatRequest
 from batonflow.tools import tool
@@ -32,6 +30,7 @@ from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attemp
 from tests.promises.crash.matrix import Reference, plain, reference, transcript
 from tests.promises.crash.outside import FileLedger, Line, Process, lines_of
 from tests.promises.crash.programs import PROGRAMS, Held, Noted, Program, Retries, Tried, Try
+from tests.promises.crash.stores import SECONDS_TO_NOTICE, KeptStore, damages_of, is_noticed_later, store_in
 from tests.promises.crash.world import Ledger
 
 __all__ = ["LOAD", "KillTally", "effects_in", "kill_again_and_again", "record_faults", "soak_kills"]
@@ -124,7 +123,7 @@ async def work(folder: Path, life: int, *, last: bool) -> None:
     ledger = FileLedger(folder / "ledger", life)
     ended = {line.run_id for line in lines if line.kind == "ended"}
     unfinished = [line.run_id for line in lines if line.kind == "started" and line.run_id not in ended]
-    store = SQLiteStore(folder / "runs.db")
+    store = store_in(folder)
     for run_id in unfinished:
         ledger.write("recorded", run_id, await recorded_effects(store, run_id))
     began = time.monotonic()
@@ -158,7 +157,7 @@ async def work(folder: Path, life: int, *, last: bool) -> None:
     await store.aclose()
 
 
-async def recorded_effects(store: SQLiteStore, run_id: str) -> list[str]:
+async def recorded_effects(store: KeptStore, run_id: str) -> list[str]:
     """What the records say was done outside."""
     return [] if await store.info(run_id) is None else effects_in(await store.replay(run_id))
 
@@ -234,6 +233,8 @@ def kill_again_and_again(folder: Path, kills: int, seed: int) -> KillTally:
             if process.is_over:
                 tally.failures.append(f"seed {seed}: process {life} ended by itself")
             process.kill()
+            if is_noticed_later(folder):
+                time.sleep(SECONDS_TO_NOTICE)
             process = standby
             tally.kills += 1
         process.begin()
@@ -263,7 +264,7 @@ async def _judge_all(folder: Path, tally: KillTally) -> None:
         if line.kind == "taken":
             tally.taken.append(line.value)
     found = {name: await asyncio.to_thread(reference, program, 0) for name, program in UNDISTURBED.items()}
-    store = SQLiteStore(folder / "runs.db")
+    store = store_in(folder)
     for run_id, lines in by_run.items():
         name = run_id.partition("-")[0]
         info = await store.info(run_id)
@@ -280,10 +281,7 @@ async def _judge_all(folder: Path, tally: KillTally) -> None:
             faults.append(f"published {done['publish']} times, and asked about {asked}")
         tally.failures += [f"{run_id}: {fault}" for fault in faults]
     await store.aclose()
-    with sqlite3.connect(folder / "runs.db") as connection:
-        if (said := connection.execute("PRAGMA integrity_check").fetchall()) != [("ok",)]:
-            tally.failures.append(f"the file is damaged: {said}")
-    connection.close()
+    tally.failures += damages_of(folder)
 
 
 def _faults(program: Program, found: Reference, lines: list[Line]) -> Iterator[str]:
@@ -316,7 +314,7 @@ def record_faults(found: Reference, run: ReplayedRun) -> Iterator[str]:
         yield "an answer was used twice"
 
 
-async def _asked(store: SQLiteStore, run_id: str) -> int:
+async def _asked(store: KeptStore, run_id: str) -> int:
     run = await store.replay(run_id)
     return sum(getattr(entry.event, "reason", "") == "unknown_outcome" for entry in run.events)
 

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core import Context, StopEvent, step
 from batonflow.workflow_core.errors import RunInUseError
 from tests.promises.crash.outside import FileLedger
 from tests.promises.crash.programs import Chain, Link
+from tests.promises.crash.stores import store_in
 
 
 class ShortChain(Chain):
@@ -32,7 +32,7 @@ async def outcome(workflow: ShortChain, run_id: str) -> dict[str, Any]:
 
 
 async def work(folder: Path, number: int) -> None:
-    store = SQLiteStore(folder / "runs.db")
+    store = store_in(folder)
     workflow = ShortChain(store, FileLedger(folder / "ledger", number))
     await store.list_runs()  # open
     print(store.owner, flush=True)

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from batonflow.durable.store_protocol import StoredCommit
-from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core import Context, StopEvent, Workflow, WorkflowHandler, step
 from batonflow.workflow_core.errors import StoreError
 from tests.promises.crash.killing import effects_in, record_faults
 from tests.promises.crash.matrix import plain, reference
 from tests.promises.crash.outside import FileLedger, Process, lines_of
 from tests.promises.crash.programs import PROGRAMS, Chain, Link, People, Program, answered
+from tests.promises.crash.stores import KeptStore, store_in
 from tests.promises.crash.world import Ledger
 
 __all__ = ["StopTally", "soak_stops", "stop_and_take_over"]
@@ -41,7 +41,7 @@ class SlowChain(Chain):
         return await super().go(ctx, ev)
 
 
-WORKFLOWS: dict[str, Callable[[SQLiteStore, Ledger], Workflow]] = {"chain": SlowChain, "people": People}
+WORKFLOWS: dict[str, Callable[[KeptStore, Ledger], Workflow]] = {"chain": SlowChain, "people": People}
 
 
 def program_of(run_id: str) -> Program:
@@ -50,7 +50,7 @@ def program_of(run_id: str) -> Program:
 
 async def work(folder: Path) -> None:
     """Begin the runs, and note how each ends for this process. Nobody answers what they ask."""
-    store = SQLiteStore(folder / "runs.db", lease_seconds=LEASE_SECONDS)
+    store = store_in(folder, lease_seconds=LEASE_SECONDS)
     ledger = FileLedger(folder / "ledger", 0)
 
     async def bring_to_its_end(run_id: str) -> None:
@@ -114,7 +114,7 @@ def stop_and_take_over(folder: Path, seed: int) -> StopTally:
 
 
 async def _take_over(folder: Path, process: Process, tally: StopTally) -> None:
-    store = SQLiteStore(folder / "runs.db", busy_seconds=2.0)
+    store = store_in(folder, busy_seconds=2.0)
     ledger = FileLedger(folder / "ledger", 1)
     async with asyncio.timeout(MOST_SECONDS):
         await _until(lambda: _are_begun(store))
@@ -156,7 +156,7 @@ async def _result(_: Workflow, handler: WorkflowHandler) -> Any:
 
 
 async def _claimed(
-    store: SQLiteStore, ledger: Ledger, process: Process, tally: StopTally
+    store: KeptStore, ledger: Ledger, process: Process, tally: StopTally
 ) -> tuple[dict[str, WorkflowHandler], dict[str, Any]]:
     """Stop the process, wait until its leases are over, and take what it drove; also what was recorded until then."""
     while True:
@@ -175,11 +175,11 @@ async def _claimed(
         return {handler.run_id: handler for handler in found}, recorded
 
 
-async def _are_begun(store: SQLiteStore) -> bool:
+async def _are_begun(store: KeptStore) -> bool:
     return all([await store.info(run_id) is not None for run_id in RUNS])
 
 
-async def _are_free(store: SQLiteStore) -> bool:
+async def _are_free(store: KeptStore) -> bool:
     return all(info.lease_left == 0 for info in await store.list_runs())
 
 
@@ -188,7 +188,7 @@ async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _commits(store: SQLiteStore, run_id: str) -> tuple[Any, list[StoredCommit]]:
+async def _commits(store: KeptStore, run_id: str) -> tuple[Any, list[StoredCommit]]:
     return await store.info(run_id), await store.read(run_id)
 
 

@@ -1,4 +1,4 @@
-"""Real processes on one file: killed again and again, stopped for too long, or two at once on one run.
+"""Real processes on one store: killed again and again, stopped for too long, or two at once on one run.
 
 ``make soak`` kills and stops many more.
 """
@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.promises.crash.killing import AT_A_TIME, kill_again_and_again
 from tests.promises.crash.matrix import reference
 from tests.promises.crash.outside import Process, lines_of
 from tests.promises.crash.stopping import UNDISTURBED, StopTally, stop_and_take_over
+from tests.promises.crash.stores import KINDS, kept_in
 
 KILLS = 6
 
@@ -25,9 +27,21 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="batonflow")
 
 
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def folder(tmp_path: Path, kind: str) -> Iterator[Path]:
+    """A folder whose processes keep their runs in a store of each kind."""
+    with kept_in(tmp_path, kind):
+        yield tmp_path
+
+
 @pytest.mark.timeout(240)
-def test_what_processes_were_doing_when_they_were_killed_is_finished_by_others(tmp_path: Path) -> None:
-    tally = kill_again_and_again(tmp_path, KILLS, seed=0)
+def test_what_processes_were_doing_when_they_were_killed_is_finished_by_others(folder: Path) -> None:
+    tally = kill_again_and_again(folder, KILLS, seed=0)
     assert tally.failures == []
     assert tally.kills == KILLS
     assert tally.runs >= AT_A_TIME
@@ -35,23 +49,24 @@ def test_what_processes_were_doing_when_they_were_killed_is_finished_by_others(t
 
 
 @pytest.mark.timeout(240)
-def test_a_process_that_was_stopped_for_too_long_is_refused_everything(tmp_path: Path) -> None:
+def test_a_process_that_was_stopped_for_too_long_is_refused_everything(tmp_path: Path, kind: str) -> None:
     tally = StopTally()
     for seed in range(2):
         (tmp_path / str(seed)).mkdir()
-        tally.add(stop_and_take_over(tmp_path / str(seed), seed))
+        with kept_in(tmp_path / str(seed), kind):
+            tally.add(stop_and_take_over(tmp_path / str(seed), seed))
     assert tally.failures == []
     assert tally.runs == tally.refused == 8
 
 
 @pytest.mark.timeout(240)
-def test_of_two_processes_that_run_the_same_only_one_does(tmp_path: Path) -> None:
+def test_of_two_processes_that_run_the_same_only_one_does(folder: Path) -> None:
     undisturbed = reference(UNDISTURBED["chain"], 0)
     began = time.time()
     refused = 0
     with (
-        Process("tests.promises.crash.racing", tmp_path, 0) as one,
-        Process("tests.promises.crash.racing", tmp_path, 1) as other,
+        Process("tests.promises.crash.racing", folder, 0) as one,
+        Process("tests.promises.crash.racing", folder, 1) as other,
     ):
         owners = [one.hear(), other.hear()]
         for number in range(10):
@@ -59,7 +74,7 @@ def test_of_two_processes_that_run_the_same_only_one_does(tmp_path: Path) -> Non
             for process in pair:
                 process.tell(f"same-{number}")
             outcomes = [json.loads(process.hear()) for process in (one, other)]
-            lines = [line for line in lines_of(tmp_path / "ledger") if line.run_id == f"same-{number}"]
+            lines = [line for line in lines_of(folder / "ledger") if line.run_id == f"same-{number}"]
             drivers = {line.life for line in lines}
             assert len(drivers) == 1
             assert Counter(line.value for line in lines) == undisturbed.effects
@@ -71,4 +86,4 @@ def test_of_two_processes_that_run_the_same_only_one_does(tmp_path: Path) -> Non
                 assert began - 1 <= second["since"] <= time.time() + 1
                 refused += 1
     assert refused > 0
-    assert (tmp_path / "errors").read_text() == ""
+    assert (folder / "errors").read_text() == ""
