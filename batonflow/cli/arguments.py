@@ -98,7 +98,7 @@ def _takes_store(command: argparse.ArgumentParser) -> None:
         "--store",
         default=None,
         metavar="FILE",
-        help=f"the SQLite file that keeps the runs; {STORE_VARIABLE} when left out",
+        help=f"the SQLite file, or the postgresql:// address, that keeps the runs; {STORE_VARIABLE} when left out",
     )
 
 

@@ -10,11 +10,10 @@ from typing import Any
 from batonflow.cli.errors import DONE, USAGE, CommandError
 from batonflow.cli.output import complain, say_json, table
 from batonflow.cli.records import count_questions, run_as_json, status_text
-from batonflow.cli.stores import opened
+from batonflow.cli.stores import KeptStore, opened
 from batonflow.cli.text import age
 from batonflow.durable.search import COUNTED, RunQuery, listed_runs, update_index
 from batonflow.durable.store_protocol import RunInfo
-from batonflow.durable.stores.sqlite import SQLiteStore
 
 __all__ = ["runs"]
 
@@ -46,7 +45,7 @@ async def _runs(given: Namespace) -> int:
     return DONE
 
 
-async def _select(store: SQLiteStore, given: Namespace) -> list[RunInfo]:
+async def _select(store: KeptStore, given: Namespace) -> list[RunInfo]:
     """Return the requested runs, newest first, by their status as it is printed."""
     limit: int = given.limit
     wanted = set[str](given.status or ())

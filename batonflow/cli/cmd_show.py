@@ -10,13 +10,12 @@ from batonflow.cli.errors import DONE
 from batonflow.cli.output import check_folder, complain, say, say_json
 from batonflow.cli.questions import Question, how_to_answer, open_questions, question_data
 from batonflow.cli.records import run_as_json, status_text
-from batonflow.cli.stores import opened, store_option, the_run
+from batonflow.cli.stores import KeptStore, opened, store_option, the_run
 from batonflow.cli.summary import event_line
 from batonflow.cli.text import age, one_line, shown
 from batonflow.clock import current_source
 from batonflow.durable.history import commits_of
 from batonflow.durable.store_protocol import RunInfo
-from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.durable.trace import trace_of
 from batonflow.server import page
 
@@ -56,7 +55,7 @@ async def _show(given: Namespace) -> int:
     return DONE
 
 
-async def _write_page(store: SQLiteStore, info: RunInfo, file: str) -> None:
+async def _write_page(store: KeptStore, info: RunInfo, file: str) -> None:
     check_folder(file)
     await page.export_run(store, info.run_id, path=file)
     complain(f"written: {file}")
@@ -75,7 +74,7 @@ def _head(info: RunInfo, standing: str) -> None:
     say()
 
 
-async def _say_open_questions(store: SQLiteStore, info: RunInfo) -> None:
+async def _say_open_questions(store: KeptStore, info: RunInfo) -> None:
     if info.is_over:
         return
     questions: list[Question] = await open_questions(store, info.run_id)

@@ -2,14 +2,13 @@
 
 from batonflow.cli.errors import FAILED, CommandError
 from batonflow.cli.output import say
-from batonflow.cli.stores import store_option, the_run
+from batonflow.cli.stores import KeptStore, store_option, the_run
 from batonflow.durable.store_protocol import RunInfo
-from batonflow.durable.stores.sqlite import SQLiteStore
 
 __all__ = ["say_how_to_resume", "unfinished_run"]
 
 
-async def unfinished_run(store: SQLiteStore, run_id: str) -> RunInfo:
+async def unfinished_run(store: KeptStore, run_id: str) -> RunInfo:
     """Return the record of a run that has not ended.
 
     Raises:
@@ -21,7 +20,7 @@ async def unfinished_run(store: SQLiteStore, run_id: str) -> RunInfo:
     return info
 
 
-def say_how_to_resume(info: RunInfo, store: SQLiteStore) -> None:
+def say_how_to_resume(info: RunInfo, store: KeptStore) -> None:
     """Print the command that resumes a run, unless a process drives it."""
     if not info.is_driven:
         say(f"no process drives it: batonflow resume OBJ {info.run_id} {store_option(store)}")

@@ -3,18 +3,18 @@
 from typing import Any
 
 from batonflow.cli.questions import open_questions
+from batonflow.cli.stores import KeptStore
 from batonflow.durable.store_protocol import RunInfo
-from batonflow.durable.stores.sqlite import SQLiteStore
 
 __all__ = ["count_questions", "run_as_json", "status_text"]
 
 
-async def count_questions(store: SQLiteStore, info: RunInfo) -> int:
+async def count_questions(store: KeptStore, info: RunInfo) -> int:
     """Count the open questions of a run."""
     return 0 if info.is_over else len(await open_questions(store, info.run_id))
 
 
-async def status_text(store: SQLiteStore, info: RunInfo) -> str:
+async def status_text(store: KeptStore, info: RunInfo) -> str:
     """Return the status of a run, with the number of its open questions."""
     asked = await count_questions(store, info)
     if asked and not info.unread:

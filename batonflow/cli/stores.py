@@ -1,24 +1,32 @@
 """The store of a command."""
 
+import shlex
 import sqlite3
 import time
 from argparse import Namespace
 from contextlib import AbstractAsyncContextManager, aclosing, closing
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from batonflow.cli.arguments import STORE_VARIABLE, default_store
 from batonflow.cli.errors import USAGE, CommandError
 from batonflow.cli.output import check_folder, complain
 from batonflow.durable.store_protocol import RunInfo, RunStore
 from batonflow.durable.stores.bounds import check_run_id
-from batonflow.durable.stores.opening import open_store
+from batonflow.durable.stores.opening import is_postgres, open_store
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.durable.stores.sqlite_faults import explained, is_busy
 from batonflow.durable.stores.sqlite_schema import DatabaseFile
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["check_store", "checked_run_id", "opened", "store_option", "the_run", "with_store"]
+if TYPE_CHECKING:
+    from batonflow.durable.stores.postgres import PostgresStore
+
+__all__ = ["KeptStore", "check_store", "checked_run_id", "opened", "store_option", "the_run", "with_store"]
+
+KeptStore: TypeAlias = "SQLiteStore | PostgresStore"
+"""A store that keeps runs after the end of a process."""
 
 _SQLITE = "sqlite:///"
 
@@ -40,14 +48,17 @@ def with_store(workflow: Workflow, given: Namespace, *, needed: bool = False) ->
 
 
 def store_option(store: RunStore | None) -> str:
-    """Return ``--store FILE`` for a SQLite store, and an empty text for other stores."""
+    """Return ``--store FILE`` or ``--store ADDRESS`` without a password, and an empty text for stores in memory."""
+    address = getattr(store, "address", None)  # of a store in PostgreSQL
+    if address:
+        return f"--store {shlex.quote(address)}"
     if not isinstance(store, SQLiteStore):
         return ""
     path = store.path
     return f"--store {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}"
 
 
-def opened(given: Namespace, *, writes: bool = False) -> AbstractAsyncContextManager[SQLiteStore]:
+def opened(given: Namespace, *, writes: bool = False) -> AbstractAsyncContextManager["KeptStore"]:
     """Open an existing store, and close it at the end.
 
     Args:
@@ -60,6 +71,8 @@ def opened(given: Namespace, *, writes: bool = False) -> AbstractAsyncContextMan
     named = given.store if given.store is not None else default_store()
     if not named:
         raise CommandError(f"no store is named: --store FILE, or {STORE_VARIABLE} in the environment", USAGE)
+    if is_postgres(str(named)):
+        return aclosing(cast("PostgresStore", open_store(named)))
     path = Path(str(named).removeprefix(_SQLITE))
     if not path.is_file():
         raise CommandError(f"there is no store {named}: --store names the SQLite file of earlier runs", USAGE)

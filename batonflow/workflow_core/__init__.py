@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from batonflow.durable.replay import ReplayedRun, RunDiff
     from batonflow.durable.store_protocol import RunInfo, RunStore
     from batonflow.durable.stores.memory import MemoryStore
+    from batonflow.durable.stores.postgres import PostgresStore
     from batonflow.durable.stores.sqlite import SQLiteStore
     from batonflow.values import JsonPickleSerializer, PickleSerializer
     from batonflow.workflow_core.inputs import InputRequest
@@ -85,6 +86,7 @@ __all__ = [
     "MapError",
     "MemoryStore",
     "PickleSerializer",
+    "PostgresStore",
     "Progress",
     "ReplayIncompatible",
     "ReplayedRun",
@@ -146,6 +148,7 @@ _HOME_OF = {
     "RunInfo": "durable.store_protocol",
     "RunStore": "durable.store_protocol",
     "SQLiteStore": "durable.stores.sqlite",
+    "PostgresStore": "durable.stores.postgres",
 }
 
 

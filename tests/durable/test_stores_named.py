@@ -1,5 +1,6 @@
 """Which store ``Workflow(store=...)`` means."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,11 @@ import pytest
 
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.durable.stores.opening import open_store
+from batonflow.durable.stores.postgres import PostgresStore
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core import StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.errors import StoreError
+from tests.postgres import server_address
 
 
 class Hello(Workflow):
@@ -64,7 +67,7 @@ async def test_what_one_object_wrote_another_on_the_same_file_reads():
     assert info.status == "completed"
 
 
-@pytest.mark.parametrize("name", ["postgres://x", "redis://localhost/0", "sqlite://runs.db", "http://host/runs.db"])
+@pytest.mark.parametrize("name", ["mysql://x", "redis://localhost/0", "sqlite://runs.db", "http://host/runs.db"])
 def test_a_kind_of_store_that_there_is_not_is_refused_by_name(name: str, tmp_path: Path):
     with pytest.raises(StoreError, match=rf'store={name!r}: .*"memory:".*"sqlite:///runs\.db".*RunStore'):
         Hello(store=name)
@@ -100,6 +103,56 @@ def test_workflows_that_name_one_file_share_its_store(tmp_path: Path, monkeypatc
     assert open_store("./runs.db") is first
     assert open_store(f"sqlite:///{tmp_path / 'runs.db'}") is first
     assert open_store("others.db") is not first
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_an_address_is_a_database_which_all_workflows_share(scheme: str):
+    store = open_store(f"{scheme}://ann:secret@db:5433/prod")
+    assert isinstance(store, PostgresStore)
+    assert store.address == "postgresql://db:5433/prod"
+    assert "secret" not in repr(store)
+    assert open_store(f"{scheme}://ann:secret@db:5433/prod") is store
+    assert open_store(f"{scheme}://ann:secret@db:5433/other") is not store
+
+
+@pytest.mark.parametrize("wrong", ["runs.db", "mysql://ann:secret@db/x", 5])
+def test_a_database_needs_an_address(wrong: Any):
+    with pytest.raises(StoreError, match="give one such as postgresql://user@host/database") as raised:
+        PostgresStore(wrong)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"schema": "a.b"}, "schema='a.b'"), ({"schema": "x; DROP"}, "schema="), ({"pool": 1}, "pool=1"),
+        ({"durability": "disk"}, "durability='disk'"), ({"lease_seconds": 0}, "lease_seconds=0"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_of_a_database_is_refused(option: dict[str, Any], said: str):
+    with pytest.raises(StoreError, match=said):
+        PostgresStore("postgresql://db/prod", **option)
+
+
+async def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    store = PostgresStore("postgresql://db/prod")
+    with pytest.raises(StoreError, match=r"pip install 'batonflow\[postgres\]'"):
+        await store.info("a")
+    await store.aclose()
+
+
+async def test_a_workflow_with_an_address_keeps_its_runs_there():
+    address = server_address()
+    store = open_store(address)
+    try:
+        assert await Hello(store=address).run(run_id="named", name="Ann") == "hello Ann"
+        info = await store.info("named")
+        assert info is not None
+        assert info.status == "completed"
+        await store.delete("named")
+    finally:
+        await store.aclose()
 
 
 async def test_a_store_that_was_closed_is_opened_anew(tmp_path: Path) -> None:

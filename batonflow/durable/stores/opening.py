@@ -2,7 +2,7 @@
 
 import os
 from os import PathLike
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 from batonflow.durable.store_protocol import RunStore
@@ -11,7 +11,10 @@ from batonflow.durable.stores.memory import MemoryStore
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core.errors import StoreError
 
-__all__ = ["open_store"]
+if TYPE_CHECKING:
+    from batonflow.durable.stores.postgres import PostgresStore
+
+__all__ = ["is_postgres", "open_store"]
 
 _SQLITE = "sqlite:///"
 
@@ -21,7 +24,7 @@ def open_store(store: "str | PathLike[str] | RunStore") -> RunStore:
 
     Args:
         store: ``"memory:"``, the path of a SQLite file, its address (``sqlite:///runs.db``, ``sqlite:////var/runs.db``),
-            or a store.
+            the address of a PostgreSQL database (``postgresql://user@host/database``), or a store.
 
     Raises:
         StoreError: The kind of store is unknown, or the value cannot be the path of a file.
@@ -36,12 +39,31 @@ def open_store(store: "str | PathLike[str] | RunStore") -> RunStore:
     text = check_path(cast("str | PathLike[str]", given))
     if text.startswith(_SQLITE):
         return _store_at(text.removeprefix(_SQLITE))
+    if is_postgres(text):
+        return _database_at(text)
     if "://" in text:
         raise StoreError(
-            f'store={text!r}: there are stores in memory ("memory:") and in SQLite files ("runs.db", '
-            '"sqlite:///runs.db"); pass an object that is a RunStore for any other'
+            f'store={text!r}: there are stores in memory ("memory:"), in SQLite files ("runs.db", '
+            '"sqlite:///runs.db") and in PostgreSQL ("postgresql://user@host/database"); pass an object that is a '
+            "RunStore for any other"
         )
     return _store_at(text)
+
+
+def is_postgres(store: str) -> bool:
+    """Tell whether the name of a store is the address of a PostgreSQL database."""
+    return store.startswith(("postgresql://", "postgres://"))
+
+
+def _database_at(address: str) -> "PostgresStore":
+    """Return the store of a database; all workflows of a process share it."""
+    from batonflow.durable.stores.postgres import PostgresStore  # noqa: PLC0415 - most programs do not need it
+
+    known = _by_address.get(address)
+    if known is None or known.is_closed:
+        known = PostgresStore(address)
+        _by_address[address] = known
+    return known
 
 
 def _store_at(path: str) -> SQLiteStore:
@@ -53,4 +75,5 @@ def _store_at(path: str) -> SQLiteStore:
     return known
 
 
+_by_address: "WeakValueDictionary[str, PostgresStore]" = WeakValueDictionary()
 _by_path: WeakValueDictionary[str, SQLiteStore] = WeakValueDictionary()

@@ -61,6 +61,8 @@ def _code(error: BaseException) -> str:
 
 def is_lost(error: BaseException) -> bool:
     """Tell whether the connection has failed, so that the same may work with another one."""
+    if isinstance(error, StoreError):
+        return False
     driver = _driver()
     if not isinstance(error, driver.OperationalError | driver.InterfaceError):
         return False
@@ -91,7 +93,7 @@ class Database:
         self.schema = schema
         self.durability = durability
         self.was_reached = False
-        """Whether a connection was made before."""
+        """True once a connection was made."""
         self._dsn = dsn
         self._listen_dsn = listen_dsn
         self._is_pooled = listen_dsn is not None and address_of(listen_dsn) != self.address
@@ -188,7 +190,7 @@ class Database:
 
     def explained(self, error: Exception) -> Exception:
         """Return the error for the caller: a StoreError for faults of the database, otherwise the raised error."""
-        if not isinstance(error, _driver().Error):
+        if isinstance(error, StoreError) or not isinstance(error, _driver().Error):
             return error
         instead = self._store_error(error)
         instead.__cause__ = error

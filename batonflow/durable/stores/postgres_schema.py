@@ -153,9 +153,9 @@ CREATE TABLE batonflow.facts (version integer NOT NULL, epoch_floor bigint NOT N
 INSERT INTO batonflow.facts VALUES (0, 0);
 """
 
-MIGRATIONS: list[str] = [
-    "".join((_TABLES, CLOCK_FUNCTIONS, LOG_FUNCTIONS, CLAIM_FUNCTIONS, UPKEEP_FUNCTIONS, SESSION_FUNCTIONS))
-]
+_FUNCTIONS = CLOCK_FUNCTIONS + LOG_FUNCTIONS + CLAIM_FUNCTIONS + UPKEEP_FUNCTIONS + SESSION_FUNCTIONS
+
+MIGRATIONS: list[str] = [_TABLES + _FUNCTIONS]
 """The statements at place n turn version n into version n + 1, inside one transaction; version 0 is an empty schema.
 
 Processes with an earlier version go on with its functions, so a function that is changed gets another name.

@@ -58,7 +58,7 @@ class _Operation:
 
     @property
     def shares(self) -> bool:
-        """Whether its queries may be in a transaction with those of other operations."""
+        """True if its queries may be in a transaction with those of other operations."""
         return not isinstance(self.asked, Snapshot) and all(query.key is not None for query in self.queries)
 
     def begin(self) -> bool:

@@ -1,0 +1,62 @@
+"""The commands on runs in PostgreSQL: an address stands wherever a file does."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from batonflow.durable.stores.postgres import PostgresStore
+from tests.cli.conftest import Cli
+from tests.postgres import new_schema, server_address
+
+
+@pytest.fixture
+def address() -> str:
+    return server_address()
+
+
+@pytest.fixture
+def run_id(address: str) -> Iterator[str]:
+    """The id of a run in tables that other tests use, too."""
+    name = new_schema()
+    yield name
+    asyncio.run(_forget(address, name))
+
+
+async def _forget(address: str, run_id: str) -> None:
+    store = PostgresStore(address)
+    await store.delete(run_id, force=True)
+    await store.aclose()
+
+
+def test_a_run_waits_is_answered_and_goes_on(here: Cli, address: str, run_id: str) -> None:
+    store = ["--store", address]
+    code, _, _ = here("run", "team.py:team", "Write about tides.", *store, "--run-id", run_id)
+    assert code == 3
+    code, out, _ = here("runs", *store)
+    assert code == 0
+    (line,) = [one for one in out.splitlines() if one.startswith(run_id)]
+    assert "waiting (1 asked)" in line
+    code, out, _ = here("show", run_id, *store)
+    assert code == 0
+    assert "approve" in out
+    assert "postgresql://" in out
+    code, _, _ = here("approve", run_id, *store)
+    assert code == 0
+    code, _, _ = here("resume", "team.py:team", run_id, *store)
+    assert code == 0
+
+
+def test_a_run_is_cancelled_and_replayed(here: Cli, address: str, run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATONFLOW_STORE", address)
+    assert here("run", "team.py:team", "Write about tides.", "--run-id", run_id)[0] == 3
+    assert here("replay", run_id)[0] == 0
+    assert here("cancel", run_id)[0] == 0
+    assert here("resume", "team.py:team", run_id)[0] == 1
+
+
+def test_a_database_that_cannot_be_reached_is_named_without_its_password(here: Cli) -> None:
+    code, _, err = here("runs", "--store", "postgresql://ann:secret@127.0.0.1:1/prod")
+    assert code != 0
+    assert "The store postgresql://127.0.0.1:1/prod cannot be reached: Connection refused" in err
+    assert "secret" not in err
