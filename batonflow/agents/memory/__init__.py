@@ -13,6 +13,7 @@ from batonflow.agents.memory.tokens import count_tokens
 if TYPE_CHECKING:
     from batonflow.agents.memory.blocks import BaseMemoryBlock, InsertMethod, StaticMemoryBlock
     from batonflow.agents.memory.memory import Memory
+    from batonflow.agents.memory.postgres_store import PostgresChatStore
     from batonflow.agents.memory.sqlite_store import SQLiteChatStore
     from batonflow.agents.memory.summary import ChatSummaryMemoryBuffer
 
@@ -27,6 +28,7 @@ __all__ = [
     "InsertMethod",
     "Memory",
     "MessageStatus",
+    "PostgresChatStore",
     "SQLiteChatStore",
     "SimpleChatStore",
     "StaticMemoryBlock",
@@ -39,6 +41,7 @@ _LAZY = {
     "ChatSummaryMemoryBuffer": "summary",
     "InsertMethod": "blocks",
     "Memory": "memory",
+    "PostgresChatStore": "postgres_store",
     "SQLiteChatStore": "sqlite_store",
     "StaticMemoryBlock": "blocks",
 }
@@ -50,7 +53,8 @@ _NOT_OFFERED = {
     "BaseMemoryBlock[str] and ask your model in its _aput, or use ChatSummaryMemoryBuffer",
     "VectorMemory": "it is deprecated where it comes from, and there are no vector stores here. Use Memory with a "
     "block of your own",
-    "SQLAlchemyChatStore": "SQLiteChatStore keeps messages in a file. For another database derive from BaseChatStore, "
+    "SQLAlchemyChatStore": "SQLiteChatStore keeps messages in a file, PostgresChatStore in a database. "
+    "For another one derive from BaseChatStore, "
     "or from ArchivingChatStore for Memory",
     "SimpleComposableMemory": "it is deprecated where it comes from. Use Memory with memory_blocks",
 }

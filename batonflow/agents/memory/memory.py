@@ -20,10 +20,13 @@ from batonflow.agents.memory.chat_store import (
     TurnTaking,
 )
 from batonflow.agents.memory.insertion import MEMORY_BLOCKS_TEMPLATE, PLACE, inserted
-from batonflow.agents.memory.sqlite_store import DEFAULT_TABLE, SQLiteChatStore
+from batonflow.agents.memory.postgres_store import PostgresChatStore
+from batonflow.agents.memory.sqlite_store import SQLiteChatStore
 from batonflow.agents.memory.store_memory import archiving, dumped, loaded, store_in_parts
+from batonflow.agents.memory.table_store import DEFAULT_TABLE
 from batonflow.agents.memory.tokens import Content, MediaTokens, Tokenizer, count_tokens
 from batonflow.agents.memory.turns import as_shown, cuts, is_question, next_start, without_orphans
+from batonflow.durable.stores.opening import is_postgres
 from batonflow.llms import ChatMessage
 from batonflow.values.names import InParts
 
@@ -147,16 +150,21 @@ class Memory(AsyncMemory):
         """A memory; arguments that the class has too mean the same here.
 
         ``chat_history`` replaces the messages in the store. ``async_database_uri``, for example
-        ``sqlite+aiosqlite:///chats.db``, is another way to give the file; ``table_name`` is the table in it. SQLite
-        has no schemas: ``db_schema`` is put before the table's name.
+        ``sqlite+aiosqlite:///chats.db``, is another way to give the file or the database (``postgresql://user@host/database``);
+        ``table_name`` is the table in it, and ``db_schema`` the schema. SQLite has no schemas: there it is put before
+        the table's name.
 
         Raises:
-            ValueError: As for the class; or a URL that is not a SQLite URL, or a table beside a chat store.
+            ValueError: As for the class; or a URL of another kind, or a table beside a chat store.
         """
         store: ArchivingChatStore | str | PathLike[str] | None = chat_store
         if store is None and async_database_uri is not None and not async_database_uri.endswith((":memory:", "://")):
             store = async_database_uri
-        if isinstance(store, str | PathLike) and store != "memory:":
+        if isinstance(store, str) and store.startswith("postgresql+"):  # with the name of another driver
+            store = f"postgresql://{store.partition('://')[2]}"
+        if isinstance(store, str) and is_postgres(store):
+            store = PostgresChatStore(store, table_name, db_schema)
+        elif isinstance(store, str | PathLike) and store != "memory:":
             store = SQLiteChatStore(store, table_name, db_schema)
         elif (db_schema or table_name != DEFAULT_TABLE) and isinstance(store, BaseChatStore):
             given = f"db_schema={db_schema!r}" if db_schema else f"table_name={table_name!r}"

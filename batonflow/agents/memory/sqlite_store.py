@@ -2,32 +2,28 @@
 
 import re
 import sqlite3
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field, field_validator
-from pydantic_core import PydanticSerializationError
+from pydantic import field_validator
 from typing_extensions import override
 
-from batonflow.agents.memory.chat_store import ArchivingChatStore, MessageStatus
+from batonflow.agents.memory.table_store import DEFAULT_TABLE, TableChatStore
 from batonflow.durable.stores.sqlite_schema import make_private
-from batonflow.llms import ChatMessage
-from batonflow.values.serializers import as_json
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["DEFAULT_TABLE", "SQLiteChatStore"]
 
-DEFAULT_TABLE = "batonflow_messages"
 SECONDS_TO_WAIT = 30.0
 """The time for which a call waits while another process writes to the file."""
 
 _URL = re.compile(r"sqlite(?:\+\w+)?://(?:/(?P<path>.*))?", re.DOTALL)
 
 
-class SQLiteChatStore(ArchivingChatStore):
+class SQLiteChatStore(TableChatStore):
     """A chat store in a SQLite file, which any number of objects and processes may share.
 
     Every call opens the file, is one transaction, and closes it: there is nothing to close afterwards, and the object
@@ -47,10 +43,7 @@ class SQLiteChatStore(ArchivingChatStore):
         >>> memory = Memory.from_defaults(session_id="ann", chat_store=store)
     """
 
-    model_config = ConfigDict(hide_input_in_errors=True)  # an address may hold a password
-
     path: Path
-    table_name: str = Field(default=DEFAULT_TABLE, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
 
     def __init__(
         self, path: str | PathLike[str], table_name: str = DEFAULT_TABLE, db_schema: str | None = None
@@ -67,9 +60,9 @@ class SQLiteChatStore(ArchivingChatStore):
             if address is None:
                 # The rest of an address may hold a password.
                 raise ValueError(
-                    f"chat stores keep messages in SQLite files, and {text.partition('://')[0]}:// is the address of "
-                    "another database: give a path or sqlite:///path, or a store of your own derived from "
-                    "ArchivingChatStore"
+                    f"a SQLiteChatStore keeps messages in a file, and {text.partition('://')[0]}:// is the address of "
+                    "another database: give a path or sqlite:///path, a PostgresChatStore, or a store of your own "
+                    "derived from ArchivingChatStore"
                 )
             text = address["path"] or ""
         if text in ("", ":memory:"):
@@ -79,6 +72,7 @@ class SQLiteChatStore(ArchivingChatStore):
         # A program that changes its folder must find its messages again.
         return Path(text).absolute()
 
+    @override
     @contextmanager
     def _transaction(self, writes: bool = True) -> Generator[sqlite3.Connection, None, None]:
         try:
@@ -109,97 +103,6 @@ class SQLiteChatStore(ArchivingChatStore):
             f"CREATE INDEX IF NOT EXISTS {name}_by_key ON {name} (key, status, id)",
         )
 
-    def _rows(
-        self, connection: sqlite3.Connection, key: str, status: MessageStatus | None, newest: bool = False
-    ) -> list[tuple[int, str]]:
-        """Return numbers and texts of messages, oldest first, or the newest one."""
-        chosen = "" if status is None else " AND status = ?"
-        order = "DESC LIMIT 1" if newest else "ASC"
-        query = f"SELECT id, data FROM {self.table_name} WHERE key = ?{chosen} ORDER BY id {order}"  # noqa: S608 - checked
-        return connection.execute(query, (key,) if status is None else (key, status.value)).fetchall()
-
-    def _insert(self, connection: sqlite3.Connection, key: str, rows: Sequence[tuple[str, str]]) -> None:
-        statement = f"INSERT INTO {self.table_name} (key, status, role, data) VALUES (?, ?, ?, ?)"  # noqa: S608 - checked
-        active = MessageStatus.ACTIVE.value
-        connection.executemany(statement, [(key, active, role, data) for role, data in rows])
-
-    def _delete(self, connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
-        connection.executemany(
-            f"DELETE FROM {self.table_name} WHERE id = ?",  # noqa: S608 - checked
-            [(number,) for number in numbers],
-        )
-
     @override
-    def get_messages(self, key: str, status: MessageStatus | None = MessageStatus.ACTIVE) -> list[ChatMessage]:
-        with self._transaction(writes=False) as connection:
-            rows = self._rows(connection, key, status)
-        return [_read(data) for _, data in rows]
-
-    @override
-    def set_messages(self, key: str, messages: list[ChatMessage]) -> None:
-        rows = [_written(message) for message in messages]
-        with self._transaction() as connection:
-            self._delete(connection, [number for number, _ in self._rows(connection, key, None)])
-            self._insert(connection, key, rows)
-
-    @override
-    def add_message(self, key: str, message: ChatMessage) -> None:
-        self.add_messages(key, [message])
-
-    @override
-    def add_messages(self, key: str, messages: Sequence[ChatMessage]) -> None:
-        rows = [_written(message) for message in messages]
-        with self._transaction() as connection:
-            self._insert(connection, key, rows)
-
-    @override
-    def delete_messages(self, key: str, status: MessageStatus | None = None) -> list[ChatMessage] | None:
-        with self._transaction() as connection:
-            rows = self._rows(connection, key, status)
-            self._delete(connection, [number for number, _ in rows])
-        return [_read(data) for _, data in rows] or None
-
-    @override
-    def delete_message(self, key: str, idx: int) -> ChatMessage | None:
-        with self._transaction() as connection:
-            rows = self._rows(connection, key, MessageStatus.ACTIVE)[idx : idx + 1] if idx >= 0 else []
-            self._delete(connection, [number for number, _ in rows])
-        return _read(rows[0][1]) if rows else None
-
-    @override
-    def delete_last_message(self, key: str) -> ChatMessage | None:
-        with self._transaction() as connection:
-            rows = self._rows(connection, key, MessageStatus.ACTIVE, newest=True)
-            self._delete(connection, [number for number, _ in rows])
-        return _read(rows[0][1]) if rows else None
-
-    @override
-    def get_keys(self) -> list[str]:
-        query = f"SELECT key FROM {self.table_name} GROUP BY key ORDER BY min(id)"  # noqa: S608 - checked
-        with self._transaction(writes=False) as connection:
-            return [key for (key,) in connection.execute(query)]
-
-    @override
-    def archive_messages(self, key: str, choose: Callable[[list[ChatMessage]], int]) -> list[ChatMessage]:
-        statement = f"UPDATE {self.table_name} SET status = ? WHERE id = ?"  # noqa: S608 - checked
-        with self._transaction() as connection:
-            rows = self._rows(connection, key, MessageStatus.ACTIVE)
-            messages = [_read(data) for _, data in rows]
-            chosen = choose(list(messages))
-            archived = MessageStatus.ARCHIVED.value
-            connection.executemany(statement, [(archived, number) for number, _ in rows[:chosen]])
-        return messages[:chosen]
-
-
-def _written(message: ChatMessage) -> tuple[str, str]:
-    try:
-        return message.role.value, as_json(message.model_dump(mode="json")).decode()
-    except PydanticSerializationError as error:
-        raise StoreError(
-            f"The {message.role.value} message {str(message)[:60]!r} cannot be written as JSON: {error}. Keep plain "
-            "data in its additional_kwargs"
-        ) from error
-
-
-def _read(data: str) -> ChatMessage:
-    return ChatMessage.model_validate_json(data)
+    def _repeat(self, connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        connection.executemany(statement, rows)

@@ -14,6 +14,7 @@ from batonflow.agents.memory.base import BaseMemory
 from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, SimpleChatStore
 from batonflow.agents.memory.tokens import Tokenizer, count_tokens
 from batonflow.agents.memory.turns import as_shown
+from batonflow.durable.stores.opening import is_postgres
 from batonflow.llms import LLM, ChatMessage
 from batonflow.values.names import InParts, loaded_class, qualified_name
 
@@ -69,10 +70,12 @@ def opened(value: Any) -> Any:
     """Return the chat store for a store, its data, a path or a URL; None and ``"memory:"`` give one in memory.
 
     Raises:
-        ValueError: The URL is not a SQLite URL, or the data does not name a loaded store.
+        ValueError: The URL is of an unknown kind, or the data does not name a loaded store.
     """
     if value is None or value == "memory:":
         return SimpleChatStore()
+    if isinstance(value, str) and is_postgres(value):
+        return memory.PostgresChatStore(value)
     if isinstance(value, str | PathLike):
         return memory.SQLiteChatStore(cast("str | PathLike[str]", value))
     return loaded(BaseChatStore, value)

@@ -2,6 +2,8 @@
 
 import re
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,7 +14,7 @@ from batonflow.workflow_core.errors import StoreCorruptedError, StoreError
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["OUTAGE_SECONDS", "Database", "address_of", "is_lost", "is_temporary"]
+__all__ = ["OUTAGE_SECONDS", "Database", "address_of", "is_lost", "is_temporary", "one_connection"]
 
 OUTAGE_SECONDS = 30.0
 """Seconds in which operations are tried again while the database cannot be reached."""
@@ -149,6 +151,17 @@ class Database:
             raise
         return connection
 
+    def connect_once(self) -> "Connection[Any]":
+        """Return a connection for one transaction, which does not need the tables of runs.
+
+        Raises:
+            psycopg.Error: The database cannot be reached.
+        """
+        connection = self._connect(self._dsn)
+        connection.autocommit = False
+        connection.prepare_threshold = None
+        return connection
+
     def _shares_sessions(self, connection: "Connection[Any]", dsn: str) -> bool:
         """Tell whether a second client gets the session of the first, which is idle."""
         connection.execute("SELECT set_config('batonflow.session', 'kept', false)")
@@ -218,6 +231,24 @@ class Database:
         if code.startswith(("22", "23", "XX")):
             return StoreCorruptedError(f"{place} refuses or holds what it should not: {said}")
         return StoreError(f"{place} cannot be used: {said}")
+
+
+@contextmanager
+def one_connection(dsn: str) -> "Generator[Connection[Any]]":
+    """Make a connection for one transaction.
+
+    Raises:
+        StoreError: The database cannot be reached or used.
+    """
+    database = Database(dsn, "public", "power")
+    try:
+        with database.connect_once() as connection:
+            yield connection
+    except Exception as error:
+        instead = database.explained(error)
+        if instead is error:
+            raise
+        raise instead from error
 
 
 def _driver() -> Any:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from batonflow.tools.code.base import SnapshotSignatureError
 
-__all__ = ["KEY_BYTES", "check_key", "key_beside", "process_key", "sign", "verify"]
+__all__ = ["KEY_BYTES", "KEY_VARIABLE", "check_key", "key_beside", "process_key", "sign", "verify"]
 
 KEY_BYTES = 32
+KEY_VARIABLE = "BATONFLOW_KEY"
 _MAGIC = b"BATONFLOW-CODE-1\n"
 _SIGNATURE_BYTES = 32
 _LONGEST = 1 << 30
@@ -20,8 +21,23 @@ _process_key = secrets.token_bytes(KEY_BYTES)
 
 
 def process_key() -> bytes:
-    """A random key of this process; other processes cannot restore its snapshots."""
-    return _process_key
+    """Return the key of ``BATONFLOW_KEY``, or a random one of this process, whose snapshots no other process restores.
+
+    The variable holds at least 32 hexadecimal digits. Machines that share their runs share its value.
+
+    Raises:
+        ValueError: The variable does not hold a key.
+    """
+    given = os.environ.get(KEY_VARIABLE)
+    if not given:
+        return _process_key
+    try:
+        return check_key(bytes.fromhex(given.strip()))
+    except ValueError:
+        raise ValueError(
+            f"{KEY_VARIABLE} does not hold a key of at least 32 hexadecimal digits: make one with "
+            "`python -c 'import secrets; print(secrets.token_hex(32))'`"
+        ) from None
 
 
 def check_key(key: bytes) -> bytes:

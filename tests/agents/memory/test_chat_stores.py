@@ -18,30 +18,34 @@ from batonflow.agents.memory import (
     ArchivingChatStore,
     BaseChatStore,
     ChatMemoryBuffer,
+    Memory,
     MessageStatus,
+    PostgresChatStore,
     SimpleChatStore,
     SQLiteChatStore,
 )
-from batonflow.agents.memory.sqlite_store import DEFAULT_TABLE
+from batonflow.agents.memory.table_store import DEFAULT_TABLE
 from batonflow.llms import ChatMessage, ImageBlock, TextBlock, ToolCallBlock
 from batonflow.tools import ToolSelection
 from batonflow.workflow_core.errors import StoreError
 from tests.agents.memory.list_store import ListStore
+from tests.postgres import drop_schema, new_schema, server_address
 from tests.promises.programs.running import ROOT
 
 MAKERS: list[Callable[[Path], BaseChatStore]] = [
     lambda folder: SimpleChatStore(),
     lambda folder: SQLiteChatStore(folder / "chats.db"),
+    lambda folder: PostgresChatStore(server_address(), f"messages_{new_schema()}"),
     lambda folder: ListStore(),
 ]
 
 
-@pytest.fixture(params=MAKERS, ids=["simple", "sqlite", "own"])
+@pytest.fixture(params=MAKERS, ids=["simple", "sqlite", "postgres", "own"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> BaseChatStore:
     return request.param(tmp_path)
 
 
-@pytest.fixture(params=MAKERS[:2], ids=["simple", "sqlite"])
+@pytest.fixture(params=MAKERS[:3], ids=["simple", "sqlite", "postgres"])
 def archiving(request: pytest.FixtureRequest, tmp_path: Path) -> ArchivingChatStore:
     return request.param(tmp_path)
 
@@ -212,8 +216,8 @@ class TestSQLite:
     def test_the_refusal_names_what_there_is_and_no_password(self) -> None:
         with pytest.raises(ValidationError) as caught:
             SQLiteChatStore("postgresql+asyncpg://ann:secret@host/db")
-        assert "chat stores keep messages in SQLite files, and postgresql+asyncpg:// is" in str(caught.value)
-        assert "sqlite:///path, or a store of your own derived from ArchivingChatStore" in str(caught.value)
+        assert "a SQLiteChatStore keeps messages in a file, and postgresql+asyncpg:// is" in str(caught.value)
+        assert "sqlite:///path, a PostgresChatStore, or a store of your own derived from ArchivingChatStore" in str(caught.value)
         assert "secret" not in str(caught.value)
 
     def test_a_schema_is_a_part_of_the_tables_name(self, tmp_path: Path) -> None:
@@ -345,3 +349,30 @@ def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     SQLiteChatStore(tmp_path / "chats.db").add_message("ann", ChatMessage(content="for the group"))
     SimpleChatStore().persist(str(tmp_path / "chats.json"))
     assert {mode(one) for one in tmp_path.iterdir()} == {0o640}
+
+
+class TestDatabase:
+    def test_an_address_is_a_store_in_a_database(self) -> None:
+        table = f"messages_{new_schema()}"
+        address = server_address()
+        memory = Memory.from_defaults(session_id="ann", async_database_uri=address, table_name=table)
+        memory.put(ChatMessage("hello"))
+        assert contents(PostgresChatStore(address, table).get_messages("ann")) == ["hello"]
+        assert isinstance(Memory.from_defaults(chat_store=address).chat_store, PostgresChatStore)
+
+    def test_schemas_keep_their_messages_apart(self) -> None:
+        one, two = (PostgresChatStore(server_address(), db_schema=new_schema()) for _ in range(2))
+        one.add_message("ann", ChatMessage("hello"))
+        assert two.get_keys() == []
+        for store in (one, two):
+            drop_schema(server_address(), store.db_schema)
+
+    def test_a_password_is_not_shown(self) -> None:
+        store = PostgresChatStore("postgresql://ann:secret@127.0.0.1:1/prod")
+        assert "secret" not in repr(store)
+        with pytest.raises(StoreError, match=r"postgresql://127\.0\.0\.1:1/prod cannot be reached") as raised:
+            store.get_keys()
+        assert "secret" not in str(raised.value)
+        with pytest.raises(ValidationError) as refused:
+            PostgresChatStore("mysql://ann:secret@host/db")
+        assert "secret" not in str(refused.value)

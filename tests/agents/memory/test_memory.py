@@ -396,7 +396,7 @@ class TestOptions:
         assert Memory.from_defaults(async_database_uri="sqlite+aiosqlite:///:memory:").chat_store == SimpleChatStore()
         assert Memory.from_defaults(chat_store="memory:").chat_store == SimpleChatStore()
         with pytest.raises(ValidationError, match="address of another database: give a path or sqlite:///path"):
-            Memory.from_defaults(async_database_uri="postgresql+asyncpg://host/db")
+            Memory.from_defaults(async_database_uri="mysql+aiomysql://host/db")
 
     def test_the_schema_of_a_file(self, tmp_path: Path) -> None:
         address = f"sqlite+aiosqlite:///{tmp_path / 'chats.db'}"

@@ -24,7 +24,7 @@ from batonflow.tools.code import (
     Waiting,
     key_beside,
 )
-from batonflow.tools.code.signing import sign, verify
+from batonflow.tools.code.signing import process_key, sign, verify
 from tests.tools.code.sessions import EXECUTORS, KEY, TOOLS, opened, replied, run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -259,6 +259,16 @@ class TestAnotherVersion:
 
 
 class TestKeys:
+    def test_machines_share_the_key_of_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        own = process_key()
+        monkeypatch.setenv("BATONFLOW_KEY", "ab" * 32)
+        assert process_key() == bytes.fromhex("ab" * 32) != own
+        for wrong in ("ab" * 8, "no key"):
+            monkeypatch.setenv("BATONFLOW_KEY", wrong)
+            with pytest.raises(ValueError, match="BATONFLOW_KEY does not hold a key") as raised:
+                process_key()
+            assert wrong not in str(raised.value)
+
     def test_a_key_beside_the_store_is_made_once_and_for_its_owner_alone(self, tmp_path: Path) -> None:
         store = tmp_path / "runs.sqlite"
         key = key_beside(store)
