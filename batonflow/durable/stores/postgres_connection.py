@@ -110,8 +110,11 @@ class Database:
             found = self._statements[statement] = in_schema(statement, self.schema).encode()
         return found
 
-    def connect(self) -> "Connection[Any]":
+    def connect(self, *, reads: bool = False) -> "Connection[Any]":
         """Return a connection for operations; create or change the tables first, if needed.
+
+        Args:
+            reads: True for listings, whose best plan depends on their values.
 
         Raises:
             StoreError: This version cannot use the tables.
@@ -119,6 +122,8 @@ class Database:
         """
         connection = self._connect(self._dsn, is_pooled=self._is_pooled)
         try:
+            if reads and not self._is_pooled:
+                connection.execute("SET plan_cache_mode = auto")
             with self._migrating:
                 if not self._is_migrated:
                     migrate(connection, self.schema, self.address)

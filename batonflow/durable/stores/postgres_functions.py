@@ -54,6 +54,10 @@ BEGIN
 END $$;
 """
 
+# Names and queues come first, as most runs fail there at once.
+_WANTED = """(names IS NULL OR workflow = ANY (names)) AND (queues IS NULL OR queue = ANY (queues))
+                AND run_id <> ALL (skip) AND (serves IS NULL OR batonflow.is_served(workflow, version, serves))"""
+
 CLAIM_FUNCTIONS = f"""
 CREATE TYPE batonflow.created AS (outcome text, epoch bigint, log bigint);
 
@@ -174,21 +178,22 @@ BEGIN
     END IF;
 END $$;
 
--- Tell whether a run is among those that are wanted: serves has pairs of a workflow and its versions, or null for all.
-CREATE FUNCTION batonflow.is_wanted(run batonflow.runs, serves jsonb, queues text[], skip text[]) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT (serves IS NULL OR EXISTS (
-            SELECT FROM jsonb_array_elements(serves) AS served (pair)
-            WHERE pair ->> 0 = run.workflow
-                AND (pair -> 1 = 'null' OR pair -> 1 @> coalesce(to_jsonb(run.version), 'null'))))
-        AND (queues IS NULL OR run.queue = ANY (queues))
-        AND run.run_id <> ALL (skip)
+-- Return the workflows of serves, which has pairs of a workflow and its versions, or null for all.
+CREATE FUNCTION batonflow.names_of(serves jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN serves IS NOT NULL THEN ARRAY(SELECT pair ->> 0 FROM jsonb_array_elements(serves) AS s (pair)) END
+$$;
+
+CREATE FUNCTION batonflow.is_served(name text, wanted text, serves jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT EXISTS (
+        SELECT FROM jsonb_array_elements(serves) AS served (pair)
+        WHERE pair ->> 0 = name AND (pair -> 1 = 'null' OR pair -> 1 @> coalesce(to_jsonb(wanted), 'null')))
 $$;
 
 -- Return and lock runs with a dead owner or an expired lease, the longest first.
 CREATE FUNCTION batonflow.left_behind(most integer, serves jsonb, queues text[], skip text[])
 RETURNS SETOF batonflow.runs LANGUAGE plpgsql AS $$
 DECLARE
+    names text[] := batonflow.names_of(serves);
     owners text[] := ARRAY(SELECT DISTINCT owner FROM batonflow.runs WHERE status = 'running');
     dead text[] := ARRAY(SELECT one FROM unnest(owners) AS one WHERE NOT batonflow.is_alive(one));
     away text[] := '{{}}';
@@ -201,7 +206,7 @@ BEGIN
         WHERE status = 'running'
             AND (owner = ANY (dead)
                  OR ((lease_until <= now OR lease_until > now + lease_ttl + 1) AND owner <> ALL (away)))
-            AND batonflow.is_wanted(run, serves, queues, skip)
+            AND {_WANTED}
         ORDER BY updated_at, id LIMIT most FOR NO KEY UPDATE SKIP LOCKED;
 END $$;
 
@@ -226,6 +231,7 @@ CREATE FUNCTION batonflow.claim_due(
 ) RETURNS SETOF batonflow.claimed LANGUAGE plpgsql AS $$
 DECLARE
     now float8 := batonflow.wall();
+    names text[] := batonflow.names_of(serves);
     run batonflow.runs;
     taken integer := 0;
     looked boolean := TRUE;
@@ -247,12 +253,12 @@ BEGIN
             SELECT * FROM (
                 SELECT * FROM batonflow.runs AS r
                 WHERE status = 'ready' AND due_at <= now AND held IS NULL
-                    AND batonflow.is_wanted(r, serves, queues, skip)
+                    AND {_WANTED}
                 ORDER BY priority DESC, due_at, id LIMIT most - taken FOR NO KEY UPDATE SKIP LOCKED
             ) AS ready
             UNION ALL SELECT * FROM (
                 SELECT * FROM batonflow.runs AS r
-                WHERE status = 'waiting' AND due_at <= now AND batonflow.is_wanted(r, serves, queues, skip)
+                WHERE status = 'waiting' AND due_at <= now AND {_WANTED}
                 ORDER BY due_at, id LIMIT most - taken FOR NO KEY UPDATE SKIP LOCKED
             ) AS timed
         ) AS found ORDER BY priority DESC, due_at, id LIMIT most - taken
@@ -270,10 +276,11 @@ CREATE FUNCTION batonflow.ready_since_later(most integer, serves jsonb, queues t
 RETURNS SETOF batonflow.runs LANGUAGE plpgsql AS $$
 DECLARE
     now float8 := batonflow.wall();
+    names text[] := batonflow.names_of(serves);
 BEGIN
     RETURN QUERY SELECT * FROM batonflow.runs AS run
         WHERE status = 'ready' AND due_at > now AND not_before IS NULL AND held IS NULL
-            AND batonflow.is_wanted(run, serves, queues, skip)
+            AND {_WANTED}
         ORDER BY id LIMIT greatest(most, 0) FOR NO KEY UPDATE SKIP LOCKED;
 END $$;
 

@@ -212,7 +212,7 @@ class Readers(_Threads):
     name = "reader"
 
     def _run(self) -> None:
-        session = _Session(self._database)
+        session = _Session(self._database, reads=True)
         try:
             while (job := self._jobs.get()) is not None:
                 self._settle(session, [job])
@@ -225,8 +225,9 @@ class Readers(_Threads):
 class _Session:
     """A connection, which is made when it is needed."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, reads: bool = False) -> None:
         self._database = database
+        self._reads = reads
         self._connection: Connection[Any] | None = None
 
     def close(self) -> None:
@@ -244,7 +245,7 @@ class _Session:
             psycopg.Error: The database cannot be reached, or an operation has failed that was the only one.
         """
         if self._connection is None:
-            self._connection = self._database.connect()
+            self._connection = self._database.connect(reads=self._reads)
         running = [_Operation(job, job.operation(writing)) for job in jobs]
         running = [one for one in running if self._went_on(one, one.begin)]
         while running:
