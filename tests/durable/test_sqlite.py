@@ -237,9 +237,11 @@ def bring_back_to_first_version(path: Path) -> None:
     connection = sqlite3.connect(path)
     for table in ("sessions", "turns", "session_queue", "part_logs", "parts"):
         connection.execute(f"DROP TABLE {table}")
-    connection.execute("DROP INDEX runs_by_part_log")
-    for column in ("metadata", "turn", "part_log"):
+    for index in ("runs_by_part_log", "runs_ready", "runs_timed"):
+        connection.execute(f"DROP INDEX {index}")
+    for column in ("metadata", "turn", "part_log", "queue", "priority", "not_before", "attempts", "held"):
         connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
+    connection.execute("CREATE INDEX runs_due ON runs (due_at) WHERE due_at IS NOT NULL")
     connection.execute("PRAGMA user_version = 1")
     connection.commit()
     connection.close()
