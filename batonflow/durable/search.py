@@ -156,8 +156,8 @@ def _without_the_rest(info: RunInfo, entry: IndexEntry, error: Exception) -> Ind
 def cannot_search(store: RunStore) -> StoreError:
     """Return the error for a store without an index."""
     return StoreError(
-        f"{type(store).__name__} cannot search: it does not have the methods of SearchStore. Use a SQLiteStore, or "
-        "list its runs"
+        f"{type(store).__name__} cannot search: it does not have the methods of SearchStore. Use a SQLiteStore or a "
+        "PostgresStore, or list its runs"
     )
 
 

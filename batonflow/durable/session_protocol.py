@@ -210,6 +210,6 @@ def session_part(store: Any) -> SessionStore:
     if not isinstance(store, SessionStore):
         raise StoreError(
             f"{type(store).__name__} does not keep sessions: it lacks the methods of SessionStore in "
-            "batonflow.durable.session_protocol. Use a SQLiteStore, or leave session= out"
+            "batonflow.durable.session_protocol. Use a SQLiteStore or a PostgresStore, or leave session= out"
         )
     return store

@@ -159,7 +159,7 @@ async def test_one_that_another_process_takes_stays_released_and_gets_its_stream
     await handler.workflow.send_to_run("r", HumanResponseEvent(response="yes"))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(asyncio.shield(live), 0.1)
-    assert handler.is_released
+    await until(lambda: handler.is_released)  # between its looks at whether it may come back
     goes_on.append(True)
     assert await asyncio.wait_for(handler, 10) == await elsewhere == "yes"
     seen = [type(item.event).__name__ async for item in handler.subscribe()]

@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -289,6 +292,72 @@ class TestRoundTrips:
         for thread in threads:
             await asyncio.to_thread(thread.join)
         assert results == ["done"] * 4
+
+
+class TestProcesses:
+    async def test_a_commit_need_not_wait_for_the_disk_of_the_server(self, others: Stores) -> None:
+        stores = [
+            PostgresStore(others.address, others.schema, durability="process"),
+            PostgresStore(others.address, others.schema, listen_dsn=others.address),
+        ]
+        others.opened += stores
+        epoch = await begin(stores[0])
+        assert await write(stores[0], epoch, 0, [b"1"]) == "committed"
+        assert await bodies(stores[1]) == [b"1"]
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+    @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+    async def test_the_child_of_a_fork_is_another_owner_with_connections_of_its_own(self, others: Stores) -> None:
+        store = others.open()
+        epoch = await begin(store)
+        owner = store.owner
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                code = asyncio.Runner().run(_as_a_child(store, owner))
+            finally:
+                os._exit(code)
+        _, status = await asyncio.to_thread(os.waitpid, child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert await write(store, epoch, 0) == "committed"
+
+    async def test_the_end_of_a_process_is_noticed_at_once(self, others: Stores) -> None:
+        other = others.open()
+        await other.list_runs()
+        program = (
+            "import asyncio, sys\n"
+            "from batonflow.durable.stores.postgres import PostgresStore\n"
+            "from batonflow.durable.store_protocol import NewRun\n"
+            "async def work():\n"
+            "    store = PostgresStore(*sys.argv[1:])\n"
+            "    await store.create(NewRun('a', 'Flow', 'd'), store.owner, 60.0)\n"
+            "    print('at work', flush=True)\n"
+            "    await asyncio.sleep(60)\n"
+            "asyncio.run(work())\n"
+        )
+        process = subprocess.Popen(  # noqa: ASYNC220
+            [sys.executable, "-c", program, others.address, others.schema], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert await asyncio.to_thread(process.stdout.readline) == "at work\n"
+        assert isinstance(await other.claim("a", other.owner, TTL), Busy)
+        process.kill()
+        killed = time.monotonic()
+        await asyncio.to_thread(process.wait)
+        process.stdout.close()
+
+        async def is_taken() -> bool:
+            return isinstance(await other.claim("a", other.owner, TTL), Claimed)
+
+        await _eventually(is_taken)
+        assert time.monotonic() - killed < 30, "the lease of a minute has not ended"
+
+
+async def _as_a_child(store: RunStore, owner: str) -> int:
+    if store.owner == owner:
+        return 2
+    return 0 if isinstance(await store.claim("a", store.owner, TTL), Busy) else 3
 
 
 class Second(Event):
