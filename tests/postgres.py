@@ -16,7 +16,9 @@ import pytest
 
 from batonflow.durable.stores.postgres_connection import Database
 
-__all__ = ["DatabaseClock", "OwnServer", "connected", "drop_schema", "new_schema", "server_address"]
+__all__ = [
+    "DatabaseClock", "OwnServer", "connected", "drop_schema", "new_schema", "server_address", "skip_without_driver",
+]  # fmt: skip
 
 _VARIABLE = "BATONFLOW_TEST_POSTGRES"
 _SETTINGS: dict[str, Any] = {"fsync": "off", "max_connections": 300}
@@ -27,10 +29,19 @@ def server_address() -> str:
 
     Tests are skipped without one.
     """
+    skip_without_driver()
     address, reason = _server()
     if not address:
         pytest.skip(reason)
     return address
+
+
+def skip_without_driver() -> None:
+    """Skip the test if psycopg is not installed."""
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        pytest.skip("no PostgreSQL: psycopg is not installed")
 
 
 @cache
@@ -74,6 +85,7 @@ class OwnServer:
     """A server of a test, which the test may crash. Tests are skipped where none can be started."""
 
     def __init__(self) -> None:
+        skip_without_driver()
         self._folder = Path(tempfile.mkdtemp(prefix="pg"))
         self._server = _start_bundled(self._folder)
         if self._server is None:

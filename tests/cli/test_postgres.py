@@ -7,7 +7,7 @@ import pytest
 
 from batonflow.durable.stores.postgres import PostgresStore
 from tests.cli.conftest import Cli
-from tests.postgres import new_schema, server_address
+from tests.postgres import new_schema, server_address, skip_without_driver
 
 
 @pytest.fixture
@@ -56,6 +56,7 @@ def test_a_run_is_cancelled_and_replayed(here: Cli, address: str, run_id: str, m
 
 
 def test_a_database_that_cannot_be_reached_is_named_without_its_password(here: Cli) -> None:
+    skip_without_driver()
     code, _, err = here("runs", "--store", "postgresql://ann:secret@127.0.0.1:1/prod")
     assert code != 0
     assert "The store postgresql://127.0.0.1:1/prod cannot be reached: Connection refused" in err

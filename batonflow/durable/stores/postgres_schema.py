@@ -61,14 +61,14 @@ CREATE INDEX runs_ended ON batonflow.runs (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX runs_by_part_log ON batonflow.runs (part_log) WHERE part_log IS NOT NULL;
 
 CREATE TABLE batonflow.commits (
-    run bigint, seq bigint, at float8 NOT NULL, body bytea STORAGE EXTERNAL NOT NULL, crc bigint NOT NULL,
+    run bigint, seq bigint, at float8 NOT NULL, body bytea NOT NULL, crc bigint NOT NULL,
     PRIMARY KEY (run, seq)
 );
 CREATE TABLE batonflow.snapshots (
-    run bigint, seq bigint, body bytea STORAGE EXTERNAL NOT NULL, crc bigint NOT NULL, PRIMARY KEY (run, seq)
+    run bigint, seq bigint, body bytea NOT NULL, crc bigint NOT NULL, PRIMARY KEY (run, seq)
 );
 CREATE TABLE batonflow.results (
-    run bigint PRIMARY KEY, body bytea STORAGE EXTERNAL NOT NULL, crc bigint NOT NULL
+    run bigint PRIMARY KEY, body bytea NOT NULL, crc bigint NOT NULL
 );
 CREATE TABLE batonflow.inbox (
     run bigint,
@@ -85,7 +85,7 @@ CREATE TABLE batonflow.inbox (
 );
 CREATE INDEX inbox_unused ON batonflow.inbox (run, position) WHERE used IS NULL;
 CREATE TABLE batonflow.parts (
-    log bigint, number bigint, body bytea STORAGE EXTERNAL NOT NULL, crc bigint NOT NULL, PRIMARY KEY (log, number)
+    log bigint, number bigint, body bytea NOT NULL, crc bigint NOT NULL, PRIMARY KEY (log, number)
 );
 CREATE TABLE batonflow.part_logs (
     id bigint PRIMARY KEY,
@@ -93,6 +93,10 @@ CREATE TABLE batonflow.part_logs (
     begins bigint NOT NULL                               -- the number of its first part; the parent has those before it
 );
 CREATE INDEX part_logs_by_parent ON batonflow.part_logs (parent);
+ALTER TABLE batonflow.commits ALTER body SET STORAGE EXTERNAL;
+ALTER TABLE batonflow.snapshots ALTER body SET STORAGE EXTERNAL;
+ALTER TABLE batonflow.results ALTER body SET STORAGE EXTERNAL;
+ALTER TABLE batonflow.parts ALTER body SET STORAGE EXTERNAL;
 
 CREATE TABLE batonflow.sessions (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

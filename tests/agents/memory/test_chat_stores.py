@@ -29,7 +29,7 @@ from batonflow.llms import ChatMessage, ImageBlock, TextBlock, ToolCallBlock
 from batonflow.tools import ToolSelection
 from batonflow.workflow_core.errors import StoreError
 from tests.agents.memory.list_store import ListStore
-from tests.postgres import drop_schema, new_schema, server_address
+from tests.postgres import drop_schema, new_schema, server_address, skip_without_driver
 from tests.promises.programs.running import ROOT
 
 MAKERS: list[Callable[[Path], BaseChatStore]] = [
@@ -369,6 +369,7 @@ class TestDatabase:
             drop_schema(server_address(), store.db_schema)
 
     def test_a_password_is_not_shown(self) -> None:
+        skip_without_driver()
         store = PostgresChatStore("postgresql://ann:secret@127.0.0.1:1/prod")
         assert "secret" not in repr(store)
         with pytest.raises(StoreError, match=r"postgresql://127\.0\.0\.1:1/prod cannot be reached") as raised:
