@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         ToolCallResult,
     )
     from batonflow.draw import draw_all_possible_flows, draw_most_recent_execution
-    from batonflow.durable.stores.postgres import PostgresStore
     from batonflow.durable.stores.sqlite import SQLiteStore
     from batonflow.llms import LLM, Anthropic, ChatMessage, MessageRole, OpenAI, Price, ScriptedLLM, llm_from
     from batonflow.resources import Resource, ResourceConfig
@@ -95,7 +94,6 @@ __all__ = [
     "Middleware",
     "OpenAI",
     "OutputUnfitError",
-    "PostgresStore",
     "Price",
     "ReActAgent",
     "Resource",
@@ -149,7 +147,6 @@ _HOMES = {
     ),
     "workflow_core.events": "Event HumanResponseEvent InputRequiredEvent StartEvent StepFailedEvent StopEvent",
     "workflow_core.handler": "WorkflowHandler",
-    "durable.stores.postgres": "PostgresStore",
     "durable.stores.sqlite": "SQLiteStore",
     "resources": "Resource ResourceConfig",
     "retry_policies": "retry_policy",

@@ -1,15 +1,11 @@
 """The numbers of streamed events: whoever has seen one never sees it again with something else."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from batonflow.durable.store_protocol import RunStore
-from batonflow.durable.stores.memory import MemoryStore
-from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, WorkflowHandler, step
 from batonflow.workflow_core.errors import RunInterruptedError
 from batonflow.workflow_core.events import StreamResetEvent
@@ -31,13 +27,6 @@ class Streams(Workflow):
         if ev.get("then_waits"):
             await asyncio.Event().wait()
         return StopEvent()
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RunStore]:
-    made: RunStore = MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "runs.db")
-    yield made
-    await made.aclose()
 
 
 async def shown(handler: WorkflowHandler, store: RunStore, *, until: int | None = None) -> list[tuple[int, Any]]:

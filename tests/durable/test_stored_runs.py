@@ -5,7 +5,6 @@ import pickle
 import threading
 import warnings
 from datetime import date
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +14,6 @@ from pydantic import BaseModel
 from batonflow.durable import opening
 from batonflow.durable.store_protocol import RunStore, StoredCommit
 from batonflow.durable.stores.memory import MemoryStore
-from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.values.types import UnreconstructedException
 from batonflow.workflow_core import (
     Context,
@@ -42,6 +40,7 @@ from batonflow.workflow_core.errors import (
 )
 from batonflow.workflow_core.events import StepFailedEvent, StreamResetEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed
+from tests.durable.conftest import Stores
 from tests.workflow_core.flows import until
 
 
@@ -416,9 +415,9 @@ def _fails(*_: Any) -> None:
     raise RuntimeError("no way")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "runs.db")
+@pytest.fixture
+def kept(stores: Stores) -> Any:
+    return stores.open()
 
 
 async def status(store: Any, wanted: str) -> None:
@@ -904,14 +903,11 @@ class ShowsState(Workflow):
         return StopEvent(result=(await ctx.store.get_state()).to_dict())
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_a_handler_may_change_the_state_before_the_store_has_the_run(kind: str, tmp_path: Path):
-    store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "runs.db")
-    handler = ShowsState(store=store).run(run_id="early")
+async def test_a_handler_may_change_the_state_before_the_store_has_the_run(kept: Any):
+    handler = ShowsState(store=kept).run(run_id="early")
     await handler.ctx.store.set("k", 1)
     assert await handler == {"k": 1}
-    assert (await store.replay("early")).state_at(99) == {"k": 1}
-    await store.aclose()
+    assert (await kept.replay("early")).state_at(99) == {"k": 1}
 
 
 async def test_a_run_that_is_cancelled_before_it_begins_gives_no_turn_back(store: RunStore):

@@ -4,7 +4,7 @@ The lock of an owner goes with its session, so other processes notice the end of
 replaced at once. Notifications are sent here, off the path of commits, and those of some milliseconds together.
 """
 
-import select
+import selectors
 import socket
 import threading
 import time
@@ -178,13 +178,16 @@ class Listener:
     def _wait(self, seconds: float | None, connection: "Connection[Any] | None" = None) -> None:
         assert self._bell is not None
         bell = self._bell[0]
-        watched: list[Any] = [bell] if connection is None else [bell, connection.fileno()]
-        readable, _, _ = select.select(watched, [], [], seconds)
+        with selectors.DefaultSelector() as selector:
+            selector.register(bell, selectors.EVENT_READ)
+            if connection is not None:
+                selector.register(connection.fileno(), selectors.EVENT_READ)
+            readable = [key.fileobj for key, _ in selector.select(seconds)]
         if bell in readable:
             with suppress(BlockingIOError):
                 while bell.recv(4096):
                     pass
-        if connection is not None and len(readable) > (bell in readable):
+        if connection is not None and connection.fileno() in readable:
             connection.pgconn.consume_input()
             while (note := connection.pgconn.notifies()) is not None:
                 self._heard(note.extra.decode(), note.be_pid)
