@@ -162,7 +162,7 @@ class PostgresStore(StoredHistory):
 
     async def create(self, run: NewRun, owner: str | None, ttl: float) -> Created | Existing:
         """See ``RunStore.create``."""
-        return await self._write(claims.create, run, owner, ttl)
+        return await self._write(claims.create, run, owner, ttl, _nonce())
 
     async def claim(
         self, run_id: str, owner: str, ttl: float, *, only_due: bool = False
@@ -336,7 +336,7 @@ class PostgresStore(StoredHistory):
 
     async def open_turn(self, turn: NewTurn, run: NewRun, owner: str, ttl: float) -> TurnOpened | TurnRefused:
         """See ``SessionStore.open_turn``."""
-        return await self._write(sessions.open_turn, turn, run, owner, ttl)
+        return await self._write(sessions.open_turn, turn, run, owner, ttl, _nonce())
 
     async def leave_queue(self, session: str, ticket: int) -> None:
         """See ``SessionStore.leave_queue``."""
@@ -389,6 +389,11 @@ class PostgresStore(StoredHistory):
 
     async def _read(self, operation: Callable[..., Steps[T]], *arguments: Any) -> T:
         return await outcome(self._readers, lambda _writing: operation(*arguments))
+
+
+def _nonce() -> int:
+    """Return the number of a call, by which a repetition is recognized."""
+    return secrets.randbits(62)
 
 
 def _stop(writer: Writer, readers: Readers) -> None:

@@ -1,7 +1,6 @@
 """Claims and inboxes of a PostgresStore; each operation is one statement."""
 
 import json
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -26,8 +25,11 @@ batonflow.create_run(
 _CREATE = f"SELECT made.* FROM {CREATE.format(session='NULL')} AS made"
 
 
-def values_of_run(writing: Writing, run: NewRun, owner: str | None, ttl: float) -> dict[str, Any]:
-    """Return the values of ``CREATE``, and take the lock of the owner."""
+def values_of_run(writing: Writing, run: NewRun, owner: str | None, ttl: float, nonce: int) -> dict[str, Any]:
+    """Return the values of ``CREATE``, and take the lock of the owner.
+
+    The nonce is that of the call, which may be made again when its answer was lost.
+    """
     check_new_run(run)
     if owner is not None:
         writing.vouch(check_owner(owner))
@@ -55,13 +57,13 @@ def values_of_run(writing: Writing, run: NewRun, owner: str | None, ttl: float) 
         "queue": run.queue,
         "priority": run.priority,
         "not_before": run.not_before,
-        "nonce": secrets.randbits(62),
+        "nonce": nonce,
     }
 
 
-def create(writing: Writing, run: NewRun, owner: str | None, ttl: float) -> Steps[Created | Existing]:
+def create(writing: Writing, run: NewRun, owner: str | None, ttl: float, nonce: int) -> Steps[Created | Existing]:
     """See ``RunStore.create``."""
-    values = values_of_run(writing, run, owner, ttl)
+    values = values_of_run(writing, run, owner, ttl, nonce)
     while True:
         ((outcome, epoch, log),) = yield Query(_CREATE, values, run.run_id)
         if outcome == "created":

@@ -50,10 +50,12 @@ FROM (
 """
 
 
-def open_turn(writing: Writing, turn: NewTurn, run: NewRun, owner: str, ttl: float) -> Steps[TurnOpened | TurnRefused]:
+def open_turn(
+    writing: Writing, turn: NewTurn, run: NewRun, owner: str, ttl: float, nonce: int
+) -> Steps[TurnOpened | TurnRefused]:
     """See ``SessionStore.open_turn``."""
     asked = packed(turn.asked) if turn.asked else b""
-    values = values_of_run(writing, run, owner, ttl) | {
+    values = values_of_run(writing, run, owner, ttl, nonce) | {
         "name": check_session_name(turn.session),
         "session_workflow": stored_text(turn.workflow),
         "number": turn.number,
