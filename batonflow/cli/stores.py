@@ -12,8 +12,9 @@ from batonflow.cli.arguments import STORE_VARIABLE, default_store
 from batonflow.cli.errors import USAGE, CommandError
 from batonflow.cli.output import check_folder, complain
 from batonflow.durable.store_protocol import RunInfo, RunStore
+from batonflow.durable.stores.addresses import is_postgres
 from batonflow.durable.stores.bounds import check_run_id
-from batonflow.durable.stores.opening import is_postgres, open_store
+from batonflow.durable.stores.opening import open_store
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.durable.stores.sqlite_faults import explained, is_busy
 from batonflow.durable.stores.sqlite_schema import DatabaseFile

@@ -10,6 +10,7 @@ from uuid import uuid4
 from pydantic import Field, PrivateAttr, SkipValidation, field_serializer, field_validator, model_validator
 from typing_extensions import override
 
+from batonflow.agents import memory as memory_parts
 from batonflow.agents.memory.base import AsyncMemory
 from batonflow.agents.memory.blocks import BaseMemoryBlock, BlockContent, InsertMethod
 from batonflow.agents.memory.chat_store import (
@@ -20,13 +21,12 @@ from batonflow.agents.memory.chat_store import (
     TurnTaking,
 )
 from batonflow.agents.memory.insertion import MEMORY_BLOCKS_TEMPLATE, PLACE, inserted
-from batonflow.agents.memory.postgres_store import PostgresChatStore
 from batonflow.agents.memory.sqlite_store import SQLiteChatStore
 from batonflow.agents.memory.store_memory import archiving, dumped, loaded, store_in_parts
 from batonflow.agents.memory.table_store import DEFAULT_TABLE
 from batonflow.agents.memory.tokens import Content, MediaTokens, Tokenizer, count_tokens
 from batonflow.agents.memory.turns import as_shown, cuts, is_question, next_start, without_orphans
-from batonflow.durable.stores.opening import is_postgres
+from batonflow.durable.stores.addresses import is_postgres
 from batonflow.llms import ChatMessage
 from batonflow.values.names import InParts
 
@@ -163,7 +163,7 @@ class Memory(AsyncMemory):
         if isinstance(store, str) and store.startswith("postgresql+"):  # with the name of another driver
             store = f"postgresql://{store.partition('://')[2]}"
         if isinstance(store, str) and is_postgres(store):
-            store = PostgresChatStore(store, table_name, db_schema)
+            store = memory_parts.PostgresChatStore(store, table_name, db_schema)
         elif isinstance(store, str | PathLike) and store != "memory:":
             store = SQLiteChatStore(store, table_name, db_schema)
         elif (db_schema or table_name != DEFAULT_TABLE) and isinstance(store, BaseChatStore):

@@ -14,7 +14,7 @@ from batonflow.agents.memory.base import BaseMemory
 from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, SimpleChatStore
 from batonflow.agents.memory.tokens import Tokenizer, count_tokens
 from batonflow.agents.memory.turns import as_shown
-from batonflow.durable.stores.opening import is_postgres
+from batonflow.durable.stores.addresses import is_postgres
 from batonflow.llms import LLM, ChatMessage
 from batonflow.values.names import InParts, loaded_class, qualified_name
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 from batonflow.durable.store_protocol import RunStore
+from batonflow.durable.stores.addresses import is_postgres
 from batonflow.durable.stores.bounds import check_path
 from batonflow.durable.stores.memory import MemoryStore
 from batonflow.durable.stores.sqlite import SQLiteStore
@@ -14,7 +15,7 @@ from batonflow.workflow_core.errors import StoreError
 if TYPE_CHECKING:
     from batonflow.durable.stores.postgres import PostgresStore
 
-__all__ = ["is_postgres", "open_store"]
+__all__ = ["open_store"]
 
 _SQLITE = "sqlite:///"
 
@@ -48,11 +49,6 @@ def open_store(store: "str | PathLike[str] | RunStore") -> RunStore:
             "RunStore for any other"
         )
     return _store_at(text)
-
-
-def is_postgres(store: str) -> bool:
-    """Tell whether the name of a store is the address of a PostgreSQL database."""
-    return store.startswith(("postgresql://", "postgres://"))
 
 
 def _database_at(address: str) -> "PostgresStore":
