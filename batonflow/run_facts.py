@@ -1,7 +1,6 @@
-"""Facts about a run beside its input: its session, its metadata, and its place among the runs that are ready."""
+"""Facts about a run beside its input: its session and its metadata."""
 
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import Context, ContextVar
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -9,10 +8,7 @@ from typing import Any, NamedTuple
 from batonflow.instrumentation.context import model_calls
 from batonflow.instrumentation.logs import session_here
 
-__all__ = [
-    "NO_METADATA", "QueuePlace", "RunInfo", "describe_run", "enqueued", "info_of_run", "metadata_of",
-    "note_model_calls", "place_of_new_runs",
-]  # fmt: skip
+__all__ = ["NO_METADATA", "RunInfo", "describe_run", "info_of_run", "metadata_of", "note_model_calls"]
 
 NO_METADATA: Mapping[str, str] = MappingProxyType({})
 
@@ -33,42 +29,6 @@ class RunInfo(NamedTuple):
     workflow: str
     session: str = ""
     metadata: Mapping[str, str] = NO_METADATA
-
-
-class QueuePlace(NamedTuple):
-    """The place of a run among those that are ready to be taken up.
-
-    Args:
-        queue: The queue; None for the default one.
-        priority: Runs with a larger number are taken up first.
-        not_before: The time before which nobody takes the run up, in wall-clock seconds.
-    """
-
-    queue: str | None = None
-    priority: int = 0
-    not_before: float | None = None
-
-    def as_fields(self) -> dict[str, Any]:
-        """Return the fields of a ``NewRun``."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
-
-
-place_of_new_runs: ContextVar[QueuePlace | None] = ContextVar("batonflow_queue_place", default=None)
-"""The place of runs that are stored for another process; None where runs start at once."""
-
-
-@contextmanager
-def enqueued(place: QueuePlace) -> Generator[None, None, None]:
-    """Store the runs that are begun inside the block, and leave their work to whichever process takes them up.
-
-    Args:
-        place: Their place.
-    """
-    token = place_of_new_runs.set(place)
-    try:
-        yield
-    finally:
-        place_of_new_runs.reset(token)
 
 
 def describe_run(run: Any, session: str, metadata: Mapping[str, str] | None) -> None:

@@ -459,7 +459,7 @@ def main() -> int:
     return 1 if any(one.found > one.bound for one in found) else 0
 
 
-BOUNDS: dict[str, float] = {"all packages, Python lines": 86_500}
+BOUNDS: dict[str, float] = {"all packages, Python lines": 91_000}
 """Bounds that hold until a figure reaches the value that is asked for."""
 
 

@@ -11,7 +11,18 @@ from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.run import Run
 
-__all__ = ["DIGESTS", "LIVE", "METADATA", "QUEUED", "belongs_to", "forget", "known_run", "other_input", "runs_of"]
+__all__ = [
+    "DIGESTS",
+    "LIVE",
+    "METADATA",
+    "QUEUED",
+    "belongs_to",
+    "forget",
+    "hand_over",
+    "known_run",
+    "other_input",
+    "runs_of",
+]
 
 
 LIVE: WeakKeyDictionary[RunStore, dict[str, Run]] = WeakKeyDictionary()
@@ -32,6 +43,12 @@ def forget(store: RunStore, run: Run) -> None:
     live = LIVE.get(store, {})
     if live.get(run.state.run_id) is run:
         del live[run.state.run_id]
+
+
+def hand_over(run: Run) -> None:
+    """Leave a stored run to the process that takes it up."""
+    run.silence()
+    run.ending.interrupted("as another process takes it up")
 
 
 def known_run(store: RunStore, workflow: AnyWorkflow, run_id: str, event: Event | None) -> Run | None:

@@ -15,7 +15,7 @@ from batonflow.durable.digests import digest_of, digest_of_start
 from batonflow.durable.gaps import last_reset, note_reset
 from batonflow.durable.history import stream_in_store
 from batonflow.durable.lease import STREAM_BLOCK, RunLease
-from batonflow.durable.live_runs import DIGESTS, LIVE, METADATA, belongs_to, forget, other_input
+from batonflow.durable.live_runs import DIGESTS, LIVE, METADATA, belongs_to, forget, hand_over, other_input
 from batonflow.durable.parts.references import PartReader
 from batonflow.durable.parts.writer import PartWriter
 from batonflow.durable.recorded_run import RecordedRun
@@ -34,8 +34,8 @@ from batonflow.durable.store_protocol import (
     RunStore,
 )
 from batonflow.durable.traces import ABANDONED, trace_in
-from batonflow.run_facts import describe_run, note_model_calls, place_of_new_runs
-from batonflow.served_input import input_is_served
+from batonflow.new_runs import input_is_served, place_of_new_runs
+from batonflow.run_facts import describe_run, note_model_calls
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.context.state_store import named_values
 from batonflow.workflow_core.dependencies import provide_deps
@@ -189,17 +189,12 @@ class Opening:
             if found.info.digest != self._digest:
                 raise other_input(run_id)
         if self._place is not None:
-            self._hand_over()
+            self._forget()
+            hand_over(self._run)
         elif isinstance(found, Created):
             self._begin(found)
         else:
             await self.carry_on()
-
-    def _hand_over(self) -> None:
-        """Leave a run to the process that takes it up."""
-        self._forget()
-        self._run.silence()
-        self._run.ending.interrupted("as another process takes it up")
 
     def _new_run(self) -> NewRun:
         return NewRun(

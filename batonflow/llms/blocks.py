@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from batonflow import llms
 from batonflow.lazy import at_first_use
-from batonflow.served_input import is_reading_input
+from batonflow.new_runs import is_reading_input
 
 __all__ = [
     "AudioBlock",

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from batonflow.llms import _vendor
 from batonflow.llms.errors import LLMRequestError
-from batonflow.served_input import input_is_served
+from batonflow.new_runs import input_is_served
 from batonflow.threads import in_thread, start_in_thread
 
 __all__ = ["FetchError", "FetchPolicy", "Fetched", "afetch", "fetch", "fetching"]

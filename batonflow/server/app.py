@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from batonflow.durable.stores.opening import open_store
 from batonflow.instrumentation.logs import clean, logger_named
-from batonflow.served_input import served_input
+from batonflow.new_runs import served_input
 from batonflow.server.connections import Connections
 from batonflow.server.guard import Guard, check_bind
 from batonflow.server.keeper import Keeper

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from batonflow.durable.codec import Codec
 from batonflow.durable.digests import digest_of_start
-from batonflow.served_input import reading_input
+from batonflow.new_runs import reading_input
 from batonflow.server.envelopes import known_as
 from batonflow.server.limits import DEPTH, inside, is_deeper
 from batonflow.values.names import qualified_name

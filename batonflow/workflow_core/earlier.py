@@ -9,7 +9,6 @@ from batonflow.workflow_core.run import Run
 
 __all__ = ["EarlierContext", "EarlierHandler", "warn_earlier"]
 
-
 _MISSING: Any = object()
 _warned: set[str] = set()
 

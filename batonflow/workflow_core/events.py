@@ -58,7 +58,6 @@ __all__ = [
     "check_public",
 ]
 
-
 SerializableException = Annotated[
     Exception,
     BeforeValidator(load_exception),
@@ -75,7 +74,6 @@ _ToldException = Annotated[
 ]
 """Write an exception for readers outside of the program, without its attributes."""
 
-
 _new = object.__new__
 
 # The slots of a model, as functions: a lookup by name takes half as long again.
@@ -83,7 +81,6 @@ _put_values: Any = BaseModel.__dict__["__dict__"].__set__
 _put_given: Any = BaseModel.__dict__["__pydantic_fields_set__"].__set__
 _put_extra: Any = BaseModel.__dict__["__pydantic_extra__"].__set__
 _put_private: Any = BaseModel.__dict__["__pydantic_private__"].__set__
-
 
 _SLOTS = frozenset({"__pydantic_extra__", "__pydantic_fields_set__", "__pydantic_private__"})
 """Are there as soon as pydantic's constructor was called."""

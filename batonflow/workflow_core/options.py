@@ -41,7 +41,6 @@ ParentStop = Literal["finish", "cancel"]
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 """Translates a record that an earlier version of a workflow's code wrote."""
 
-
 T = TypeVar("T")
 
 
@@ -146,7 +145,6 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "idle_release": (_or_none(is_seconds), "must be a number of seconds, 0 or more"),
     "on_parent_stop": (_one_of("finish", "cancel"), 'must be "finish" or "cancel"'),
 }
-
 
 _ANYTHING: tuple[Callable[[Any], bool], str] = (lambda value: True, "")  # noqa: ARG005 - as of `verbose`: true or not
 

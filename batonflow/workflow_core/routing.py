@@ -28,7 +28,6 @@ __all__ = [
     "ClassSteps", "Level", "Route", "StepSpec", "StepTable", "attached_object", "steps_of", "steps_to_make",
 ]  # fmt: skip
 
-
 T = TypeVar("T")
 
 Level = tuple[str, ...]

@@ -10,7 +10,7 @@ from threading import get_ident
 from typing import Any, TypeVar, cast
 
 from batonflow.instrumentation.logs import describe_with
-from batonflow.served_input import mark_input
+from batonflow.new_runs import mark_input
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.ports import Ownership, Recorder, dump_run, execution_counts, load_run
 from batonflow.workflow_core.engine.runner import Runner

@@ -6,7 +6,7 @@ from weakref import ref
 
 from batonflow.clock import current_source
 from batonflow.instrumentation.logs import set_debugging
-from batonflow.served_input import input_is_served, mark_input
+from batonflow.new_runs import input_is_served, mark_input
 from batonflow.workflow_core import context as parts
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.context.state_store import StateCell

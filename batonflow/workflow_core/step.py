@@ -32,7 +32,6 @@ __all__ = [
     "step",
 ]
 
-
 StepGraphCheck = Literal["reachability", "dead_end"]
 """Graph checks that a single step can be left out of."""
 

@@ -20,7 +20,7 @@ from batonflow.workflow_core.validation.validate import check_once
 if TYPE_CHECKING:
     from batonflow.workflow_core.inputs import InputRequest
 
-__all__ = ["StoredRuns", "check_context", "check_run_id", "keeper_for"]
+__all__ = ["StoredRuns", "check_context", "check_run_id"]
 
 
 def check_context(ctx: Any) -> None:
@@ -57,7 +57,7 @@ def _check_texts(**given: Any) -> None:
             raise TypeError(f"{name} must be a string, not {value!r}")
 
 
-def keeper_for(workflow: "StoredRuns[Any]", what: str, *ids: Any) -> Keeper:
+def _keeper_for(workflow: "StoredRuns[Any]", what: str, *ids: Any) -> Keeper:
     """Return the keeper of a workflow for its method ``what``, after a check of the run ids that the method got."""
     for run_id in ids:
         _check_id("run_id", run_id)
@@ -79,6 +79,8 @@ def _with_deps(workflow: "StoredRuns[Any]", deps: Any) -> Context[Any] | None:
 
 class StoredRuns(OfResult[ResultT]):
     """The methods of a workflow that need a store."""
+
+    __batonflow_keeper__ = _keeper_for
 
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = WorkflowHandler
     __batonflow__: Options
@@ -119,7 +121,7 @@ class StoredRuns(OfResult[ResultT]):
         Raises:
             WorkflowRuntimeError: The workflow has no store.
         """
-        run = keeper_for(self, "live_handler", run_id).live_run(self, run_id)
+        run = _keeper_for(self, "live_handler", run_id).live_run(self, run_id)
         return None if run is None else self.__batonflow_handler__(run)
 
     def live_handlers(self) -> list[WorkflowHandler[ResultT]]:
@@ -128,7 +130,7 @@ class StoredRuns(OfResult[ResultT]):
         Raises:
             WorkflowRuntimeError: The workflow has no store.
         """
-        return [self.__batonflow_handler__(run) for run in keeper_for(self, "live_handlers").live_runs(self)]
+        return [self.__batonflow_handler__(run) for run in _keeper_for(self, "live_handlers").live_runs(self)]
 
     def forget_sleeping(self) -> int:
         """Forget released runs without handlers, and return their number.
@@ -139,7 +141,7 @@ class StoredRuns(OfResult[ResultT]):
         Raises:
             WorkflowRuntimeError: The workflow has no store.
         """
-        return keeper_for(self, "forget_sleeping").forget_sleeping(self)
+        return _keeper_for(self, "forget_sleeping").forget_sleeping(self)
 
     async def open_inputs(self, run_id: str) -> "list[InputRequest]":
         """Return the questions that a stored run asks people, even if no process drives the run.
@@ -152,7 +154,7 @@ class StoredRuns(OfResult[ResultT]):
             ReplayIncompatible: The code of the workflow does not fit the records.
             StoreError: The run does not exist, or the store fails.
         """
-        return await keeper_for(self, "open_inputs", run_id).open_inputs(self, run_id)
+        return await _keeper_for(self, "open_inputs", run_id).open_inputs(self, run_id)
 
     async def awaited_events(self, run_id: str, at: int | None = None) -> set[type[Event]]:
         """Return the classes of the events that the steps of a run and of its attached workflows wait for.
@@ -166,7 +168,7 @@ class StoredRuns(OfResult[ResultT]):
             ReplayIncompatible: The code of the workflow does not fit the records.
             StoreError: The run or the commit does not exist, or the store fails.
         """
-        return await keeper_for(self, "awaited_events", run_id).awaited_events(self, run_id, at)
+        return await _keeper_for(self, "awaited_events", run_id).awaited_events(self, run_id, at)
 
     def resume(self, run_id: str, *, deps: Any = None) -> WorkflowHandler[ResultT]:
         """Resume a stored run, and return its handler at once.
@@ -182,7 +184,7 @@ class StoredRuns(OfResult[ResultT]):
             WorkflowRuntimeError: The workflow has no store.
             TypeError: ``deps`` is not of the declared type.
         """
-        keeper = keeper_for(self, "resume", run_id)
+        keeper = _keeper_for(self, "resume", run_id)
         run = keeper.live_run(self, run_id)
         if run is None:
             run = new_run(self, _with_deps(self, deps), run_id, debug=None)
@@ -231,7 +233,7 @@ class StoredRuns(OfResult[ResultT]):
         sent: Any = event
         if sent is not None and not isinstance(sent, Event):
             raise TypeError(f"event must be an Event, not {sent!r}")
-        keeper = keeper_for(self, "fork")
+        keeper = _keeper_for(self, "fork")
         if new_id is not None:
             keeper.check_run_id(new_id)
         run = new_run(self, _with_deps(self, deps), new_id, debug=None)
@@ -258,7 +260,7 @@ class StoredRuns(OfResult[ResultT]):
         ids: Any = skip
         if isinstance(ids, str) or not isinstance(ids, Collection):
             raise TypeError(f"skip must be a list of run ids, not {ids!r}")
-        runs = await keeper_for(self, "recover").recover(self, limit, skip, _with_deps(self, deps))
+        runs = await _keeper_for(self, "recover").recover(self, limit, skip, _with_deps(self, deps))
         return [self.__batonflow_handler__(run) for run in runs]
 
     async def send_to_run(self, run_id: str, event: Event, *, key: str | None = None, step: str | None = None) -> bool:
@@ -281,7 +283,7 @@ class StoredRuns(OfResult[ResultT]):
         sent: Any = event
         if not isinstance(sent, Event):
             raise TypeError(f"send_to_run() takes an event, not {sent!r}")
-        return await keeper_for(self, "send_to_run", run_id).send(self, run_id, event, key, step)
+        return await _keeper_for(self, "send_to_run", run_id).send(self, run_id, event, key, step)
 
     async def cancel_run(self, run_id: str, reason: str = "") -> None:
         """Cancel a stored run, whether or not a process drives it.
@@ -295,4 +297,4 @@ class StoredRuns(OfResult[ResultT]):
             StoreError: The run does not exist or is over.
         """
         _check_texts(reason=reason)
-        await keeper_for(self, "cancel_run", run_id).cancel(run_id, reason)
+        await _keeper_for(self, "cancel_run", run_id).cancel(run_id, reason)

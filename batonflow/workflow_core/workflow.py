@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
-from datetime import datetime
 from os import PathLike
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -12,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 from batonflow import values
 from batonflow.bridge import run_on_background_loop
 from batonflow.instrumentation.logs import debugging, logger_named, take_debug
+from batonflow.new_runs import Enqueueing, place_of_new_runs
 from batonflow.resources import ResourceManager
-from batonflow.run_facts import QueuePlace, enqueued
 from batonflow.runtime import BasicRuntime, get_current_runtime
 from batonflow.user_warnings import warn_of_checkpoints
 from batonflow.values.serializers import BaseSerializer
@@ -37,7 +36,7 @@ from batonflow.workflow_core.options import (
 from batonflow.workflow_core.routing import ClassSteps, StepTable, steps_of, steps_to_make
 from batonflow.workflow_core.runs import new_run
 from batonflow.workflow_core.step import WorkflowGraphCheck
-from batonflow.workflow_core.stored_runs import StoredRuns, check_context, check_run_id, keeper_for
+from batonflow.workflow_core.stored_runs import StoredRuns, check_context, check_run_id
 from batonflow.workflow_core.turns import Turns
 from batonflow.workflow_core.typed import ResultT
 from batonflow.workflow_core.validation.tree import calling_step
@@ -48,7 +47,7 @@ __all__ = ["Workflow"]
 logger = logger_named("batonflow.workflow")
 
 
-class Workflow(StoredRuns[ResultT]):
+class Workflow(StoredRuns[ResultT], Enqueueing):
     """The base class of workflows: steps that pass events to each other. Subclasses decorate methods with ``@step``.
 
     Args:
@@ -393,8 +392,8 @@ class Workflow(StoredRuns[ResultT]):
         parent = calling_step(self)
         if parent is not None and event is not None:
             family, name, item = parent
-            if run_id is not None or stepwise:
-                given = "run_id=" if run_id is not None else "stepwise="
+            if run_id is not None or stepwise or place_of_new_runs.get():
+                given = "run_id=" if run_id is not None else "stepwise=" if stepwise else "enqueue(), and call run()"
                 raise WorkflowRuntimeError(
                     f"run() inside a step of {family.run.workflow.__batonflow__.workflow_name} starts the attached "
                     f"workflow {name!r} as a part of that run, under an id made of its id: leave out {given}"
@@ -446,53 +445,6 @@ class Workflow(StoredRuns[ResultT]):
             return handler
 
         return run_on_background_loop(begin, beside=_say_when_asked, loop=_loop_of_parent(self))
-
-    async def enqueue(
-        self,
-        *args: Any,
-        run_id: str | None = None,
-        queue: str | None = None,
-        priority: int = 0,
-        not_before: datetime | None = None,
-        **kwargs: Any,
-    ) -> str:
-        """Store a new run for whichever process takes it up, and return its id.
-
-        A server of the workflow, and ``recover()``, take up runs of their store that nobody drives. A run with this id
-        and the same input that exists already is left as it is.
-
-        Args:
-            args: The arguments of ``run``.
-            run_id: The id of the run; by default a new one.
-            queue: The name of a queue; by default ``"default"``.
-            priority: Ready runs with a larger number are taken up first; from -1000 to 1000.
-            not_before: The time before which nobody takes the run up; without a time zone it is local.
-            kwargs: The keyword arguments of ``run``.
-
-        Raises:
-            WorkflowRuntimeError: The workflow has no store, or a step of the workflow around it calls this.
-            StoreError: The run cannot be stored, or another run has this id.
-            ValueError: An argument does not go with ``enqueue``.
-
-        Example:
-            >>> run_id = await workflow.enqueue(topic="tides", priority=5)
-        """
-        keeper_for(self, "enqueue")
-        name = type(self).__name__
-        if kwargs.get("session") is not None or kwargs.get("stepwise"):
-            given = "session" if kwargs.get("session") is not None else "stepwise"
-            raise ValueError(f"{name}.enqueue({given}=...): another process takes the run up, so leave {given} out")
-        if calling_step(self) is not None:
-            raise WorkflowRuntimeError(
-                f"{name}.enqueue() inside a step of the workflow that it is attached to: call run(), whose work is a "
-                "part of that run, or enqueue a workflow that is not attached"
-            )
-        if not_before is not None and not isinstance(not_before, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"not_before is a datetime, not {not_before!r}")
-        with enqueued(QueuePlace(queue, priority, None if not_before is None else not_before.timestamp())):
-            handler = self.run(*args, **({} if run_id is None else {"run_id": run_id}), **kwargs)
-        await handler.started()
-        return handler.run_id
 
     def _repr_html_(self) -> str:
         return workflow_svg(self)

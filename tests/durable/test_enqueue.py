@@ -104,7 +104,7 @@ async def test_dependencies_are_those_of_the_process_that_takes_it_up():
     [
         ({"priority": 10_000}, StoreError, "priority=10000: give a whole number from -1000 to 1000"),
         ({"queue": "a b"}, StoreError, "queue='a b': give a name"),
-        ({"not_before": 3}, TypeError, "not_before is a datetime, not 3"),
+        ({"not_before": 3}, TypeError, "not_before must be a datetime, not 3"),
         ({"stepwise": True}, ValueError, "leave stepwise out"),
         ({"session": "s"}, ValueError, "leave session out"),
         ({"run_id": "a b"}, StoreError, "'a b'"),
@@ -133,7 +133,7 @@ async def test_a_step_may_enqueue_a_workflow_that_is_not_a_part_of_it():
 
     run_id = await Begins().run()
     assert await other.resume(run_id) == 8
-    with pytest.raises(WorkflowRuntimeError, match=r"Doubles.enqueue\(\) inside a step"):
+    with pytest.raises(WorkflowRuntimeError, match=r"leave out enqueue\(\), and call run\(\)"):
         await Begins(workflows={"other": other}).run()
 
 

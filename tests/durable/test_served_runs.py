@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from batonflow.durable import lease as drive
-from batonflow.served_input import input_is_served, served_input
+from batonflow.new_runs import input_is_served, served_input
 from batonflow.workflow_core import (
     Context,
     Event,

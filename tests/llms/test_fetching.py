@@ -26,7 +26,7 @@ from batonflow.llms import (
 )
 from batonflow.llms import fetching as module
 from batonflow.llms.fetching import FetchError, FetchPolicy, afetch, fetch, fetching
-from batonflow.served_input import reading_input, served_input
+from batonflow.new_runs import reading_input, served_input
 from tests.llms.loopback import Answer, Loopback, Received, loopback
 from tests.llms.wire import chat
 from tests.llms.wire.content import Said, Text

@@ -13,6 +13,7 @@ from batonflow.agents.memory.tokens import count_tokens
 if TYPE_CHECKING:
     from batonflow.agents.memory.blocks import BaseMemoryBlock, InsertMethod, StaticMemoryBlock
     from batonflow.agents.memory.memory import Memory
+    from batonflow.agents.memory.named_store import chat_store_at as chat_store_at
     from batonflow.agents.memory.postgres_store import PostgresChatStore
     from batonflow.agents.memory.sqlite_store import SQLiteChatStore
     from batonflow.agents.memory.summary import ChatSummaryMemoryBuffer
@@ -44,6 +45,7 @@ _LAZY = {
     "PostgresChatStore": "postgres_store",
     "SQLiteChatStore": "sqlite_store",
     "StaticMemoryBlock": "blocks",
+    "chat_store_at": "named_store",
 }
 
 _NOT_OFFERED = {

@@ -21,12 +21,10 @@ from batonflow.agents.memory.chat_store import (
     TurnTaking,
 )
 from batonflow.agents.memory.insertion import MEMORY_BLOCKS_TEMPLATE, PLACE, inserted
-from batonflow.agents.memory.sqlite_store import SQLiteChatStore
 from batonflow.agents.memory.store_memory import archiving, dumped, loaded, store_in_parts
 from batonflow.agents.memory.table_store import DEFAULT_TABLE
 from batonflow.agents.memory.tokens import Content, MediaTokens, Tokenizer, count_tokens
 from batonflow.agents.memory.turns import as_shown, cuts, is_question, next_start, without_orphans
-from batonflow.durable.stores.addresses import is_postgres
 from batonflow.llms import ChatMessage
 from batonflow.values.names import InParts
 
@@ -160,12 +158,8 @@ class Memory(AsyncMemory):
         store: ArchivingChatStore | str | PathLike[str] | None = chat_store
         if store is None and async_database_uri is not None and not async_database_uri.endswith((":memory:", "://")):
             store = async_database_uri
-        if isinstance(store, str) and store.startswith("postgresql+"):  # with the name of another driver
-            store = f"postgresql://{store.partition('://')[2]}"
-        if isinstance(store, str) and is_postgres(store):
-            store = memory_parts.PostgresChatStore(store, table_name, db_schema)
-        elif isinstance(store, str | PathLike) and store != "memory:":
-            store = SQLiteChatStore(store, table_name, db_schema)
+        if isinstance(store, str | PathLike) and store != "memory:":
+            store = memory_parts.chat_store_at(store, table_name, db_schema)
         elif (db_schema or table_name != DEFAULT_TABLE) and isinstance(store, BaseChatStore):
             given = f"db_schema={db_schema!r}" if db_schema else f"table_name={table_name!r}"
             raise ValueError(f"{given} is for a file: the chat store that is given knows its own table")

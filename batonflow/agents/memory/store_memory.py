@@ -14,7 +14,6 @@ from batonflow.agents.memory.base import BaseMemory
 from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, SimpleChatStore
 from batonflow.agents.memory.tokens import Tokenizer, count_tokens
 from batonflow.agents.memory.turns import as_shown
-from batonflow.durable.stores.addresses import is_postgres
 from batonflow.llms import LLM, ChatMessage
 from batonflow.values.names import InParts, loaded_class, qualified_name
 
@@ -74,10 +73,8 @@ def opened(value: Any) -> Any:
     """
     if value is None or value == "memory:":
         return SimpleChatStore()
-    if isinstance(value, str) and is_postgres(value):
-        return memory.PostgresChatStore(value)
     if isinstance(value, str | PathLike):
-        return memory.SQLiteChatStore(cast("str | PathLike[str]", value))
+        return memory.chat_store_at(cast("str | PathLike[str]", value))
     return loaded(BaseChatStore, value)
 
 

@@ -22,7 +22,7 @@ from batonflow.agents.handler import AgentHandler
 from batonflow.agents.team import AgentWorkflow
 from batonflow.clock import current_source
 from batonflow.llms import ChatMessage, ContentBlock, ImageBlock, MessageRole, TextBlock, ToolCallBlock, Usage
-from batonflow.served_input import served_input
+from batonflow.new_runs import served_input
 from batonflow.server.sse import disconnected
 from batonflow.values.serializers import as_json, read_json
 from batonflow.workflow_core.errors import BatonflowError

@@ -20,7 +20,7 @@ from batonflow.agents.loop import AgentLoop
 from batonflow.clock import current_source
 from batonflow.llms import BaseContentBlock, ChatMessage, ImageBlock, TextBlock
 from batonflow.llms._vendor import load
-from batonflow.served_input import reading_input, served_input
+from batonflow.new_runs import reading_input, served_input
 from batonflow.values.problems import in_words, unknown_fields
 from batonflow.workflow_core import Workflow
 from batonflow.workflow_core.errors import BatonflowError, InputResponseError

@@ -10,7 +10,7 @@ import pytest
 from batonflow import FunctionAgent
 from batonflow.llms import OpenAI
 from batonflow.llms.fetching import FetchPolicy
-from batonflow.served_input import input_is_served
+from batonflow.new_runs import input_is_served
 from batonflow.server import WorkflowServer
 from batonflow.workflow_core import Context, StartEvent, StopEvent, Workflow, step
 from tests.llms.loopback import Answer, Loopback, loopback
