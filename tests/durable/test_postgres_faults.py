@@ -23,7 +23,7 @@ from batonflow.durable.stores.postgres_listener import Listener
 from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.conftest import Stores
-from tests.durable.runs import TTL, begin, bodies, known, new_run, take, write
+from tests.durable.runs import TTL, begin, bodies, entry, known, new_run, take, write
 from tests.postgres import OwnServer, connected
 
 
@@ -55,6 +55,18 @@ async def others(tmp_path: Path) -> AsyncIterator[Stores]:
 @pytest.fixture(autouse=True)
 def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="batonflow")
+
+
+class TestValues:
+    async def test_one_that_cannot_be_sent_leaves_the_other_runs_of_the_batch_unwritten(self, others: Stores) -> None:
+        store = others.open()
+        good = await begin(store, "a")
+        bad = await begin(store, "b")
+        entries = [entry(store, good, 0, [b"1"], "a"), entry(store, bad, 0, [b"1"], "b", stream_seq=2**70)]
+        with pytest.raises(OverflowError):
+            await store.commit(entries)
+        assert await bodies(store, "a") == []
+        assert (await store.commit(entries[:1]))[0].outcome == "committed"
 
 
 class TestOutage:

@@ -20,7 +20,7 @@ OUTAGE_SECONDS = 30.0
 """Seconds in which operations are tried again while the database cannot be reached."""
 
 _SCHEMES = ("postgresql", "postgres")
-_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}").fullmatch
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,52}").fullmatch
 _DEFAULTS = {
     "application_name": "batonflow",
     "connect_timeout": "10",
@@ -32,7 +32,10 @@ _SETTINGS = {
     "client_encoding": "UTF8",
     "default_transaction_isolation": "read committed",
     "idle_in_transaction_session_timeout": "5s",
-    "lock_timeout": "10s",
+    "lock_timeout": "2s",
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",
 }

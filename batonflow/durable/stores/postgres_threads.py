@@ -300,11 +300,10 @@ class _Session:
                 cursors = [self._execute(connection, asked[0][0])]
             else:
                 with connection.pipeline():
-                    if reads:
-                        connection.execute(_BEGIN_READING)
+                    # Without BEGIN, the end of the pipeline after a value that cannot be sent would commit the others.
+                    connection.execute(_BEGIN_READING if reads else "BEGIN")
                     cursors = [self._execute(connection, query) for query, _ in asked]
-                    if reads:
-                        connection.execute("COMMIT")
+                    connection.execute("COMMIT")
         except Exception:
             if not connection.closed:
                 connection.rollback()
