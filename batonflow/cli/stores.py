@@ -12,7 +12,6 @@ from batonflow.cli.arguments import STORE_VARIABLE, default_store
 from batonflow.cli.errors import USAGE, CommandError
 from batonflow.cli.output import check_folder, complain
 from batonflow.durable.store_protocol import RunInfo, RunStore
-from batonflow.durable.stores.addresses import is_postgres
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.stores.opening import open_store
 from batonflow.durable.stores.sqlite import SQLiteStore
@@ -72,9 +71,10 @@ def opened(given: Namespace, *, writes: bool = False) -> AbstractAsyncContextMan
     named = given.store if given.store is not None else default_store()
     if not named:
         raise CommandError(f"no store is named: --store FILE, or {STORE_VARIABLE} in the environment", USAGE)
-    if is_postgres(str(named)):
-        return aclosing(cast("PostgresStore", open_store(named)))
-    path = Path(str(named).removeprefix(_SQLITE))
+    name = str(named).removeprefix(_SQLITE)
+    if "://" in name:
+        return aclosing(cast("PostgresStore", open_store(name)))
+    path = Path(name)
     if not path.is_file():
         raise CommandError(f"there is no store {named}: --store names the SQLite file of earlier runs", USAGE)
     _wait_until_free(path, writes=writes)

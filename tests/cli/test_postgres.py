@@ -61,3 +61,11 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password(here: C
     assert code != 0
     assert "The store postgresql://127.0.0.1:1/prod cannot be reached: Connection refused" in err
     assert "secret" not in err
+
+
+def test_an_address_of_another_kind_is_refused_without_its_password(here: Cli) -> None:
+    for address in ("postgresql+x://ann:secret@db/prod", "mysql://ann:secret@db/prod"):
+        code, _, err = here("runs", "--store", address)
+        assert code != 0
+        assert "there are stores" in err
+        assert "secret" not in err

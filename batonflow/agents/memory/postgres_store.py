@@ -1,14 +1,15 @@
 """Messages in a PostgreSQL database."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 from typing_extensions import override
 
 from batonflow.agents.memory.table_store import DEFAULT_TABLE, TableChatStore
-from batonflow.durable.stores.postgres_connection import address_of, one_connection
+from batonflow.durable.stores.postgres_connection import address_of, check_schema_name, one_connection
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["PostgresChatStore"]
@@ -42,14 +43,25 @@ class PostgresChatStore(TableChatStore):
     def __init__(self, dsn: str, table_name: str = DEFAULT_TABLE, db_schema: str | None = None) -> None:
         super().__init__(dsn=dsn, table_name=table_name, db_schema=db_schema or "public")  # pyright: ignore[reportCallIssue] - the fields
 
-    @field_validator("dsn")
+    @field_validator("dsn", "db_schema")
     @classmethod
-    def _is_address(cls, value: str) -> str:
+    def _is_allowed(cls, value: str, field: ValidationInfo) -> str:
+        check: Callable[[str], Any] = address_of if field.field_name == "dsn" else check_schema_name
         try:
-            address_of(value)
+            check(value)
         except StoreError as error:
             raise ValueError(str(error)) from None
         return value
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _without_values(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Leave the values, which may hold a password, out of errors."""
+        try:
+            return handler(values)
+        except ValidationError as error:
+            lines = [_without_value(one["msg"], one["loc"]) for one in error.errors(include_input=False)]
+            raise ValidationError.from_exception_data(error.title, lines, hide_input=True) from None
 
     @override
     @contextmanager
@@ -81,3 +93,8 @@ class PostgresChatStore(TableChatStore):
     def _repeat(self, connection: Any, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         with connection.cursor() as cursor:
             cursor.executemany(statement, rows)
+
+
+def _without_value(message: str, place: tuple[int | str, ...]) -> InitErrorDetails:
+    said = PydanticCustomError("value_error", "{message}", {"message": message})
+    return InitErrorDetails(type=said, loc=place, input=None)

@@ -37,14 +37,15 @@ def open_store(store: "str | PathLike[str] | RunStore") -> RunStore:
         return MemoryStore()
     if not isinstance(given, str | PathLike):
         raise StoreError(f'store={given!r}: give the path of a SQLite file, "memory:", or an object that is a RunStore')
+    if isinstance(given, str) and is_postgres(given):
+        return _database_at(given)
     text = check_path(cast("str | PathLike[str]", given))
     if text.startswith(_SQLITE):
         return _store_at(text.removeprefix(_SQLITE))
-    if is_postgres(text):
-        return _database_at(text)
     if "://" in text:
+        shown = f"{text.partition('://')[0]}://..." if "@" in text or "?" in text else text  # it may hold a password
         raise StoreError(
-            f'store={text!r}: there are stores in memory ("memory:"), in SQLite files ("runs.db", '
+            f'store={shown!r}: there are stores in memory ("memory:"), in SQLite files ("runs.db", '
             '"sqlite:///runs.db") and in PostgreSQL ("postgresql://user@host/database"); pass an object that is a '
             "RunStore for any other"
         )

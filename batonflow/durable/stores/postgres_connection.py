@@ -5,7 +5,7 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from batonflow.durable.store_protocol import PartsGoneError
 from batonflow.durable.stores.postgres_schema import in_schema, migrate
@@ -14,12 +14,17 @@ from batonflow.workflow_core.errors import StoreCorruptedError, StoreError
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["OUTAGE_SECONDS", "Database", "address_of", "is_lost", "is_temporary", "one_connection"]
+__all__ = ["OUTAGE_SECONDS", "Database", "address_of", "check_schema_name", "is_lost", "is_temporary", "one_connection"]
 
 OUTAGE_SECONDS = 30.0
 """Seconds in which operations are tried again while the database cannot be reached."""
 
-_SCHEMES = ("postgresql", "postgres")
+_HOST = r"(?:[^:/?@\[\],\s]*|\[[0-9A-Fa-f:.]+\])(?::\d*)?"
+# Anything else, such as a / in a password that is not escaped, would turn up in messages as the name of a host or file.
+_ADDRESS = re.compile(
+    rf"postgres(?:ql)?://(?:[^/?@\0]*@)?(?P<hosts>{_HOST}(?:,{_HOST})*)(?P<name>/[^/?@\s]*)?(?:\?(?P<options>[^@\0]*))?"
+).fullmatch
+_BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})|%00").search
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,52}").fullmatch
 _DEFAULTS = {
     "application_name": "batonflow",
@@ -52,12 +57,27 @@ def address_of(dsn: Any) -> str:
     Raises:
         StoreError: The value is not the address of a PostgreSQL database.
     """
-    parts = urlsplit(dsn) if isinstance(dsn, str) else None
-    if parts is None or parts.scheme not in _SCHEMES or "\0" in parts.geturl():
-        shown = "it" if parts is None or "@" in dsn else repr(dsn)
-        raise StoreError(f"{shown} is not the address of a database: give one such as postgresql://user@host/database")
-    folder = parse_qs(parts.query).get("host", [""])[0]
-    return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}" + (f"?host={folder}" if folder else "")
+    parts = _ADDRESS(dsn) if isinstance(dsn, str) and not _BAD_ESCAPE(dsn) else None
+    if parts is None:  # it is not shown, as it may hold a password
+        raise StoreError(
+            "This is not the address of a database: give one such as postgresql://user@host/database, with %2F for / "
+            "and %40 for @ in the password"
+        )
+    folder = parse_qs(parts["options"] or "").get("host", [""])[0]
+    return f"postgresql://{parts['hosts']}{parts['name'] or ''}" + (f"?host={folder}" if folder else "")
+
+
+def check_schema_name(schema: str) -> str:
+    """Return the name of a schema.
+
+    Raises:
+        StoreError: PostgreSQL keeps the name for itself.
+    """
+    if schema.lower().startswith("pg_") or schema.lower() == "information_schema":
+        raise StoreError(
+            f"schema={schema!r}: PostgreSQL keeps information_schema and names with pg_ for itself, so give another"
+        )
+    return schema
 
 
 def _code(error: BaseException) -> str:
@@ -95,7 +115,7 @@ class Database:
         if not isinstance(schema, str) or not _SCHEMA(schema):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise StoreError(f"schema={schema!r}: give a name of lower-case letters, digits and _")
         self.address = address_of(dsn)
-        self.schema = schema
+        self.schema = check_schema_name(schema)
         self.durability = durability
         self.was_reached = False
         """True once a connection was made."""

@@ -168,7 +168,7 @@ Processes with an earlier version go on with its functions, so a function that i
 
 def in_schema(statements: str, schema: str) -> str:
     """Return statements with the name of the schema."""
-    return statements.replace(_DEFAULT, f"{schema}.")
+    return statements.replace(_DEFAULT, f'"{schema}".')
 
 
 def migrate(connection: Any, schema: str, address: str) -> None:
@@ -190,7 +190,7 @@ def migrate(connection: Any, schema: str, address: str) -> None:
         if version == len(MIGRATIONS):
             return
         if not connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", (schema,)).rowcount:
-            connection.execute(f"CREATE SCHEMA {schema}")
+            connection.execute(f'CREATE SCHEMA "{schema}"')
         for statements in MIGRATIONS[version:]:
             connection.execute(in_schema(statements, schema), prepare=False)
         connection.execute(in_schema("UPDATE batonflow.facts SET version = %s", schema), (len(MIGRATIONS),))
