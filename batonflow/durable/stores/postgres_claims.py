@@ -145,33 +145,38 @@ def _pair(one: Serves) -> tuple[str, list[str | None] | None]:
     return stored_text(one.workflow), [None if each is None else stored_text(each) for each in one.versions]
 
 
+# All lock rows in the order of the ids, so that none waits for one that waits for it.
 _RENEW = """
-UPDATE batonflow.runs SET lease_until = batonflow.steady() + %(ttl)s::float8, lease_ttl = %(ttl)s::float8
-FROM unnest(%(ids)s::text[], %(epochs)b::bigint[]) AS held (run_id, epoch)
-WHERE runs.run_id = held.run_id AND runs.epoch = held.epoch AND owner = %(owner)s AND status = 'running'
-RETURNING runs.run_id
+WITH held AS (
+    SELECT * FROM unnest(%(ids)s::text[], %(epochs)b::bigint[]) AS held (run_id, epoch)
+), mine AS (
+    SELECT runs.id FROM batonflow.runs JOIN held ON runs.run_id = held.run_id AND runs.epoch = held.epoch
+    WHERE runs.status = 'running' AND {condition} ORDER BY runs.run_id FOR NO KEY UPDATE OF runs {waiting}
+), renewed AS (
+    UPDATE batonflow.runs SET lease_until = batonflow.steady() + {ttl}, lease_ttl = {ttl}
+    FROM mine WHERE runs.id = mine.id
+)
+SELECT held.run_id, held.epoch FROM held LEFT JOIN batonflow.runs ON runs.run_id = held.run_id
+WHERE {lost}
 """
+_RENEW_OF_OWNER = _RENEW.format(
+    condition="owner = %(owner)s",
+    waiting="",
+    ttl="%(ttl)s::float8",
+    lost="(runs.epoch, owner, status) IS DISTINCT FROM (held.epoch, %(owner)s, 'running')",
+)
+# A row that is locked is renewed the next time, so that it does not keep the others waiting.
+_RENEW_HELD = _RENEW.format(
+    condition="TRUE", waiting="SKIP LOCKED", ttl="runs.lease_ttl", lost="runs.epoch IS DISTINCT FROM held.epoch"
+)
 
 
 def renew(writing: Writing, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> Steps[list[str]]:
     """See ``RunStore.renew``."""
     ids = [check_run_id(run_id) for run_id, _ in runs]
     epochs = [epoch for _, epoch in runs]
-    rows = yield Query(_RENEW, {"ttl": writing.lease(ttl), "ids": ids, "epochs": epochs, "owner": owner})
-    renewed = {run_id for (run_id,) in rows}
-    return [run_id for run_id in ids if run_id not in renewed]
-
-
-_RENEW_HELD = """
-WITH held AS (
-    SELECT * FROM unnest(%(ids)s::text[], %(epochs)b::bigint[]) AS held (run_id, epoch)
-), renewed AS (
-    UPDATE batonflow.runs SET lease_until = batonflow.steady() + lease_ttl
-    FROM held WHERE runs.run_id = held.run_id AND runs.epoch = held.epoch AND status = 'running'
-)
-SELECT held.run_id, held.epoch FROM held LEFT JOIN batonflow.runs USING (run_id)
-WHERE runs.epoch IS DISTINCT FROM held.epoch
-"""
+    rows = yield Query(_RENEW_OF_OWNER, {"ttl": writing.lease(ttl), "ids": ids, "epochs": epochs, "owner": owner})
+    return [run_id for run_id, _ in rows]
 
 
 def renew_held(_writing: Writing, held: Mapping[str, int]) -> Steps[list[tuple[str, int]]]:

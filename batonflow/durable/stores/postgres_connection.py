@@ -48,6 +48,7 @@ _SETTINGS = {
 _LOST = ("08", "57P", "53300")
 # A deadlock, a failed serialization, a lock that another session holds for long.
 _TEMPORARY = ("40001", "40P01", "55P03")
+_LOCKED = "55P03"
 _GONE = "BF001"
 
 
@@ -145,12 +146,14 @@ class Database:
         """
         connection = self._connect(self._dsn, is_pooled=self._is_pooled)
         try:
-            if reads and not self._is_pooled:
-                connection.execute("SET plan_cache_mode = auto")
             with self._migrating:
                 if not self._is_migrated:
                     migrate(connection, self.schema, self.address)
                     self._is_migrated = True
+            if (
+                not self._is_pooled
+            ):  # a write that waits for a lock keeps the others waiting, so it is tried again later
+                connection.execute("SET plan_cache_mode = auto" if reads else "SET lock_timeout = '200ms'")
         except BaseException:
             connection.close()
             raise
@@ -254,6 +257,8 @@ class Database:
             )
         if code == "25006":
             return StoreError(f"{place} can only be read, perhaps a standby: give the address of the primary server")
+        if code == _LOCKED:
+            return StoreError(f"{place}: another session has locked what it needs: end that session, see pg_locks")
         if code == "53100":
             return StoreError(f"There is no space left for {self.address}: free some on the server's disk; then go on")
         if code.startswith(("22", "23", "XX")):

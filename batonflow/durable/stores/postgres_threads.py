@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from batonflow.durable.stores.hints import Hints
 from batonflow.durable.stores.postgres_claims import renew_held
 from batonflow.durable.stores.postgres_connection import OUTAGE_SECONDS, Database, is_lost, is_temporary
@@ -26,7 +28,6 @@ _logger = logger_named("batonflow.store")
 
 MOST_IN_ONE_TRANSACTION = 1000
 """Jobs; the next ones wait for the next transaction, so that it stays short."""
-_MOST_ATTEMPTS = 10
 _PAUSES = (0.05, 1.0)
 """Seconds between attempts to reach the database: the first and the longest."""
 
@@ -59,7 +60,9 @@ class _Operation:
     @property
     def shares(self) -> bool:
         """True if its queries may be in a transaction with those of other operations."""
-        return not isinstance(self.asked, Snapshot) and all(query.key is not None for query in self.queries)
+        if isinstance(self.asked, Snapshot) or self.job.stuck_since is not None:
+            return False
+        return all(query.key is not None for query in self.queries)
 
     def begin(self) -> bool:
         """Go to the first queries; return False at the end."""
@@ -92,40 +95,38 @@ class _Threads(StoreThreads):
         self._database = database
         self._listener = listener
 
-    def _settle(self, session: "_Session", jobs: Sequence[Job]) -> None:
-        """Carry out jobs; try again while the database cannot be reached."""
+    def _settle(self, session: "_Session", jobs: list[Job]) -> None:
+        """Carry out jobs; try again while the database cannot be reached, or locks of other sessions stay."""
         deadline: float | None = None
-        pause, attempts, retries = _PAUSES[0], 0, False
-        while left := [job for job in jobs if not job.is_finished]:
-            writing = Writing(self._listener.vouch, retries)
+        pause = _PAUSES[0]
+        while jobs := [job for job in jobs if not job.is_finished]:
+            writing = Writing(self._listener.vouch, retries=deadline is not None)
             try:
-                session.carry_out(left, writing)
+                session.carry_out(jobs, writing)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is for those who asked, who wait
-                attempts += 1
-                if isinstance(error, StoreError) or not (is_lost(error) or is_temporary(error)):
-                    self._give_up(jobs, error)
-                elif is_temporary(error):
-                    if attempts > _MOST_ATTEMPTS:
-                        self._give_up(jobs, error)
-                else:
-                    session.close()
-                    retries = True
-                    deadline = deadline or time.monotonic() + OUTAGE_SECONDS
-                    if not self._database.was_reached or time.monotonic() > deadline:
-                        self._give_up(jobs, error)
-                        return
-                    if attempts == 1:
-                        _logger.warning("%s", self._database.outage(error))
-                    elif attempts > 1:
-                        time.sleep(pause)
-                        pause = min(2 * pause, _PAUSES[1])
+                if not is_lost(error):
+                    for job in jobs:
+                        session.fail(job, error)
+                    continue
+                session.close()
+                if deadline is not None:
+                    time.sleep(pause)
+                    pause = min(2 * pause, _PAUSES[1])
+                elif self._database.was_reached:
+                    deadline = time.monotonic() + OUTAGE_SECONDS
+                    _logger.warning("%s", self._database.outage(error))
+                if deadline is None or time.monotonic() > deadline:
+                    for job in jobs:
+                        session.give_up(job, error)
+            else:
+                if deadline is None and not all(job.is_finished for job in jobs):
+                    jobs += self._due()
             finally:
                 self._noted(writing)
 
-    def _give_up(self, jobs: Sequence[Job], error: Exception) -> None:
-        for job in jobs:
-            if not job.is_finished:
-                job.finish(None, self._database.explained(error))
+    def _due(self) -> list[Job]:
+        """Return jobs that need not wait for those that are stuck."""
+        return []
 
     def _noted(self, writing: Writing) -> None:
         """Take note of what was written."""
@@ -171,29 +172,29 @@ class Writer(_Threads):
                     job = Job(_nothing, _ignore)
                 if job is None:
                     return
-                self._renew()
-                self._settle(self._session, self._all_queued(job))
+                self._settle(self._session, self._due(job))
         finally:
             self._session.close()
             self.listener.stop()
             self.listener.join()
 
-    def _all_queued(self, first: Job) -> list[Job]:
-        jobs = [first]
+    @override
+    def _due(self, first: Job | None = None) -> list[Job]:
+        """Return the renewal of the leases, if it is time for it, and the queued jobs."""
+        jobs = [] if first is None else [first]
         while len(jobs) < MOST_IN_ONE_TRANSACTION and not self._jobs.empty():
             job = self._jobs.get()
             if job is None:  # the end, after these jobs
                 self._jobs.put(None)
                 break
             jobs.append(job)
-        return [job for job in jobs if job.operation is not _nothing]
-
-    def _renew(self) -> None:
+        jobs = [job for job in jobs if job.operation is not _nothing]
         now = time.monotonic()
         if self._held and now >= self._renew_at:
             self._renew_at = now + self._shortest_ttl / 3
             held = self._held.epochs()
-            self._settle(self._session, [Job(lambda writing: renew_held(writing, held), self._held.tell_lost)])
+            jobs.insert(0, Job(lambda writing: renew_held(writing, held), self._held.tell_lost))
+        return jobs
 
     def _noted(self, writing: Writing) -> None:
         if writing.shortest_ttl < self._shortest_ttl:
@@ -237,12 +238,26 @@ class _Session:
             with suppress(Exception):
                 connection.close()
 
+    def fail(self, job: Job, error: Exception) -> None:
+        """End a job with an error, unless the same may work later: then it is left for another attempt, for a while."""
+        if is_temporary(error):
+            now = time.monotonic()
+            job.stuck_since = job.stuck_since or now
+            if now < job.stuck_since + OUTAGE_SECONDS:
+                return
+        self.give_up(job, error)
+
+    def give_up(self, job: Job, error: Exception) -> None:
+        """End a job with an error."""
+        if not job.is_finished:
+            job.finish(None, self._database.explained(error))
+
     def carry_out(self, jobs: Sequence[Job], writing: Writing) -> None:
-        """Carry out operations, in as few round trips as possible.
+        """Carry out operations, in as few round trips as possible; some may be left for another attempt.
 
         Raises:
             StoreError: The tables cannot be used.
-            psycopg.Error: The database cannot be reached, or an operation has failed that was the only one.
+            psycopg.Error: The database cannot be reached.
         """
         if self._connection is None:
             self._connection = self._database.connect(reads=self._reads)
@@ -281,9 +296,7 @@ class _Session:
                 raise
             if len(operations) > 1:
                 return [waiting for one in operations for waiting in self._answered([one])]
-            if is_temporary(error):
-                raise
-            operations[0].job.finish(None, self._database.explained(error))
+            self.fail(operations[0].job, error)
             return []
         return [one for one in operations if self._went_on(one, one.resume)]
 

@@ -27,11 +27,13 @@ class Job:
         operation: Called with the session of the thread, perhaps more than once.
         done: Receives the result or the error, once.
         is_finished: Whether it has received them.
+        stuck_since: When a lock of another session kept it from being carried out for the first time.
     """
 
     operation: Callable[[Any], Any]
     done: Done
     is_finished: bool = False
+    stuck_since: float | None = None
 
     def finish(self, result: Any, error: BaseException | None) -> None:
         """Deliver the outcome; an error of the receiver does not end the thread."""
