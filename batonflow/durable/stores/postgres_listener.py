@@ -8,7 +8,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -42,10 +42,9 @@ DELETE FROM batonflow.owners
 WHERE server <> pg_postmaster_start_time()
     OR (since < batonflow.wall() - 86400 AND pg_try_advisory_xact_lock_shared(batonflow.lock_of(owner)))
 """
-
-
-class _StillHeldError(Exception):
-    """A lost session holds the lock of an owner, until the server notices its end."""
+# A lost session keeps its locks until the server notices its end.
+_END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s"
+_SESSION = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 
 
 class Listener:
@@ -70,6 +69,7 @@ class Listener:
         self._sent_at = 0.0
         self._bell: tuple[socket.socket, socket.socket] | None = None
         self._connection: Connection[Any] | None = None
+        self._session: Sequence[Any] | None = None
 
     def vouch(self, owner: str) -> None:
         """Take the lock of ``owner``.
@@ -131,7 +131,7 @@ class Listener:
                 self._refuse(error)
                 if self._stopped:
                     break
-                if not isinstance(error, _StillHeldError) and not is_lost(error):
+                if pause == _PAUSES[0] and not is_lost(error):
                     _logger.warning("The session of a store's owners failed: %s", self._database.explained(error))
                 if self._held or self._hints.wanted or self._has_news():
                     self._wait(pause)
@@ -231,6 +231,9 @@ class Listener:
         try:
             connection.add_notify_handler(lambda note: self._heard(note.payload, note.pid))
             self._connection = connection
+            if self._session is not None:
+                connection.execute(_END, self._session)
+            self._session = connection.execute(_SESSION).fetchone()
             for owner in self._held:
                 self._lock(connection, owner)
             connection.execute(f"LISTEN {self._channel}".encode())
@@ -246,11 +249,9 @@ class Listener:
     def _lock(self, connection: "Connection[Any]", owner: str) -> None:
         deadline = time.monotonic() + _LOCK_SECONDS
         take = self._database.sql("SELECT pg_try_advisory_lock(batonflow.lock_of(%s))")
-        # Another process that checks the owner may briefly hold the lock, or a lost session of this one.
+        # Another process that checks the owner may briefly hold the lock, or the session that was lost.
         while not (connection.execute(take, (owner,)).fetchone() or (False,))[0]:
             if time.monotonic() > deadline:
-                if owner in self._held:
-                    raise _StillHeldError
                 raise StoreError(f"Owner {owner!r} is in use by another process or store: use store.owner as the name")
             time.sleep(0.005)
         connection.execute(self._database.sql(_REGISTER), (owner,))
