@@ -1,6 +1,7 @@
 """Locks of other sessions and lost ones, and the threads of a store, which none of them may hold up."""
 
 import asyncio
+import os
 import re
 import socket
 import threading
@@ -170,3 +171,39 @@ def end_listener(stores: Stores, store: Any) -> None:
             (store.owner,),
         ).fetchall()
     assert ended == [(True,)]
+
+
+class TestThreads:
+    async def test_a_store_that_has_only_listened_leaves_no_thread(self, others: Stores) -> None:
+        before = set(threading.enumerate())
+        store = others.open()
+        waiting = asyncio.create_task(store.changed(0))
+        await asyncio.sleep(0.3)
+        assert {thread.name for thread in set(threading.enumerate()) - before} >= {"batonflow-store-listener"}
+        await store.aclose()
+        assert set(threading.enumerate()) - before == set()
+        with suppress(StoreError):  # it is closed
+            await waiting
+
+    async def test_one_with_many_open_files_hears_of_others(self, others: Stores) -> None:
+        resource = pytest.importorskip("resource")
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and hard < 2000:
+            pytest.skip("too few files may be open")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+        files: list[int] = []
+        try:
+            while not files or files[-1] < 1100:
+                files.append(os.open(os.devnull, os.O_RDONLY))
+            store, other = others.open(), others.open()
+            await begin(other)
+            heard = asyncio.create_task(store.changed(await store.changed(-1)))
+            await asyncio.sleep(0.3)
+            await other.append("a", "key", b"x")
+            await asyncio.wait_for(heard, 3)
+            await store.aclose()
+            await other.aclose()
+        finally:
+            for file in files:
+                os.close(file)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

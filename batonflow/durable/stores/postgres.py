@@ -399,7 +399,6 @@ def _nonce() -> int:
 def _stop(writer: Writer, readers: Readers) -> None:
     readers.stop()
     writer.stop()
-    writer.when_ended(writer.listener.stop)
 
 
 _stores: "weakref.WeakSet[PostgresStore]" = weakref.WeakSet()

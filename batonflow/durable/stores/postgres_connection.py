@@ -160,11 +160,18 @@ class Database:
         self.was_reached = True
         return connection
 
+    def _migrate(self, connection: "Connection[Any]") -> None:
+        with self._migrating:
+            if not self._is_migrated:
+                migrate(connection, self.schema, self.address)
+                self._is_migrated = True
+
     def connect_to_listen(self) -> "Connection[Any]":
         """Return a connection that keeps its session, for locks and notifications.
 
         Raises:
-            StoreError: The connection goes through a pooler that does not keep sessions.
+            StoreError: The connection goes through a pooler that does not keep sessions, or this version cannot use the
+                tables.
             psycopg.Error: The database cannot be reached.
         """
         dsn = self._listen_dsn or self._dsn
@@ -177,6 +184,7 @@ class Database:
                     f"The connection to {self.address} goes through a pooler in transaction mode, where LISTEN and the "
                     "locks of owners do not work. Give the store listen_dsn= with a direct address"
                 )
+            self._migrate(connection)
         except BaseException:
             connection.close()
             raise

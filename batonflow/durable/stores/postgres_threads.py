@@ -149,7 +149,7 @@ class Writer(_Threads):
 
     def _listen(self) -> None:
         with suppress(StoreError):  # closed
-            self.check_open()
+            self.submit(Job(_nothing, _ignore))  # its thread ends that of the listener
             self.listener.start()
 
     def hold(self, run_id: str, epoch: int, lost: Any) -> None:
