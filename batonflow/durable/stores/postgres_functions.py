@@ -284,11 +284,12 @@ BEGIN
         ORDER BY id LIMIT greatest(most, 0) FOR NO KEY UPDATE SKIP LOCKED;
 END $$;
 
--- Make a run, whose row is locked, ready from now on.
+-- Make a run, whose row is locked, ready from now on, or leave it ready since it was due.
 CREATE FUNCTION batonflow.make_ready(number bigint) RETURNS void LANGUAGE sql AS $$
     UPDATE batonflow.runs
-    SET status = 'ready', owner = NULL, lease_until = NULL, wake_no = wake_no + 1, due_at = batonflow.wall(),
-        updated_at = batonflow.wall(), not_before = NULL, held = NULL
+    SET status = 'ready', owner = NULL, lease_until = NULL, wake_no = wake_no + 1,
+        due_at = least(due_at, batonflow.wall()), rung_at = batonflow.wall(), updated_at = batonflow.wall(),
+        not_before = NULL, held = NULL
     WHERE id = number
 $$;
 
@@ -310,7 +311,9 @@ BEGIN
             ORDER BY due_at, id LIMIT most - rung FOR NO KEY UPDATE SKIP LOCKED
         ) AS timed
         UNION ALL SELECT * FROM (
-            SELECT * FROM batonflow.runs WHERE status = 'ready' AND due_at <= now - grace AND held IS NULL
+            SELECT * FROM batonflow.runs
+            WHERE status = 'ready' AND due_at <= now - grace AND held IS NULL
+                AND (rung_at <= now - grace OR rung_at > now) IS NOT FALSE
             ORDER BY due_at, id LIMIT most - rung FOR NO KEY UPDATE SKIP LOCKED
         ) AS late
         ORDER BY due_at, id LIMIT most - rung

@@ -35,6 +35,7 @@ CREATE TABLE batonflow.runs (
     wake_at float8,
     wake_no bigint NOT NULL DEFAULT 0,                   -- how often it was made ready
     due_at float8,                                       -- since when it is ready; while it waits, its timer
+    rung_at float8,                                      -- when it was last made known as ready, later than due_at
     inbox_head bigint NOT NULL DEFAULT 0,
     unread bigint NOT NULL DEFAULT 0,
     created_at float8 NOT NULL,
