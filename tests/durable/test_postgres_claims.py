@@ -2,12 +2,16 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from batonflow.durable.search_protocol import RunQuery
 from batonflow.durable.store_protocol import RunStore
+from batonflow.durable.stores.postgres import PostgresStore
+from batonflow.workflow_core.errors import StoreError
 from tests.durable.conftest import Stores
-from tests.durable.runs import TTL, begin, known, new_run
+from tests.durable.runs import TTL, begin, known, new_run, write
 
 
 @pytest.fixture
@@ -48,3 +52,38 @@ class TestSweep:
         others.put_clock(wall=30)
         assert await store.sweep(10, grace=60) == ["timed"]
         assert await first_due(store) == ["timed"]
+
+
+class TestLimits:
+    @pytest.fixture
+    def calls(self, others: Stores) -> Any:
+        store: Any = others.open()
+        assert isinstance(store, PostgresStore)
+        return {
+            "claim_due": lambda limit: store.claim_due(store.owner, TTL, limit),
+            "sweep": lambda limit: store.sweep(limit, 0.0),
+            "read": lambda limit: store.read("a", limit=limit),
+            "list_runs": lambda limit: store.list_runs(limit=limit),
+            "search": lambda limit: store.search(RunQuery(), limit=limit),
+            "outdated": store.outdated,
+            "count_outdated": store.count_outdated,
+            "retain": lambda limit: store.retain(seconds=0.0, limit=limit),
+            "read_turns": lambda limit: store.read_turns("ann", limit=limit),
+            "list_sessions": lambda limit: store.list_sessions("Flow", limit=limit),
+        }
+
+    @pytest.mark.parametrize("name", ["claim_due", "sweep", "read", "list_runs", "search", "outdated", "count_outdated",
+                                      "retain", "read_turns", "list_sessions"])  # fmt: skip
+    async def test_large_ones_are_no_limits_and_negative_ones_are_refused(self, calls: Any, name: str) -> None:
+        for limit in (2**31 - 1, 2**31, 2**63, 2**80):
+            assert await calls[name](limit) in ([], 0)
+        for limit in (-1, -(2**80), 1.5):
+            with pytest.raises(StoreError, match=r"limit=.*: give a whole number, 0 or more"):
+                await calls[name](limit)
+
+    async def test_positions_may_be_large(self, others: Stores) -> None:
+        store = others.open()
+        epoch = await begin(store)
+        await write(store, epoch, 0)
+        assert await store.read("a", after=2**80) == []
+        assert len(await store.read("a", after=-(2**80), limit=2**80)) == 1

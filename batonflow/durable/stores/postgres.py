@@ -71,6 +71,7 @@ PAGE = 500
 LOST_HINT_SECONDS = 1.0
 """After so long a subscriber looks for itself, as a hint may have been lost."""
 RETIRED_AT_ONCE = 20
+_LARGEST_LIMIT = 2**31 - 1
 
 
 class PostgresStore(StoredHistory):
@@ -181,7 +182,7 @@ class PostgresStore(StoredHistory):
         skip: Collection[str] = (),
     ) -> list[Claimed]:
         """See ``RunStore.claim_due``."""
-        return await self._write(claims.claim_due, owner, ttl, limit, serves, queues, skip)
+        return await self._write(claims.claim_due, owner, ttl, _limit(limit), serves, queues, skip)
 
     async def release_held(self, run_id: str) -> bool:
         """See ``RunStore.release_held``."""
@@ -242,11 +243,11 @@ class PostgresStore(StoredHistory):
 
     async def sweep(self, limit: int, grace: float) -> list[str]:
         """See ``RunStore.sweep``."""
-        return await self._write(claims.sweep, limit, grace)
+        return await self._write(claims.sweep, _limit(limit), grace)
 
     async def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[StoredCommit]:
         """See ``RunStore.read``."""
-        return await self._read(reads.read, run_id, after, limit)
+        return await self._read(reads.read, run_id, after, _limit(limit))
 
     async def read_parts(self, part_log: int) -> list[bytes]:
         """See ``PartStore.read_parts``."""
@@ -283,17 +284,17 @@ class PostgresStore(StoredHistory):
     ) -> list[RunInfo]:
         """See ``RunStore.list_runs``."""
         statuses, having = check_listing(status, workflow, after, limit), check_metadata(metadata)
-        return await self._read(reads.list_runs, statuses, workflow, after, limit, newest_first, having)
+        return await self._read(reads.list_runs, statuses, workflow, after, _limit(limit), newest_first, having)
 
     # --- search -------------------------------------------------------------------------------------------------------
 
     async def outdated(self, limit: int) -> list[tuple[RunInfo, IndexEntry | None]]:
         """See ``SearchStore.outdated``."""
-        return await self._write(searching.outdated, limit)
+        return await self._write(searching.outdated, _limit(limit))
 
     async def count_outdated(self, most: int) -> int:
         """See ``SearchStore.count_outdated``."""
-        return await self._write(searching.count_outdated, most)
+        return await self._write(searching.count_outdated, _limit(most))
 
     async def index(self, entries: Sequence[IndexEntry]) -> None:
         """See ``SearchStore.index``."""
@@ -303,7 +304,7 @@ class PostgresStore(StoredHistory):
         self, query: RunQuery, *, after: str | None = None, limit: int = 100, newest_first: bool = False
     ) -> list[RunInfo]:
         """See ``SearchStore.search``."""
-        return await self._read(searching.search, check_query(query, after, limit), after, limit, newest_first)
+        return await self._read(searching.search, check_query(query, after, limit), after, _limit(limit), newest_first)
 
     # --- upkeep -------------------------------------------------------------------------------------------------------
 
@@ -356,13 +357,13 @@ class PostgresStore(StoredHistory):
         newest_first: bool = False,
     ) -> list[StoredTurn]:
         """See ``SessionStore.read_turns``."""
-        return await self._read(sessions.read_turns, session, after, before, limit, newest_first)
+        return await self._read(sessions.read_turns, session, after, before, _limit(limit), newest_first)
 
     async def list_sessions(
         self, workflow: str, prefix: str = "", after: str = "", limit: int = 100
     ) -> list[StoredSession]:
         """See ``SessionStore.list_sessions``."""
-        return await self._read(sessions.list_sessions, workflow, prefix, after, check_limit(limit))
+        return await self._read(sessions.list_sessions, workflow, prefix, after, _limit(limit))
 
     async def change_session(self, change: SessionChange) -> bool:
         """See ``SessionStore.change_session``."""
@@ -389,6 +390,10 @@ class PostgresStore(StoredHistory):
 
     async def _read(self, operation: Callable[..., Steps[T]], *arguments: Any) -> T:
         return await outcome(self._readers, lambda _writing: operation(*arguments))
+
+
+def _limit(limit: int) -> int:
+    return min(check_limit(limit), _LARGEST_LIMIT)
 
 
 def _nonce() -> int:

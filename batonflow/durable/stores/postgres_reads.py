@@ -14,6 +14,7 @@ from batonflow.durable.stores.postgres_rows import (
     RunRow,
     Snapshot,
     Steps,
+    bounded,
     checksum,
     damaged,
     info_of,
@@ -64,12 +65,11 @@ _LOAD = (
     WHERE run_id = %(run_id)s ORDER BY number
     """,
 )
-_LARGEST = 2**62
 
 
 def load(run_id: str, at: int | None) -> Steps[Loaded | None]:
     """See ``RunStore.load``."""
-    values = {"run_id": check_run_id(run_id), "at": None if at is None else max(-1, min(at, _LARGEST))}
+    values = {"run_id": check_run_id(run_id), "at": None if at is None else bounded(at)}
     found, snapshots, commits, items, parts = yield Snapshot([Query(sql, values) for sql in _LOAD])
     if not found:
         return None
@@ -146,6 +146,7 @@ def follow(run_id: str, after: int, limit: int, number: int | None) -> Steps[tup
         limit: The largest number of commits.
         number: The number that the run had before; another run of that name is not meant.
     """
+    after = bounded(after)
     rows = yield Query(_FOLLOW, {"run_id": check_run_id(run_id), "after": after, "limit": limit})
     if not rows or number not in (None, rows[0][0]):
         return None, []

@@ -15,8 +15,8 @@ from batonflow.durable.stores.packing import unpacked
 from batonflow.workflow_core.errors import StoreCorruptedError
 
 __all__ = [
-    "RUN_COLUMNS", "Query", "RunRow", "Snapshot", "Steps", "Writing", "checksum", "damaged", "info_of", "infos_of",
-    "no_parts", "parts_of", "parts_query", "plain", "stored_text", "with_parts",
+    "RUN_COLUMNS", "Query", "RunRow", "Snapshot", "Steps", "Writing", "bounded", "checksum", "damaged", "info_of",
+    "infos_of", "no_parts", "parts_of", "parts_query", "plain", "stored_text", "with_parts",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -83,6 +83,11 @@ def stored_text(text: str) -> str:
 def plain(stored: str) -> str:
     """Return the text for the stored form."""
     return re.sub("\x01(.)", lambda found: "\x00" if found[1] == "0" else "\x01", stored)
+
+
+def bounded(number: int) -> int:
+    """Return a number that the database can take, and which is as far beyond all records."""
+    return max(-1, min(number, 2**62))
 
 
 def checksum(number: int, data: bytes) -> int:

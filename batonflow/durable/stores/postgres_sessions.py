@@ -22,6 +22,7 @@ from batonflow.durable.stores.postgres_rows import (
     Snapshot,
     Steps,
     Writing,
+    bounded,
     checksum,
     damaged,
     plain,
@@ -142,7 +143,12 @@ def read_turns(name: str, after: int, before: int | None, limit: int, newest_fir
             AND turns.number < coalesce(%(before)s::bigint, last + 1) AND NOT undone
         ORDER BY turns.number {order} LIMIT %(limit)s::bigint
         """,
-        {"name": check_session_name(name), "after": after, "before": before, "limit": limit},
+        {
+            "name": check_session_name(name),
+            "after": bounded(after),
+            "before": None if before is None else bounded(before),
+            "limit": limit,
+        },
     )
     return (yield from _turns([row[:-1] for row in rows], rows[0][-1] if rows else None))
 
