@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from batonflow.durable.search_protocol import RunQuery
+from batonflow.durable.session_protocol import NewTurn, TurnOpened, TurnRefused
 from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.stores.postgres import PostgresStore
 from batonflow.workflow_core.errors import StoreError
@@ -87,3 +88,16 @@ class TestLimits:
         await write(store, epoch, 0)
         assert await store.read("a", after=2**80) == []
         assert len(await store.read("a", after=-(2**80), limit=2**80)) == 1
+
+
+class TestTurns:
+    async def test_a_turn_whose_run_exists_is_refused(self, others: Stores) -> None:
+        store: Any = others.open()
+        other = others.open()
+        await begin(other, "elsewhere")
+        turn = NewTurn("ann", "Flow", 1, "request", "d", b"hello")
+        refused = await store.open_turn(turn, new_run("elsewhere"), store.owner, TTL)
+        assert isinstance(refused, TurnRefused)
+        assert (refused.session.turns, refused.session.open_turn) == (0, None)
+        assert await write(other, 1, 0, run_id="elsewhere") == "committed"
+        assert isinstance(await store.open_turn(turn, new_run("ann:1"), store.owner, TTL), TurnOpened)

@@ -37,7 +37,7 @@ _SESSION = "id, name, workflow, turns, last, batonflow.next_turn(name, last), cr
 
 # A CASE calls a function only where it comes to it, and the volatile functions see what those before them did.
 _OPEN_TURN = f"""
-SELECT outcome, ticket, (made).epoch, (made).log,
+SELECT outcome, ticket, (made).outcome, (made).epoch, (made).log,
     CASE WHEN outcome = 'admitted' AND (made).outcome = 'created' THEN batonflow.begin_turn(
         session, %(number)s::bigint, %(run_id)s, %(request_id)s, %(turn_digest)s, %(asked)b::bytea,
         %(asked_crc)s::bigint, (made).log, %(ticket)s::bigint) END
@@ -70,8 +70,8 @@ def open_turn(
         "asked": asked,
         "asked_crc": checksum(turn.number, asked),
     }
-    ((outcome, ticket, epoch, log, _),) = yield Query(_OPEN_TURN, values)
-    if outcome != "refused":
+    ((_, ticket, made, epoch, log, _),) = yield Query(_OPEN_TURN, values)
+    if made == "created":  # otherwise the turn is refused, or its run was made meanwhile
         return TurnOpened(epoch, log)
     stored = yield from read_session(turn.session, turn.request_id)
     if stored is None:  # deleted meanwhile
