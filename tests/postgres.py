@@ -2,12 +2,17 @@
 
 import atexit
 import os
+import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,10 +22,12 @@ import pytest
 from batonflow.durable.stores.postgres_connection import Database
 
 __all__ = [
-    "DatabaseClock", "OwnServer", "connected", "drop_schema", "new_schema", "server_address", "skip_without_driver",
+    "DatabaseClock", "OwnServer", "Proxy", "connected", "drop_schema", "new_schema", "server_address",
+    "skip_without_driver",
 ]  # fmt: skip
 
 _VARIABLE = "BATONFLOW_TEST_POSTGRES"
+_EXECUTE = b"E\x00\x00\x00\x09\x00\x00\x00\x00\x00"
 _SETTINGS: dict[str, Any] = {"fsync": "off", "max_connections": 300}
 
 
@@ -142,6 +149,73 @@ def drop_schema(address: str, schema: str) -> None:
     with connected(address) as connection:
         connection.execute("SET client_min_messages = warning")
         connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE".encode())
+
+
+class Proxy:
+    """A network between a store and the server; it can lose a connection without the knowledge of the server."""
+
+    def __init__(self, address: str) -> None:
+        with connected(address) as connection:
+            given = connection.info
+            self._host, self._port, user, name = given.host, given.port, given.user, given.dbname
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"postgresql://{user}@127.0.0.1:{self._listening.getsockname()[1]}/{name}"
+        self.was_cut = threading.Event()
+        self._cut_at: bytes | None = None
+        self._delivers = False
+        self._lets_in = threading.Event()
+        self._lets_in.set()
+        self._open: list[socket.socket] = [self._listening]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self, pattern: bytes, *, delivers: bool = False) -> None:
+        """Lose the next connection that sends something of this form, at once or when the server can carry it out."""
+        self.was_cut.clear()
+        self._cut_at, self._delivers = pattern, delivers
+
+    @contextmanager
+    def shut(self) -> Generator[None]:
+        """Keep new connections waiting."""
+        self._lets_in.clear()
+        yield
+        self._lets_in.set()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._lets_in.set()
+        for one in self._open:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                self._lets_in.wait()
+                if self._host.startswith("/"):
+                    server = socket.socket(socket.AF_UNIX)
+                    server.connect(f"{self._host}/.s.PGSQL.{self._port}")
+                else:
+                    server = socket.create_connection((self._host, self._port))
+                self._open += [client, server]
+                for pair in ((client, server), (server, client)):
+                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        is_found = False
+        with suppress(OSError):
+            while data := source.recv(65536):
+                is_found |= self._cut_at is not None and re.search(self._cut_at, data) is not None
+                is_cut = is_found and (_EXECUTE in data or not self._delivers)
+                if not is_cut or self._delivers:
+                    target.sendall(data)
+                if is_cut:
+                    self._cut_at = None
+                    source.shutdown(socket.SHUT_RDWR)  # the server does not notice
+                    self.was_cut.set()
+                    return
+            target.shutdown(socket.SHUT_RDWR)
 
 
 class DatabaseClock:

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from batonflow.durable.session_protocol import NewTurn, TurnOpened, TurnRefused
-from batonflow.durable.store_protocol import Appended, Busy, Claimed, Created, Existing, RunStore
+from batonflow.durable.store_protocol import Busy, Claimed, RunStore
 from batonflow.durable.stores import postgres_threads
 from batonflow.durable.stores.postgres import PostgresStore
 from batonflow.durable.stores.postgres_connection import Database
@@ -23,7 +22,7 @@ from batonflow.durable.stores.postgres_listener import Listener
 from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.conftest import Stores
-from tests.durable.runs import TTL, begin, bodies, entry, known, new_run, take, write
+from tests.durable.runs import TTL, begin, bodies, entry, known, write
 from tests.postgres import OwnServer, connected
 
 
@@ -131,68 +130,6 @@ class TestOutage:
         gone._writer.listener._held.clear()  # pyright: ignore[reportPrivateUsage]
         await _eventually(lambda: _is_taken(store))
         await gone.aclose()
-
-
-class TestLostAnswers:
-    """The connection is lost after an operation was done, so that it is done again."""
-
-    @pytest.fixture
-    def lose(self, monkeypatch: pytest.MonkeyPatch) -> Any:
-        psycopg = pytest.importorskip("psycopg")
-        session: Any = postgres_threads._Session  # pyright: ignore[reportPrivateUsage]
-        ask, left = session._ask, [0]
-
-        def asks(self: Any, operations: Any) -> None:
-            ask(self, operations)
-            if left[0]:
-                left[0] -= 1
-                raise psycopg.OperationalError("the connection is lost")
-
-        monkeypatch.setattr(session, "_ask", asks)
-        return lambda: left.__setitem__(0, 1)
-
-    async def test_a_run_is_created_once_and_belongs_to_its_creator(self, others: Stores, lose: Any) -> None:
-        store = others.open()
-        await store.list_runs()
-        lose()
-        assert await store.create(new_run(first=b"1"), store.owner, TTL) == Created(epoch=1)
-        assert isinstance(await store.create(new_run(first=b"1"), store.owner, TTL), Existing)
-        assert await bodies(store) == [b"1"]
-
-    async def test_a_turn_of_a_session_begins_once(self, others: Stores, lose: Any) -> None:
-        store: Any = others.open()
-        turn = NewTurn("ann", "Flow", 1, "request", "d", b"hello")
-        await store.list_runs()
-        lose()
-        assert await store.open_turn(turn, new_run("ann:1"), store.owner, TTL) == TurnOpened(epoch=1)
-        assert isinstance(await store.open_turn(turn, new_run("ann:1"), store.owner, TTL), TurnRefused)
-
-    async def test_commits_are_written_once(self, others: Stores, lose: Any) -> None:
-        store = others.open()
-        epoch = await begin(store)
-        lose()
-        assert await write(store, epoch, 0, [b"1"]) == "already"
-        assert await write(store, epoch, 1, [b"2"]) == "committed"
-        assert await bodies(store) == [b"1", b"2"]
-
-    async def test_a_run_that_was_left_is_left(self, others: Stores, lose: Any) -> None:
-        store = others.open()
-        epoch = await begin(store)
-        lose()
-        assert await store.park("a", store.owner, epoch, 0, None)
-        epoch = (await take(store)).epoch
-        lose()
-        assert await store.release("a", store.owner, epoch)
-        lose()
-        assert await store.delete("a")
-        assert await store.info("a") is None
-
-    async def test_an_item_is_appended_once(self, others: Stores, lose: Any) -> None:
-        store = others.open()
-        await begin(store)
-        lose()
-        assert isinstance(await store.append("a", "key", b"x"), Appended)
-        assert (await known(store)).unread == 1
 
 
 class Next(Event):

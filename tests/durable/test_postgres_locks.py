@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import re
-import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Generator, Iterator
@@ -19,7 +17,7 @@ from batonflow.durable.stores.postgres import PostgresStore
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.conftest import Stores
 from tests.durable.runs import TTL, begin, write
-from tests.postgres import connected
+from tests.postgres import Proxy, connected
 
 
 @pytest.fixture
@@ -82,51 +80,6 @@ class TestLockedRows:
         assert await renewal == []
 
 
-class Proxy:
-    """A network between a store and the server; it can lose a connection without the knowledge of the server."""
-
-    def __init__(self, address: str) -> None:
-        with connected(address) as connection:
-            self._host, self._port, name = connection.info.host, connection.info.port, connection.info.dbname
-            user = connection.info.user
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.address = f"postgresql://{user}@127.0.0.1:{self._listening.getsockname()[1]}/{name}"
-        self.cut_at: bytes | None = None
-        self.cut = threading.Event()
-        self._open: list[socket.socket] = [self._listening]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        for one in self._open:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listening.accept()
-                if self._host.startswith("/"):
-                    server = socket.socket(socket.AF_UNIX)
-                    server.connect(f"{self._host}/.s.PGSQL.{self._port}")
-                else:
-                    server = socket.create_connection((self._host, self._port))
-                self._open += [client, server]
-                threading.Thread(target=self._pass, args=(client, server), daemon=True).start()
-                threading.Thread(target=self._pass, args=(server, client), daemon=True).start()
-
-    def _pass(self, source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                if self.cut_at is not None and re.search(self.cut_at, data):
-                    self.cut_at = None
-                    self.cut.set()
-                    source.shutdown(socket.SHUT_RDWR)  # and the other side stays open
-                    return
-                target.sendall(data)
-            target.shutdown(socket.SHUT_RDWR)
-
-
 @pytest.fixture
 def proxy(others: Stores) -> Iterator[Proxy]:
     proxy = Proxy(others.address)
@@ -141,18 +94,18 @@ class TestLostSessions:
         await others.open().list_runs()
         store = PostgresStore(others.address, others.schema, listen_dsn=proxy.address)
         others.opened.append(store)
-        proxy.cut_at = rb"INSERT INTO [^ ]*owners"
+        proxy.cut(rb"INSERT INTO [^ ]*owners")
         assert await asyncio.wait_for(begin(store), 10) == 1
-        assert proxy.cut.is_set()
+        assert proxy.was_cut.is_set()
 
     async def test_one_that_is_lost_before_it_listens_is_replaced_at_once(self, others: Stores, proxy: Proxy) -> None:
         other = others.open()
         store = PostgresStore(others.address, others.schema, listen_dsn=proxy.address)
         others.opened.append(store)
         epoch = await begin(store)
-        proxy.cut_at = rb"LISTEN"
+        proxy.cut(rb"LISTEN")
         end_listener(others, store)
-        assert await asyncio.to_thread(proxy.cut.wait, 10)
+        assert await asyncio.to_thread(proxy.was_cut.wait, 10)
         await begin(other, "b", ttl=0.01)
         assert isinstance(await asyncio.wait_for(store.claim("b", f"{store.owner}-b", TTL), 5), Claimed)
         assert await write(store, epoch, 0) == "committed"

@@ -182,7 +182,7 @@ class PostgresStore(StoredHistory):
         skip: Collection[str] = (),
     ) -> list[Claimed]:
         """See ``RunStore.claim_due``."""
-        return await self._write(claims.claim_due, owner, ttl, _limit(limit), serves, queues, skip)
+        return await self._write(claims.claim_due, owner, ttl, _limit(limit), serves, queues, skip, _nonce())
 
     async def release_held(self, run_id: str) -> bool:
         """See ``RunStore.release_held``."""
@@ -312,11 +312,11 @@ class PostgresStore(StoredHistory):
         self, run_id: str, at: int, new_id: str, commits: Sequence[bytes] = ()
     ) -> Literal["forked", "exists", "unknown", "compacted"]:
         """See ``RunStore.fork``."""
-        return await self._write(upkeep.fork, run_id, at, new_id, commits)
+        return await self._write(upkeep.fork, run_id, at, new_id, commits, _nonce())
 
     async def delete(self, run_id: str, *, force: bool = False, conversation: bool = False) -> bool:
         """See ``RunStore.delete``."""
-        return await self._write(upkeep.delete, run_id, force, conversation)
+        return await self._write(upkeep.delete, run_id, force, conversation, [])
 
     async def compact(self, run_id: str) -> int:
         """See ``RunStore.compact``."""
@@ -367,7 +367,7 @@ class PostgresStore(StoredHistory):
 
     async def change_session(self, change: SessionChange) -> bool:
         """See ``SessionStore.change_session``."""
-        return await self._write(sessions.change_session, change)
+        return await self._write(sessions.change_session, change, _nonce())
 
     @property
     def is_closed(self) -> bool:

@@ -110,7 +110,12 @@ def _claimed(values: Sequence[Any]) -> Claimed:
 
 _CLAIM_DUE = """
 SELECT * FROM batonflow.claim_due(
-    %(owner)s, %(ttl)s::float8, %(limit)s::integer, %(serves)s::jsonb, %(queues)s::text[], %(skip)s::text[])
+    %(owner)s, %(ttl)s::float8, %(limit)s::integer, %(serves)s::jsonb, %(queues)s::text[], %(skip)s::text[],
+    %(nonce)s::bigint)
+"""
+_CLAIMED = """
+SELECT run_id, epoch, seq, stream_seq, workflow, FALSE FROM batonflow.runs
+WHERE status = 'running' AND owner = %(owner)s AND claim = %(nonce)s::bigint ORDER BY claimed_at
 """
 
 
@@ -122,9 +127,12 @@ def claim_due(
     serves: Sequence[Serves] | None,
     queues: Sequence[str] | None,
     skip: Collection[str],
+    nonce: int,
 ) -> Steps[list[Claimed]]:
     """See ``RunStore.claim_due``."""
     writing.vouch(check_owner(owner))
+    if writing.retries and (rows := (yield Query(_CLAIMED, {"owner": owner, "nonce": nonce}))):
+        return [_claimed(row) for row in rows]
     rows = yield Query(
         _CLAIM_DUE,
         {
@@ -134,6 +142,7 @@ def claim_due(
             "serves": None if serves is None else json.dumps([_pair(one) for one in serves]),
             "queues": None if queues is None else list(queues),
             "skip": list(skip),
+            "nonce": nonce,
         },
     )
     return [_claimed(row) for row in rows]
@@ -196,9 +205,10 @@ WHERE run_id = %(run_id)s AND owner = %(owner)s AND epoch = %(epoch)s::bigint AN
     AND status = 'running' AND unread = 0
 RETURNING id
 """
-_IS_RELEASED = """
+# Others may have taken it up since.
+_WAS_LEFT = """
 SELECT 1 FROM batonflow.runs
-WHERE run_id = %(run_id)s AND epoch = %(epoch)s::bigint AND owner IS NULL AND status = %(status)s
+WHERE run_id = %(run_id)s AND (owner, epoch) IS DISTINCT FROM (%(owner)s, %(epoch)s::bigint)
 """
 
 
@@ -207,7 +217,7 @@ def park(writing: Writing, run_id: str, owner: str, epoch: int, seq: int, wake_a
     values = {"run_id": check_run_id(run_id), "owner": owner, "epoch": epoch, "seq": seq, "wake_at": wake_at}
     rows = yield Query(_PARK, values, run_id)
     if not rows and writing.retries:
-        rows = yield Query(_IS_RELEASED, {"run_id": run_id, "epoch": epoch, "status": "waiting"})
+        rows = yield Query(_WAS_LEFT, {"run_id": run_id, "owner": owner, "epoch": epoch})
     return bool(rows)
 
 
@@ -224,7 +234,7 @@ def release(writing: Writing, run_id: str, owner: str, epoch: int) -> Steps[bool
     """See ``RunStore.release``."""
     rows = yield Query(_RELEASE, {"run_id": check_run_id(run_id), "owner": owner, "epoch": epoch}, run_id)
     if not rows and writing.retries:
-        rows = yield Query(_IS_RELEASED, {"run_id": run_id, "epoch": epoch, "status": "ready"})
+        rows = yield Query(_WAS_LEFT, {"run_id": run_id, "owner": owner, "epoch": epoch})
     writing.appended |= bool(rows)
     return bool(rows)
 
@@ -236,11 +246,14 @@ SET held = NULL, attempts = 0, wake_no = wake_no + 1, due_at = batonflow.wall(),
 WHERE run_id = %(run_id)s AND held IS NOT NULL
 RETURNING id
 """
+_IS_NOT_HELD = "SELECT 1 FROM batonflow.runs WHERE run_id = %(run_id)s AND held IS NULL AND attempts = 0"
 
 
 def release_held(writing: Writing, run_id: str) -> Steps[bool]:
     """See ``RunStore.release_held``."""
     rows = yield Query(_RELEASE_HELD, {"run_id": check_run_id(run_id)}, run_id)
+    if not rows and writing.retries:
+        rows = yield Query(_IS_NOT_HELD, {"run_id": run_id})
     writing.appended |= bool(rows)
     return bool(rows)
 
@@ -260,6 +273,7 @@ def append(
             writing.appended = True
             return Appended(place, new=True)
         case "known":
+            writing.appended |= writing.retries
             return Appended(place, new=False)
         case "ended":
             found = yield from info(run_id)

@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qs
@@ -49,6 +49,8 @@ _LOST = ("08", "57P", "53300")
 # A deadlock, a failed serialization, a lock that another session holds for long.
 _TEMPORARY = ("40001", "40P01", "55P03")
 _LOCKED = "55P03"
+_SESSION = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+_END = "SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s"
 _GONE = "BF001"
 
 
@@ -118,11 +120,12 @@ class Database:
         self.address = address_of(dsn)
         self.schema = check_schema_name(schema)
         self.durability = durability
+        self.is_pooled = listen_dsn is not None and address_of(listen_dsn) != self.address
+        """True if a session serves others, too."""
         self.was_reached = False
         """True once a connection was made."""
         self._dsn = dsn
         self._listen_dsn = listen_dsn
-        self._is_pooled = listen_dsn is not None and address_of(listen_dsn) != self.address
         self._statements: dict[str, bytes] = {}
         self._migrating = threading.Lock()
         self._is_migrated = False
@@ -144,15 +147,10 @@ class Database:
             StoreError: This version cannot use the tables.
             psycopg.Error: The database cannot be reached or used.
         """
-        connection = self._connect(self._dsn, is_pooled=self._is_pooled)
+        connection = self._connect(self._dsn, is_pooled=self.is_pooled)
         try:
-            with self._migrating:
-                if not self._is_migrated:
-                    migrate(connection, self.schema, self.address)
-                    self._is_migrated = True
-            if (
-                not self._is_pooled
-            ):  # a write that waits for a lock keeps the others waiting, so it is tried again later
+            self._migrate(connection)
+            if not self.is_pooled:  # a write that waits for a lock keeps others waiting, so it is tried again later
                 connection.execute("SET plan_cache_mode = auto" if reads else "SET lock_timeout = '200ms'")
         except BaseException:
             connection.close()
@@ -165,6 +163,22 @@ class Database:
             if not self._is_migrated:
                 migrate(connection, self.schema, self.address)
                 self._is_migrated = True
+
+    def succeed(self, connection: "Connection[Any]", lost: Sequence[Any] | None) -> Sequence[Any] | None:
+        """End a lost session, which otherwise keeps its locks until the server notices the loss.
+
+        After that its last operation was either done or not, so it can be looked for.
+
+        Args:
+            connection: The connection in its place.
+            lost: The value that this method returned for the lost one.
+
+        Returns:
+            A value for the new session.
+        """
+        if lost is not None:
+            connection.execute(_END, lost)
+        return connection.execute(_SESSION).fetchone()
 
     def connect_to_listen(self) -> "Connection[Any]":
         """Return a connection that keeps its session, for locks and notifications.

@@ -133,7 +133,8 @@ CREATE TYPE batonflow.claimed AS (
 );
 
 -- Give a run, whose row is locked, to an owner.
-CREATE FUNCTION batonflow.take(run batonflow.runs, new_owner text, ttl float8) RETURNS batonflow.claimed
+CREATE FUNCTION batonflow.take(run batonflow.runs, new_owner text, ttl float8, new_claim bigint)
+RETURNS batonflow.claimed
 LANGUAGE plpgsql AS $$
 DECLARE
     now float8 := batonflow.wall();
@@ -143,7 +144,7 @@ BEGIN
     SET status = 'running', owner = new_owner, epoch = r.epoch + 1, claimed_at = now,
         lease_until = batonflow.steady() + ttl, lease_ttl = ttl, due_at = NULL, updated_at = now, not_before = NULL,
         attempts = r.attempts + CASE WHEN run.status = 'running' AND run.owner <> new_owner THEN 1 ELSE 0 END,
-        held = NULL
+        held = NULL, claim = new_claim
     WHERE r.id = run.id
     RETURNING r.run_id, r.epoch, r.seq, r.stream_seq, r.workflow,
         run.status = 'running' AND run.owner IS NOT NULL AND NOT batonflow.is_alive(run.owner)
@@ -174,7 +175,7 @@ BEGIN
         since := run.wake_at;
     ELSE
         outcome := 'claimed';
-        taken := batonflow.take(run, new_owner, ttl);
+        taken := batonflow.take(run, new_owner, ttl, NULL);
     END IF;
 END $$;
 
@@ -227,7 +228,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION batonflow.claim_due(
-    new_owner text, ttl float8, most integer, serves jsonb, queues text[], skip text[]
+    new_owner text, ttl float8, most integer, serves jsonb, queues text[], skip text[], new_claim bigint
 ) RETURNS SETOF batonflow.claimed LANGUAGE plpgsql AS $$
 DECLARE
     now float8 := batonflow.wall();
@@ -243,7 +244,7 @@ BEGIN
             IF run.attempts > 0 THEN
                 PERFORM batonflow.pause(run);
             ELSE
-                RETURN NEXT batonflow.take(run, new_owner, ttl);
+                RETURN NEXT batonflow.take(run, new_owner, ttl, new_claim);
                 taken := taken + 1;
             END IF;
         END LOOP;
@@ -263,11 +264,11 @@ BEGIN
             ) AS timed
         ) AS found ORDER BY priority DESC, due_at, id LIMIT most - taken
     LOOP
-        RETURN NEXT batonflow.take(run, new_owner, ttl);
+        RETURN NEXT batonflow.take(run, new_owner, ttl, new_claim);
         taken := taken + 1;
     END LOOP;
     FOR run IN SELECT * FROM batonflow.ready_since_later(most - taken, serves, queues, skip) LOOP
-        RETURN NEXT batonflow.take(run, new_owner, ttl);
+        RETURN NEXT batonflow.take(run, new_owner, ttl, new_claim);
     END LOOP;
 END $$;
 

@@ -42,9 +42,6 @@ DELETE FROM batonflow.owners
 WHERE server <> pg_postmaster_start_time()
     OR (since < batonflow.wall() - 86400 AND pg_try_advisory_xact_lock_shared(batonflow.lock_of(owner)))
 """
-# A lost session keeps its locks until the server notices its end.
-_END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s"
-_SESSION = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 
 
 class Listener:
@@ -231,9 +228,7 @@ class Listener:
         try:
             connection.add_notify_handler(lambda note: self._heard(note.payload, note.pid))
             self._connection = connection
-            if self._session is not None:
-                connection.execute(_END, self._session)
-            self._session = connection.execute(_SESSION).fetchone()
+            self._session = self._database.succeed(connection, self._session)
             for owner in self._held:
                 self._lock(connection, owner)
             connection.execute(f"LISTEN {self._channel}".encode())
@@ -249,7 +244,7 @@ class Listener:
     def _lock(self, connection: "Connection[Any]", owner: str) -> None:
         deadline = time.monotonic() + _LOCK_SECONDS
         take = self._database.sql("SELECT pg_try_advisory_lock(batonflow.lock_of(%s))")
-        # Another process that checks the owner may briefly hold the lock, or the session that was lost.
+        # Another process that checks the owner may briefly hold the lock.
         while not (connection.execute(take, (owner,)).fetchone() or (False,))[0]:
             if time.monotonic() > deadline:
                 raise StoreError(f"Owner {owner!r} is in use by another process or store: use store.owner as the name")

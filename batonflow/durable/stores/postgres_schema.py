@@ -52,7 +52,8 @@ CREATE TABLE batonflow.runs (
     not_before float8,                                   -- of a ready run that nobody takes up before its due_at
     attempts integer NOT NULL DEFAULT 0,
     held text,
-    nonce bigint NOT NULL                                -- of the call that made it, which may be made again
+    nonce bigint NOT NULL,                               -- of the call that made it, which may be made again
+    claim bigint                                         -- of the call that claimed it with others
 ) WITH (fillfactor = 60);
 CREATE INDEX runs_by_status ON batonflow.runs (status, id);
 CREATE INDEX runs_by_workflow ON batonflow.runs (workflow, id);
@@ -107,7 +108,8 @@ CREATE TABLE batonflow.sessions (
     turns bigint NOT NULL DEFAULT 0,
     created_at float8 NOT NULL,
     updated_at float8 NOT NULL,
-    part_log bigint
+    part_log bigint,
+    change bigint                                        -- of the call that changed it last
 );
 CREATE INDEX sessions_by_part_log ON batonflow.sessions (part_log) WHERE part_log IS NOT NULL;
 CREATE TABLE batonflow.turns (

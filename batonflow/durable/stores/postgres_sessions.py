@@ -179,11 +179,12 @@ def list_sessions(workflow: str, prefix: str, after: str, limit: int) -> Steps[l
 
 _CHANGE = """
 SELECT * FROM batonflow.change_session(
-    %(name)s, %(workflow)s, %(last)s::bigint, %(turns)s::bigint, %(delete)s, %(undo_after)s::bigint, %(add)s::jsonb)
+    %(name)s, %(workflow)s, %(last)s::bigint, %(turns)s::bigint, %(delete)s, %(undo_after)s::bigint, %(add)s::jsonb,
+    %(nonce)s::bigint)
 """
 
 
-def change_session(writing: Writing, change: SessionChange) -> Steps[bool]:
+def change_session(writing: Writing, change: SessionChange, nonce: int) -> Steps[bool]:
     """See ``SessionStore.change_session``."""
     rows = yield Query(
         _CHANGE,
@@ -195,6 +196,7 @@ def change_session(writing: Writing, change: SessionChange) -> Steps[bool]:
             "delete": change.delete,
             "undo_after": change.undo_after,
             "add": json.dumps([_as_json(turn) for turn in change.add]),
+            "nonce": nonce,
         },
     )
     writing.touched += [run_id for _, run_id in rows if run_id is not None]

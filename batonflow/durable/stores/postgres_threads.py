@@ -230,6 +230,7 @@ class _Session:
         self._database = database
         self._reads = reads
         self._connection: Connection[Any] | None = None
+        self._session: Sequence[Any] | None = None
 
     def close(self) -> None:
         """Close the connection."""
@@ -261,6 +262,8 @@ class _Session:
         """
         if self._connection is None:
             self._connection = self._database.connect(reads=self._reads)
+            if not self._reads and not self._database.is_pooled:
+                self._session = self._database.succeed(self._connection, self._session)
         running = [_Operation(job, job.operation(writing)) for job in jobs]
         running = [one for one in running if self._went_on(one, one.begin)]
         while running:

@@ -10,12 +10,13 @@ from batonflow.durable.stores.postgres_rows import Query, Steps, Writing, checks
 __all__ = ["compact", "delete", "fork", "retire"]
 
 _FORK = """
-SELECT batonflow.fork(%(run_id)s, %(at)s::bigint, %(new_id)s, %(bodies)b::bytea[], %(crcs)b::bigint[])
+SELECT batonflow.fork(
+    %(run_id)s, %(at)s::bigint, %(new_id)s, %(bodies)b::bytea[], %(crcs)b::bigint[], %(nonce)s::bigint)
 """
 
 
 def fork(
-    writing: Writing, run_id: str, at: int, new_id: str, commits: Sequence[bytes]
+    writing: Writing, run_id: str, at: int, new_id: str, commits: Sequence[bytes], nonce: int
 ) -> Steps[Literal["forked", "exists", "unknown", "compacted"]]:
     """See ``RunStore.fork``."""
     check_fork(new_id, at, commits)
@@ -26,24 +27,33 @@ def fork(
         "new_id": new_id,
         "bodies": bodies,
         "crcs": [checksum(number, body) for number, body in enumerate(bodies, at + 1)],
+        "nonce": nonce,
     }
     ((outcome,),) = yield Query(_FORK, values)
     writing.appended |= outcome == "forked"
     return outcome
 
 
-def delete(writing: Writing, run_id: str, force: bool, conversation: bool) -> Steps[bool]:
-    """See ``RunStore.delete``."""
+def delete(writing: Writing, run_id: str, force: bool, conversation: bool, found: list[int]) -> Steps[bool]:
+    """See ``RunStore.delete``.
+
+    ``found`` keeps the number of the run for a repetition, which does not delete another run of this id.
+    """
+    if not found:
+        rows = yield Query("SELECT id FROM batonflow.runs WHERE run_id = %(run_id)s", {"run_id": check_run_id(run_id)})
+        if not rows:
+            return False
+        found.append(rows[0][0])
     rows = yield Query(
-        "SELECT * FROM batonflow.delete(%(run_id)s, %(force)s, %(conversation)s)",
-        {"run_id": check_run_id(run_id), "force": force, "conversation": conversation},
+        "SELECT * FROM batonflow.delete(%(number)s::bigint, %(force)s, %(conversation)s)",
+        {"number": found[0], "force": force, "conversation": conversation},
     )
-    for outcome, found, owner in rows:
+    for outcome, deleted, owner in rows:
         if outcome == "in session":
-            raise in_session(found)
+            raise in_session(deleted)
         if outcome == "driven":
-            raise driven(found, owner)
-        writing.touched.append(found)
+            raise driven(deleted, owner)
+        writing.touched.append(deleted)
     return bool(rows) or writing.retries
 
 

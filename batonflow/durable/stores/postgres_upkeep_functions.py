@@ -55,8 +55,9 @@ END $$;
 """
 
 UPKEEP_FUNCTIONS = """
-CREATE FUNCTION batonflow.fork(wanted text, place bigint, new_id text, bodies bytea[], crcs bigint[])
-RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION batonflow.fork(
+    wanted text, place bigint, new_id text, bodies bytea[], crcs bigint[], new_nonce bigint
+) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     now float8 := batonflow.wall();
     source batonflow.runs;
@@ -68,7 +69,9 @@ BEGIN
     IF NOT FOUND OR place NOT BETWEEN 0 AND source.seq THEN
         RETURN 'unknown';
     END IF;
-    IF EXISTS (SELECT FROM batonflow.runs WHERE run_id = new_id) THEN
+    IF EXISTS (SELECT FROM batonflow.runs WHERE run_id = new_id AND nonce = new_nonce) THEN
+        RETURN 'forked';
+    ELSIF EXISTS (SELECT FROM batonflow.runs WHERE run_id = new_id) THEN
         RETURN 'exists';
     END IF;
     snapshot := (SELECT max(seq) FROM batonflow.snapshots WHERE run = source.id AND seq <= place);
@@ -81,7 +84,8 @@ BEGIN
     ) VALUES (
         new_id, source.workflow, source.version, source.digest, source.shape, 'ready',
         (SELECT epoch_floor FROM batonflow.facts), place + cardinality(bodies), least(source.compacted, place),
-        source.stream_seq, now, now, now, source.run_id, place, source.metadata, source.queue, source.priority, 0
+        source.stream_seq, now, now, now, source.run_id, place, source.metadata, source.queue, source.priority,
+        new_nonce
     ) ON CONFLICT (run_id) DO NOTHING RETURNING id INTO made;
     IF made IS NULL THEN
         RETURN 'exists';
@@ -128,14 +132,14 @@ BEGIN
 END $$;
 
 -- Delete a run, perhaps with its conversation; return the deleted ones, or the one that keeps all from being deleted.
-CREATE FUNCTION batonflow.delete(wanted text, is_forced boolean, with_conversation boolean)
+CREATE FUNCTION batonflow.delete(wanted bigint, is_forced boolean, with_conversation boolean)
 RETURNS TABLE (outcome text, deleted text, driver text) LANGUAGE plpgsql AS $$
 DECLARE
     first batonflow.runs;
     one batonflow.runs;
     numbers bigint[];
 BEGIN
-    SELECT * INTO first FROM batonflow.runs WHERE run_id = wanted;
+    SELECT * INTO first FROM batonflow.runs WHERE id = wanted;
     IF NOT FOUND THEN
         RETURN;
     END IF;
@@ -283,14 +287,17 @@ $$;
 
 CREATE FUNCTION batonflow.change_session(
     wanted text, new_workflow text, seen_last bigint, seen_turns bigint, is_deleted boolean, undo_after bigint,
-    added jsonb
+    added jsonb, new_change bigint
 ) RETURNS TABLE (is_done boolean, deleted text) LANGUAGE plpgsql AS $$
 DECLARE
     one batonflow.sessions;
     run batonflow.runs;
 BEGIN
     SELECT * INTO one FROM batonflow.sessions WHERE name = wanted FOR UPDATE;
-    IF coalesce(one.last, 0) <> seen_last OR coalesce(one.turns, 0) <> seen_turns
+    IF one.change = new_change THEN
+        RETURN QUERY SELECT TRUE, NULL;
+        RETURN;
+    ELSIF coalesce(one.last, 0) <> seen_last OR coalesce(one.turns, 0) <> seen_turns
         OR (one.id IS NOT NULL AND batonflow.has_open_turn(one)) THEN
         RETURN QUERY SELECT FALSE, NULL;
         RETURN;
@@ -319,7 +326,7 @@ BEGIN
             FROM jsonb_populate_recordset(NULL::batonflow.turns, added) AS new;
         UPDATE batonflow.sessions
         SET last = greatest(one.last, (SELECT max(number) FROM batonflow.turns WHERE session = one.id)),
-            updated_at = batonflow.wall(),
+            updated_at = batonflow.wall(), change = new_change,
             turns = (SELECT count(*) FROM batonflow.turns WHERE session = one.id AND NOT undone)
         WHERE id = one.id;
     END IF;
