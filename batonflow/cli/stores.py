@@ -12,6 +12,7 @@ from batonflow.cli.arguments import STORE_VARIABLE, default_store
 from batonflow.cli.errors import USAGE, CommandError
 from batonflow.cli.output import check_folder, complain
 from batonflow.durable.store_protocol import RunInfo, RunStore
+from batonflow.durable.stores.addresses import is_postgres
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.stores.opening import open_store
 from batonflow.durable.stores.sqlite import SQLiteStore
@@ -72,7 +73,7 @@ def opened(given: Namespace, *, writes: bool = False) -> AbstractAsyncContextMan
     if not named:
         raise CommandError(f"no store is named: --store FILE, or {STORE_VARIABLE} in the environment", USAGE)
     name = str(named).removeprefix(_SQLITE)
-    if "://" in name:
+    if "://" in name or is_postgres(name):
         return aclosing(cast("PostgresStore", open_store(name)))
     path = Path(name)
     if not path.is_file():
@@ -89,7 +90,7 @@ def check_store(named: str) -> None:
         StoreError: The file cannot be written.
     """
     path = named.removeprefix(_SQLITE)
-    if path and "://" not in path:
+    if path and "://" not in path and not is_postgres(path):
         if not Path(path).exists():
             check_folder(path, f"the store {named}")
         _wait_until_free(path)

@@ -64,8 +64,9 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password(here: C
 
 
 def test_an_address_of_another_kind_is_refused_without_its_password(here: Cli) -> None:
-    for address in ("postgresql+x://ann:secret@db/prod", "mysql://ann:secret@db/prod"):
-        code, _, err = here("runs", "--store", address)
-        assert code != 0
-        assert "there are stores" in err
-        assert "secret" not in err
+    for address in ("postgresql+x://ann:secret@db/prod", "mysql://ann:secret@db/prod", "host=db password=secret"):
+        for command in (("runs",), ("run", "team.py:team", "Write about tides.")):
+            code, _, err = here(*command, "--store", address)
+            assert code != 0
+            assert "there are stores" in err or "is not the address" in err
+            assert "secret" not in err

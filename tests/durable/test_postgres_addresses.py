@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from batonflow.agents.memory import Memory
 from batonflow.agents.memory.postgres_store import PostgresChatStore
+from batonflow.durable.stores.addresses import is_postgres
 from batonflow.durable.stores.opening import open_store
 from batonflow.durable.stores.postgres import PostgresStore
 from batonflow.durable.stores.postgres_connection import address_of
@@ -74,8 +75,6 @@ class TestWrongAddresses:
                 assert "secret" not in said.value.json() + repr(said.value.errors())
 
     def test_one_for_the_option_store_is_refused_without_its_password(self, dsn: str) -> None:
-        if "://" not in dsn:
-            pytest.skip("it may be the path of a file")
         with pytest.raises(StoreError) as said:
             open_store(dsn)
         assert "secret" not in str(said.value)
@@ -93,6 +92,11 @@ def test_a_chat_store_is_shown_without_the_password(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.INFO):
         logging.getLogger("app").info("%s %r %r", store, store, Memory.from_defaults(chat_store=store))
     assert "secret" not in f"{store!r} {store} {caplog.text}"
+
+
+@pytest.mark.parametrize("path", ["runs.db", "my host=x.db", "a=b.db", "ghost=1.db"])
+def test_the_path_of_a_file_is_no_address(path: str) -> None:
+    assert not is_postgres(path)
 
 
 def test_another_kind_of_address_is_named_by_its_scheme() -> None:

@@ -285,7 +285,7 @@ class _Session:
         except Exception as error:
             if is_lost(error):
                 raise
-            one.job.finish(None, error)
+            self.fail(one.job, error)
             return False
 
     def _answered(self, operations: list[_Operation]) -> list[_Operation]:
