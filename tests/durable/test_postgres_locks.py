@@ -79,6 +79,17 @@ class TestLockedRows:
             assert not renewal.done()
         assert await renewal == []
 
+    async def test_a_run_that_is_claimed_while_a_renewal_waits_is_lost(self, others: Stores) -> None:
+        store = others.open()
+        for run_id in "ab":
+            await begin(store, run_id)
+        with connected(others.address) as connection, connection.transaction():
+            claim = f"UPDATE {others.schema}.runs SET owner = 'another', epoch = epoch + 1 WHERE run_id = 'b'"
+            connection.execute(claim.encode())
+            renewal = asyncio.create_task(store.renew(store.owner, [("a", 1), ("b", 1)], TTL))
+            await asyncio.sleep(0.1)
+        assert await renewal == ["b"]
+
 
 @pytest.fixture
 def proxy(others: Stores) -> Iterator[Proxy]:

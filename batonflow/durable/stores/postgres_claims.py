@@ -163,7 +163,7 @@ WITH held AS (
     WHERE runs.status = 'running' AND {condition} ORDER BY runs.run_id FOR NO KEY UPDATE OF runs {waiting}
 ), renewed AS (
     UPDATE batonflow.runs SET lease_until = batonflow.steady() + {ttl}, lease_ttl = {ttl}
-    FROM mine WHERE runs.id = mine.id
+    FROM mine WHERE runs.id = mine.id RETURNING runs.run_id
 )
 SELECT held.run_id, held.epoch FROM held LEFT JOIN batonflow.runs ON runs.run_id = held.run_id
 WHERE {lost}
@@ -172,7 +172,7 @@ _RENEW_OF_OWNER = _RENEW.format(
     condition="owner = %(owner)s",
     waiting="",
     ttl="%(ttl)s::float8",
-    lost="(runs.epoch, owner, status) IS DISTINCT FROM (held.epoch, %(owner)s, 'running')",
+    lost="held.run_id NOT IN (SELECT run_id FROM renewed)",
 )
 # A row that is locked is renewed the next time, so that it does not keep the others waiting.
 _RENEW_HELD = _RENEW.format(
