@@ -97,7 +97,7 @@ async def test_commits_are_written_once(store: Any, other: Any, proxy: Proxy) ->
     first = asyncio.create_task(anext(reading))
     await asyncio.sleep(0.3)
     assert await lost(proxy, b"INSERT INTO [^ ]*commits", write(store, epoch, 0, [b"1"])) in ("already", "committed")
-    assert (await first).body == b"1"
+    assert (await asyncio.wait_for(first, 5)).body == b"1"
     assert await write(store, epoch, 1, [b"2"]) == "committed"
     assert await bodies(store) == [b"1", b"2"]
     await reading.aclose()

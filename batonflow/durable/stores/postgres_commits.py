@@ -96,11 +96,10 @@ def write_commits(writing: Writing, batch: Sequence[RunCommit]) -> Steps[list[Co
     answers = yield [_query(writing, entry) for entry in batch]
     verdicts: list[CommitVerdict] = []
     for entry, rows in zip(batch, answers, strict=True):
-        if rows:
+        verdict = CommitVerdict("committed", rows[0][0]) if rows else (yield from _look(entry))
+        if verdict.outcome != "fenced":
             writing.touched.append(entry.run_id)
-            verdicts.append(CommitVerdict("committed", rows[0][0]))
-        else:
-            verdicts.append((yield from _look(entry)))
+        verdicts.append(verdict)
     return verdicts
 
 
