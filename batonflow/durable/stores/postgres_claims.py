@@ -154,7 +154,7 @@ def _pair(one: Serves) -> tuple[str, list[str | None] | None]:
     return stored_text(one.workflow), [None if each is None else stored_text(each) for each in one.versions]
 
 
-# All lock rows in the order of the ids, so that none waits for one that waits for it.
+# All sessions lock rows in the order of the ids, so that two of them do not wait for each other.
 _RENEW = """
 WITH held AS (
     SELECT * FROM unnest(%(ids)s::text[], %(epochs)b::bigint[]) AS held (run_id, epoch)
