@@ -1,7 +1,7 @@
 // Errors, with tracebacks and the attempts before and after.
 
 import { button, fill, h } from "./dom.js";
-import { clock, duration, shortName } from "./format.js";
+import { clock, duration, shortName, textOf } from "./format.js";
 import { mark } from "./status.js";
 import { attemptRow } from "./selection.js";
 
@@ -92,10 +92,6 @@ export function showErrors(session, place) {
   fill(place, end, cards, calls, nothing);
 }
 
-/** The output of a tool, as text. @param {any} output */
-const outputText = (output) =>
-  String(output?.content ?? (output?.blocks ?? []).map((block) => block.text ?? "").join(" ")) || "It gave no reason.";
-
 /** @param {import("./session.js").Session} session @param {import("./model.js").Row} row */
 function callCard(session, row) {
   const { tool_name: name, tool_output: output } = row.value;
@@ -110,7 +106,7 @@ function callCard(session, row) {
       h("span", { class: "spring" }),
       button("Show", () => session.select(row), { class: "quiet" }),
     ),
-    h("p", { class: "failure-text", text: outputText(output) }),
+    h("p", { class: "failure-text", text: textOf(output) || "The tool did not give a reason." }),
     h("p", { class: "muted", text: "The agent read the error and continued." }),
   );
 }

@@ -6,7 +6,7 @@ import { comparison } from "./compare_view.js";
 import { CallsTab, ErrorsTab, MemoryTab, StateTab, SummaryTab, Tabs } from "./tabs.js";
 import { attempt, button, fill, h, oncePerFrame } from "./dom.js";
 import { EventList } from "./event_list.js";
-import { ago, compact, duration, instant, money, moment, shortName, took } from "./format.js";
+import { ago, brief, compact, duration, instant, money, moment, shortName, took } from "./format.js";
 import { Graph } from "./graph.js";
 import { Inspector } from "./inspector.js";
 import { nextTheme } from "./theme.js";
@@ -30,6 +30,7 @@ export async function runView(source, id, root) {
   const session = new Session(source, handler, representation);
   const fork = (commit) => void attempt(() => forkDialog(session, commit));
   const head = h("header", { class: "run-head" });
+  const failure = h("div", { class: "banner failed", role: "status", hidden: true });
   const banners = h("div", { class: "banners", "aria-live": "polite" });
   const timeline = new Timeline(session);
   const graph = new Graph(session);
@@ -58,7 +59,10 @@ export async function runView(source, id, root) {
     list.render();
   };
 
-  const showHead = oncePerFrame(() => fill(head, ...headOf(session, fork)));
+  const showHead = oncePerFrame(() => {
+    showFailure(session.handler, failure);
+    fill(head, ...headOf(session, fork), failure);
+  });
   session.on("handler", showHead);
   session.on("data", showHead);
   session.on("instant", showHead);
@@ -192,15 +196,23 @@ function headOf(session, fork) {
         .map(([name, value]) => h("div", {}, h("dt", { text: name }), h("dd", {}, value))),
     ),
     h("div", { class: "actions" }, actions),
-    handler.status === "failed" &&
-      handler.error &&
-      h(
-        "p",
-        { class: "banner failed", role: "status" },
-        h("span", { class: "pill", text: shortName(handler.error_type) || "Failed" }),
-        h("span", { text: handler.error }),
-      ),
   ].filter(Boolean);
+}
+
+/** Characters of an error that are shown at once. */
+const ROOM = 240;
+
+/** Shows the error of a failed run; a long one is folded. @param {any} handler @param {HTMLElement} place */
+function showFailure({ status, error, error_type: type }, place) {
+  place.hidden = status !== "failed" || !error;
+  if (place.hidden || place.childElementCount) return;
+  const short = brief(error, ROOM);
+  const whole = h("pre", { text: error, tabindex: 0 });
+  fill(
+    place,
+    h("span", { class: "pill", text: shortName(type) || "Failed" }),
+    short.endsWith("…") ? h("details", {}, h("summary", { text: short }), whole) : h("span", { text: error }),
+  );
 }
 
 /** Goes to an address, if this page may: a frame created from a text does not have its own. @param {import("./router.js").Place} wanted */
