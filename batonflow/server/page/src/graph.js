@@ -54,6 +54,7 @@ function rebuilt(source) {
 
 /** The graph alone of a drawing. @param {string} text @returns {Element | null} */
 function drawing(text) {
+  if (!text) return null;
   // Its own style is dropped, because the policy would refuse and report it.
   const bare = text.replace(/<style>[\s\S]*?<\/style>/g, "");
   const parsed = new DOMParser().parseFromString(bare, "image/svg+xml");
@@ -126,7 +127,7 @@ export class Graph {
     if (!graph) {
       fill(
         this.frame,
-        h("p", { class: "empty", text: "The server does not have the code of this workflow, so it has no graph." }),
+        h("p", { class: "empty", text: "The graph is drawn from the code of the workflow, which the server does not have." }),
       );
       return;
     }

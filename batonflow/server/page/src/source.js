@@ -85,12 +85,8 @@ export class LiveSource {
 
   /** The graph of a workflow and its drawing; null when its code is not served here. @param {string} workflow */
   async representation(workflow) {
-    try {
-      return await this.#json(`workflows/${encodeURIComponent(workflow)}/representation`);
-    } catch (error) {
-      if (error.status === 404) return null;
-      throw error;
-    }
+    const served = (await this.workflows()).includes(workflow);
+    return served ? this.#json(`workflows/${encodeURIComponent(workflow)}/representation`) : null;
   }
 
   /** @param {string} id @param {number} after @returns {Promise<TracePage>} */
