@@ -110,13 +110,13 @@ class AgentWorkflowStartEvent(StartEvent):
         """Describe only the message, because the other fields are for programs."""
         schema = handler(core_schema)
         if cls is AgentWorkflowStartEvent:
-            schema["description"] = "What the user says."
+            schema["description"] = "The message that an agent answers."
             schema["properties"] = {
-                "user_msg": {"type": "string", "title": "Message", "description": "What the user says."},
+                "user_msg": {"type": "string", "title": "Message", "description": "The text of the user."},
                 "max_iterations": {
                     "anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}],
                     "title": "Max iterations",
-                    "description": "How many answers the models may give.",
+                    "description": "The largest number of answers of models.",
                     "default": None,
                 },
             }

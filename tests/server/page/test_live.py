@@ -42,7 +42,7 @@ async def opened(watched: Watched, served: Running, run_id: str) -> None:
 
 async def test_a_run_is_started_from_its_schema_and_followed(browser: Chromium, serving: Serving) -> None:
     go_on, server = asyncio.Event(), WorkflowServer()
-    async with serving(server, making=Making(go_on)) as served, browser.page(served.url, wait=LIST) as watched:
+    async with serving(server, making=Making(go_on)) as served, browser.page(served.url, wait=".runs-head") as watched:
         await watched.page.get_by_role("button", name="Start a run").click()
         form = watched.page.get_by_role("dialog")
         assert await form.get_by_label("count").input_value() == "3"
@@ -68,7 +68,10 @@ async def test_a_run_is_started_from_its_schema_and_followed(browser: Chromium, 
 
 
 async def test_a_run_may_be_started_from_json(browser: Chromium, serving: Serving) -> None:
-    async with serving(WorkflowServer(), making=Making()) as served, browser.page(served.url, wait=LIST) as watched:
+    async with (
+        serving(WorkflowServer(), making=Making()) as served,
+        browser.page(served.url, wait=".runs-head") as watched,
+    ):
         await watched.page.get_by_role("button", name="Start a run").click()
         form = watched.page.get_by_role("dialog")
         # What is written goes along, whether or not it is all that is needed.
@@ -350,7 +353,10 @@ async def test_an_exported_run_is_the_same_without_the_server(
 
 
 async def test_hostile_payloads_stay_text_while_they_are_streamed(browser: Chromium, serving: Serving) -> None:
-    async with serving(WorkflowServer(), hostile=Hostile()) as served, browser.page(served.url, wait=LIST) as watched:
+    async with (
+        serving(WorkflowServer(), hostile=Hostile()) as served,
+        browser.page(served.url, wait=".runs-head") as watched,
+    ):
         run_id = await served.start("hostile")
         await opened(watched, served, run_id)
         await until_status(watched, "failed")

@@ -70,7 +70,11 @@ export function sketch(source, workflow) {
     if (!graph) return;
     fill(place, s("svg", { class: "bf-flow", role: "img", "aria-label": `Graph of ${workflow}` }, graph));
     const { x, y, width, height } = /** @type {any} */ (graph).getBBox();
-    place.firstElementChild.setAttribute("viewBox", `${x - 8} ${y - 8} ${width + 16} ${height + 16}`);
+    const svg = place.firstElementChild;
+    svg.setAttribute("viewBox", `${x - 8} ${y - 8} ${width + 16} ${height + 16}`);
+    // In its own size, so that its texts can be read.
+    svg.style.setProperty("width", `${width + 16}px`);
+    place.tabIndex = place.scrollHeight > place.clientHeight ? 0 : -1;
   });
   return place;
 }

@@ -67,6 +67,7 @@ export function runsView(source, root) {
     const all = Object.values(filter).every((value) => !value);
     const blank = !page.handlers.length && trail.length < 2 && all;
     welcome.hidden = !blank;
+    rows.closest(".table-frame").hidden = blank;
     if (blank && !welcome.childElementCount) void attempt(() => greet(source, welcome));
     const found = page.handlers.length ? `${first + 1}–${first + page.handlers.length}` : all ? "No runs." : "No run fits.";
     const left = page.unread ? ` ${compact(page.unread)} runs are still being read for the search…` : "";
