@@ -42,7 +42,9 @@ class AgentHandler(WorkflowHandler[AgentResult[OutT]], Generic[OutT]):
         return result
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return kinds.handler_bundle(self)
+        event = self.get_stop_event()
+        result = getattr(event, "result", event)
+        return kinds.handler_bundle(self, result if isinstance(result, AgentOutput) else None)
 
     async def state(self, cls: type[StateT]) -> StateT:
         """Return the typed state of the run.
