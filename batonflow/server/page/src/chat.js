@@ -105,7 +105,8 @@ function structured(text) {
 
 /** A tool call, with its result. @param {string} name @param {any} args @param {any} [result] @param {string} [note] */
 export function toolCall(name, args, result, note = "") {
-  const failed = result?.is_error === true;
+  // A tool's output, or the message that a conversation keeps of it.
+  const failed = (result?.is_error ?? result?.additional_kwargs?.is_error) === true;
   return h(
     "div",
     { class: failed ? "call failed" : "call" },
