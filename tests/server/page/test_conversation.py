@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from batonflow import FunctionAgent
-from batonflow.llms import ScriptedLLM
+from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.server import WorkflowServer
 from tests.server.conftest import Running, Serving
 from tests.server.page.browser import DESK, TABLET, Chromium, Watched
-from tests.server.page.flows import search
+from tests.server.page.flows import make_team, publish, search
+from tests.server.page.test_chat import answered, say
 
 pytestmark = [pytest.mark.external("chromium"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -36,6 +37,52 @@ async def turn(served: Running, text: str, session: str = "long", agent: str = "
 
 async def is_at_the_end(watched: Watched) -> None:
     await watched.page.wait_for_function(f"() => ({FROM_THE_END})() < 2")
+
+
+async def test_a_team_is_named_agent_by_agent_and_a_failed_tool_stays_marked(
+    browser: Chromium, serving: Serving
+) -> None:
+    async with (
+        serving(server(), team=make_team()) as served,
+        browser.page(f"{served.url}/#chat=team", wait=".composer") as watched,
+    ):
+        await say(watched, "Write about the sea.")
+        await answered(watched, 1)
+        for _ in range(2):
+            assert await watched.texts(".turn .message > header b") == ["user", "researcher", "researcher", "author"]
+            assert await watched.texts(".turn .call.failed > header") == ["search\nerror"]
+            await watched.page.reload()
+            await answered(watched, 1)
+
+
+async def test_an_agent_without_a_stream_is_read_before_its_tools_are_done(browser: Chromium, serving: Serving) -> None:
+    script = [["I publish.", tool_call("publish", title="Tides", body="")], "Published."]
+    agent = talker(*script, tools=[publish], streaming=False)
+    async with (
+        serving(server(), talker=agent) as served,
+        browser.page(f"{served.url}/#chat=talker", wait=".composer") as watched,
+    ):
+        await say(watched, "Publish it.")
+        await watched.page.locator(".turn.running .message.assistant", has_text="I publish.").wait_for()
+        assert await watched.texts(".turn.running .message > header b") == ["user", "talker"]
+        await watched.page.get_by_role("button", name="Review").click()
+        await watched.page.get_by_role("button", name="Approve").click()
+        await answered(watched, 1)
+
+
+async def test_an_agent_that_begins_after_a_handoff_is_named(browser: Chromium, serving: Serving) -> None:
+    team = make_team()
+    team.agents["author"].llm = ScriptedLLM(["The sea.", "The sea again."])
+    async with serving(server(), team=team) as served:
+        for text in ("Write.", "Again."):
+            await turn(served, text, "s", "team")
+        turns = (await served.get("/workflows/team/turns", session="s"))["turns"]
+        assert [(one["first_agent"], one["last_agent"]) for one in turns] == [
+            ("researcher", "author"),
+            ("author", "author"),
+        ]
+        async with browser.page(f"{served.url}/#chat=team&session=s", wait=".turn") as watched:
+            assert (await watched.texts(".turn .message > header b"))[-2:] == ["user", "author"]
 
 
 @pytest.mark.parametrize("size", [DESK, TABLET])

@@ -22,8 +22,9 @@ const isMessage = (value) =>
   typeof value?.role === "string" && (Array.isArray(value.blocks) || typeof value.content === "string");
 
 /**
- * @typedef {{raw?: boolean, tools?: Map<string, string>, results?: Map<string, any>}} Look
- *   `raw` shows texts as they are written; `tools` has the names of tools by the ids of their calls, and `results` the outputs.
+ * @typedef {{raw?: boolean, tools?: Map<string, string>, results?: Map<string, any>, speaker?: string}} Look
+ *   `raw` shows texts as they are written; `tools` has the names of tools by the ids of their calls, and `results` the
+ *   outputs; `speaker` is the name of the agent.
  */
 
 /** @param {any} message @param {Look} [look] */
@@ -37,7 +38,7 @@ export function messageCard(message, look = {}) {
     h(
       "header",
       {},
-      h("b", { text: message.role }),
+      h("b", { text: look.speaker ?? message.role }),
       id && h("small", { text: look.tools?.get(id) ?? id }),
       failed && h("small", { class: "bad", text: "error" }),
     ),

@@ -12,7 +12,7 @@ const LOOK = 1500;
 
 /**
  * @typedef {{number: number, run_id: string, status: string, started_at: string, ended_at: string | null, user_msg: any,
- *   messages: any[], usage: any, error: string | null}} Turn
+ *   messages: any[], usage: any, error: string | null, first_agent: string, last_agent: string}} Turn
  * @typedef {{kind: "text" | "tool", agent?: string, text?: string, id?: string, name?: string, args?: any, result?: any,
  *   open?: boolean}} Item
  */
@@ -145,13 +145,15 @@ class Chat {
   #heard(live, event) {
     const { value, type } = event;
     const { items } = live;
-    const last = items.at(-1);
+    const agent = value.current_agent_name;
+    const open = items.find((one) => one.open && one.agent === agent);
     if (type === "AgentStream") {
-      const said = { kind: /** @type {const} */ ("text"), agent: value.current_agent_name, text: value.response ?? "", open: true };
-      if (last?.kind === "text" && last.open) Object.assign(last, said);
-      else if (said.text) items.push(said);
+      if (open) open.text = value.response ?? "";
+      else if (value.response) items.push({ kind: "text", agent, text: value.response, open: true });
     } else if (type === "AgentOutput") {
-      if (last?.kind === "text") last.open = false;
+      const written = textOf(value.response);
+      if (open) open.open = false;
+      else if (written || agent !== items.findLast((one) => one.agent)?.agent) items.push({ kind: "text", agent, text: written });
     } else if (type === "ToolCall") {
       if (!items.some((one) => one.id === value.tool_id))
         items.push({ kind: "tool", id: value.tool_id, name: value.tool_name, args: value.tool_kwargs });
@@ -224,8 +226,12 @@ class Chat {
     const said = shown.length ? shown : [turn.user_msg].filter(Boolean);
     // Notes of the framework have the role of the user, too.
     const own = said.find((one) => one.role === "user");
+    const answer = turn.status === "completed" && said.findLast((one) => one.role === "assistant");
+    let agent = turn.first_agent;
     const cards = said.map((message) => {
-      const card = messageCard(message, { results });
+      if (message === answer) agent = turn.last_agent;
+      const card = messageCard(message, { results, speaker: message.role === "assistant" ? agent : undefined });
+      agent = handedTo(message, results) ?? agent;
       if (message === own) this.#offerEdit(card, message, before);
       return card;
     });
@@ -260,7 +266,7 @@ class Chat {
             "div",
             { class: `message assistant${one.open ? " live" : ""}` },
             h("header", {}, h("b", { text: one.agent || "assistant" })),
-            prose(one.text),
+            one.text && prose(one.text),
           );
     const quiet = !live.items.some((one) => one.open) && !live.pending.length;
     return h(
@@ -289,7 +295,7 @@ class Chat {
   /** A message of the user is edited and sent again in a branch. */
   #offerEdit(card, message, before) {
     const blocks = Array.isArray(message.blocks) ? message.blocks : [];
-    const written = blocks.filter((one) => one?.block_type === "text").map((one) => one.text).join("\n");
+    const written = textOf(message);
     const edit = button(
       "Edit",
       () => {
@@ -408,8 +414,21 @@ class Chat {
   }
 }
 
+/** The agent to which a message hands over, if it does. @param {any} message @param {Map<string, any>} results */
+function handedTo(message, results) {
+  const made = (one) => one.tool_name === "handoff" && !results.get(one.tool_call_id)?.additional_kwargs?.is_error;
+  return message.blocks?.findLast(made)?.tool_kwargs?.to_agent;
+}
+
 /** @param {string} written */
 const text = (written) => ({ block_type: "text", text: written });
+
+/** The texts of a message. @param {any} message @returns {string} */
+const textOf = (message) =>
+  (message?.blocks ?? [])
+    .filter((one) => one?.block_type === "text")
+    .map((one) => one.text)
+    .join("\n");
 
 /** A file as a part of a message. @param {File} file */
 async function block(file) {
