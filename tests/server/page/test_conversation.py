@@ -1,5 +1,6 @@
 """A long conversation on the page: its newest message, its speakers, drafts, and a server that is away."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -83,6 +84,32 @@ async def test_an_agent_that_begins_after_a_handoff_is_named(browser: Chromium, 
         ]
         async with browser.page(f"{served.url}/#chat=team&session=s", wait=".turn") as watched:
             assert (await watched.texts(".turn .message > header b"))[-2:] == ["user", "author"]
+
+
+async def test_a_stopped_turn_says_so_and_nothing_in_the_name_of_the_user(browser: Chromium, serving: Serving) -> None:
+    async def slowly(place: str) -> str:
+        """Look for a long time."""
+        await asyncio.sleep(60)
+        return place
+
+    agent = talker(tool_call("slowly", place="Leith"), "Again.", tools=[slowly])
+    async with (
+        serving(server(), talker=agent) as served,
+        browser.page(f"{served.url}/#chat=talker", wait=".composer") as watched,
+    ):
+        await say(watched, "Look.")
+        await watched.page.locator(".turn.running .call", has_text="at work").wait_for()
+        await watched.page.get_by_role("button", name="Stop").click()
+        await watched.page.locator(".turn.cancelled").wait_for()
+        await watched.page.locator(".turn.running").wait_for(state="detached")
+        assert await watched.texts(".turn .message > header b") == ["user"]
+        assert "Stopped." in (await watched.texts(".turn"))[0]
+        assert await watched.page.get_by_text("WorkflowCancelledByUser").count() == 0
+        await watched.page.get_by_text("Note to the model").click()
+        await watched.page.get_by_text("it may have taken effect").wait_for()
+        await say(watched, "Look again.")
+        await answered(watched, 1)
+        assert await watched.texts(".turn .message > header b") == ["user", "user", "talker"]
 
 
 @pytest.mark.parametrize("size", [DESK, TABLET])

@@ -224,11 +224,12 @@ class Chat {
     );
     const shown = turn.messages.filter((one) => one.role !== "tool");
     const said = shown.length ? shown : [turn.user_msg].filter(Boolean);
-    // Notes of the framework have the role of the user, too.
-    const own = said.find((one) => one.role === "user");
+    const own = said.find((one) => one.role === "user" && !isNote(one));
     const answer = turn.status === "completed" && said.findLast((one) => one.role === "assistant");
     let agent = turn.first_agent;
     const cards = said.map((message) => {
+      if (isNote(message))
+        return h("details", { class: "thinking" }, h("summary", { text: "Note to the model" }), prose(textOf(message), { raw: true }));
       if (message === answer) agent = turn.last_agent;
       const card = messageCard(message, { results, speaker: message.role === "assistant" ? agent : undefined });
       agent = handedTo(message, results) ?? agent;
@@ -246,8 +247,8 @@ class Chat {
       "article",
       { class: `turn ${turn.status}` },
       cards,
-      turn.status !== "completed" &&
-        h("p", { class: "failure-text", text: turn.error || `This turn was ${turn.status === "failed" ? "ended by an error" : turn.status}.` }),
+      turn.status === "failed" && h("p", { class: "failure-text", text: turn.error || "This turn was ended by an error." }),
+      turn.status === "cancelled" && h("p", { class: "muted", text: `Stopped. ${turn.error?.split("The run was cancelled: ")[1] ?? ""}` }),
       h(
         "footer",
         { class: "turn-foot muted" },
@@ -413,6 +414,9 @@ class Chat {
     return form;
   }
 }
+
+/** True for a note of the framework, which has the role of the user. @param {any} message */
+const isNote = (message) => message.additional_kwargs?.observation === true;
 
 /** The agent to which a message hands over, if it does. @param {any} message @param {Map<string, any>} results */
 function handedTo(message, results) {
