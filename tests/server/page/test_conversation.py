@@ -40,6 +40,24 @@ async def is_at_the_end(watched: Watched) -> None:
     await watched.page.wait_for_function(f"() => ({FROM_THE_END})() < 2")
 
 
+async def test_a_long_conversation_opens_at_its_end_and_follows_it(browser: Chromium, serving: Serving) -> None:
+    async with serving(server(), talker=talker(*[LONG] * 9)) as served:
+        for number in range(4):
+            await turn(served, f"Message {number}")
+        async with browser.page(f"{served.url}/#chat=talker&session=long", wait=".turn") as watched:
+            await is_at_the_end(watched)
+            await turn(served, "From another tab")
+            await answered(watched, 5)
+            await is_at_the_end(watched)
+            await watched.page.locator(".chat-log").evaluate("(log) => log.scrollTo(0, 100)")
+            await turn(served, "Again from another tab")
+            await answered(watched, 6)
+            assert await watched.page.locator(".chat-log").evaluate("(log) => log.scrollTop") == 100
+            await say(watched, "Here I am.")
+            await answered(watched, 7)
+            await is_at_the_end(watched)
+
+
 async def test_a_team_is_named_agent_by_agent_and_a_failed_tool_stays_marked(
     browser: Chromium, serving: Serving
 ) -> None:

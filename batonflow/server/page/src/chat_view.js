@@ -8,7 +8,9 @@ import { isApproval, openRequest, question } from "./pending_view.js";
 import { address, place, visit } from "./router.js";
 
 const LISTED = 200;
-const LOOK = 1500;
+const LOOK = 2000;
+/** Pixels from its end within which a conversation counts as read to the end. */
+const NEAR = 60;
 
 /**
  * @typedef {{number: number, run_id: string, status: string, started_at: string, ended_at: string | null, user_msg: any,
@@ -44,6 +46,8 @@ class Chat {
   /** @type {{id: string, said: any, items: Item[], pending: any[]} | null} */ live = null;
   /** @type {File[]} */ files = [];
   sending = false;
+  /** True while the newest message is in view. */ atEnd = true;
+  /** The conversations in the list, as JSON. */ listed = "";
   #stop = new AbortController();
   #draw = oncePerFrame(() => this.#showLive());
   /** The numbers of the turns that are shown. @type {Set<number>} */ #shown = new Set();
@@ -55,6 +59,13 @@ class Chat {
     this.past = h("div", { class: "chat-turns" });
     this.now = h("div", { class: "chat-turns" });
     this.log = h("div", { class: "chat-log", tabindex: 0, role: "log", "aria-label": "Conversation" }, this.past, this.now);
+    this.log.addEventListener("scroll", () => {
+      const { scrollHeight, scrollTop, clientHeight } = this.log;
+      this.atEnd = scrollHeight - scrollTop - clientHeight < NEAR;
+    });
+    // A picture that is loaded and a banner under the log move the end out of view.
+    this.log.addEventListener("load", () => this.#keepEnd(), true);
+    new ResizeObserver(() => this.#keepEnd()).observe(this.log);
     this.asks = h("div", { class: "banners", "aria-live": "polite" });
     this.box = this.#composer();
     this.element = h(
@@ -66,11 +77,11 @@ class Chat {
   }
 
   async open() {
-    await this.#load();
+    const watch = setInterval(() => void this.#look(), LOOK);
+    this.#stop.signal.addEventListener("abort", () => clearInterval(watch));
     this.text.focus();
-    const last = this.turns.at(-1);
-    if (last?.status === "running") void attempt(() => this.#follow(last.run_id, last.user_msg));
-    void attempt(() => this.#listSessions());
+    await this.#load();
+    void this.#look();
   }
 
   leave() {
@@ -81,14 +92,26 @@ class Chat {
 
   /** Reads the turns that are new or were under way. */
   async #load() {
-    if (!this.session) return this.#show();
-    const over = this.turns.filter((turn) => turn.status !== "running");
-    this.turns = [...over, ...(await this.source.turns(this.workflow, this.session, over.at(-1)?.number ?? 0))];
-    return this.#show();
+    if (this.session) {
+      const over = this.turns.filter((turn) => turn.status !== "running");
+      this.turns = [...over, ...(await this.source.turns(this.workflow, this.session, over.at(-1)?.number ?? 0))];
+    }
+    this.#show();
   }
 
+  /** Reads the questions of the turn under way, or else the turns that were sent from elsewhere. */
+  async #look() {
+    if (document.hidden) return;
+    if (this.live) await this.#readPending(this.live);
+    else if (await this.#listSessions().catch(() => false)) await this.#load().catch(() => {});
+  }
+
+  /** Shows the conversations; true if any has changed. */
   async #listSessions() {
     const sessions = await this.source.sessions(this.workflow, LISTED);
+    const listed = JSON.stringify(sessions);
+    if (listed === this.listed) return false;
+    this.listed = listed;
     const line = (one) =>
       h(
         "a",
@@ -101,10 +124,12 @@ class Chat {
         h("small", { text: one.running ? "at work" : ago(one.updated_at), title: one.updated_at }),
       );
     fill(this.list, sessions.length ? sessions.map(line) : h("p", { class: "muted", text: "No conversations yet." }));
+    return true;
   }
 
   /** Starts the next turn. @param {any} said the message @param {string} [session] */
   async #send(said, session = this.session || nameFor(said)) {
+    this.atEnd = true;
     const run = await this.source.start(this.workflow, { user_msg: said }, session);
     if (session !== this.session) visit({ chat: this.workflow, session });
     else void attempt(() => this.#follow(run.handler_id, typeof said === "string" ? { role: "user", blocks: [text(said)] } : said));
@@ -112,10 +137,11 @@ class Chat {
 
   /** Shows a turn while it is under way. @param {string} id of its run @param {any} said */
   async #follow(id, said) {
+    if (this.live?.id === id) return;
     const live = (this.live = { id, said, items: [], pending: [] });
     this.#show();
     const { signal } = this.#stop;
-    const look = setInterval(() => void this.#look(live), LOOK);
+    void this.#listSessions().catch(() => {});
     try {
       await this.source.follow(id, -1, (event) => this.#heard(live, event), signal);
       for (let pause = 50; !signal.aborted; pause = Math.min(2 * pause, 2000)) {
@@ -124,16 +150,15 @@ class Chat {
         await new Promise((wake) => setTimeout(wake, pause));
       }
     } finally {
-      clearInterval(look);
       if (this.live === live) this.live = null;
     }
     if (signal.aborted) return;
     this.#show();
-    void attempt(() => this.#listSessions());
+    void this.#listSessions().catch(() => {});
   }
 
   /** @param {NonNullable<Chat["live"]>} live */
-  async #look(live) {
+  async #readPending(live) {
     const pending = await this.source.pending(live.id).catch(() => live.pending);
     if (JSON.stringify(pending) === JSON.stringify(live.pending)) return;
     live.pending = pending;
@@ -160,7 +185,7 @@ class Chat {
     } else if (type === "ToolCallResult") {
       const tool = items.find((one) => one.id === value.tool_id);
       if (tool) tool.result = value.tool_output;
-    } else if (event.types?.includes("InputRequiredEvent")) void this.#look(live);
+    } else if (event.types?.includes("InputRequiredEvent")) void this.#readPending(live);
     this.#draw();
   }
 
@@ -182,7 +207,10 @@ class Chat {
     return h("header", { class: "chat-head" }, this.chats.length > 1 ? select : name, h("span", { class: "spring" }), fresh);
   }
 
+  /** Shows the turns that are over, and follows one that is not. */
   #show() {
+    const last = this.turns.at(-1);
+    if (last?.status === "running" && !this.live) void attempt(() => this.#follow(last.run_id, last.user_msg));
     const { live } = this;
     const over = this.turns.filter((turn) => turn.run_id !== live?.id && turn.status !== "running");
     over.forEach((turn, at) => {
@@ -197,10 +225,13 @@ class Chat {
   }
 
   #showLive() {
-    const { log, live } = this;
-    const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
-    fill(this.now, live ? this.#live(live) : !this.past.childElementCount && this.#welcome());
-    if (atEnd) log.scrollTop = log.scrollHeight;
+    const { live } = this;
+    fill(this.now, live ? this.#live(live) : !this.past.childElementCount && (this.welcome ??= this.#welcome()));
+    this.#keepEnd();
+  }
+
+  #keepEnd() {
+    if (this.atEnd) this.log.scrollTop = this.log.scrollHeight;
   }
 
   /** The drawing of the agent, and the way to begin. */
@@ -282,7 +313,7 @@ class Chat {
 
   /** @param {NonNullable<Chat["live"]>} live @param {any} request */
   #ask(live, request) {
-    const asker = { source: this.source, id: live.id, refresh: () => void this.#look(live) };
+    const asker = { source: this.source, id: live.id, refresh: () => void this.#readPending(live) };
     return h(
       "div",
       { class: "banner waiting", role: "status" },
