@@ -58,6 +58,24 @@ async def test_a_long_conversation_opens_at_its_end_and_follows_it(browser: Chro
             await is_at_the_end(watched)
 
 
+async def test_the_end_stays_in_view_while_a_question_is_shown(browser: Chromium, serving: Serving) -> None:
+    agent = talker(LONG, LONG, tool_call("publish", title="Tides", body="High water"), "Published.", tools=[publish])
+    async with serving(server(), talker=agent) as served:
+        for text in ("One", "Two"):
+            await turn(served, text)
+        async with browser.page(f"{served.url}/#chat=talker&session=long", wait=".turn") as watched:
+            await say(watched, "Publish it.")
+            banner = watched.page.locator(".chat .banner")
+            await banner.wait_for()
+            await is_at_the_end(watched)
+            assert "title: Tides · body: High water" in await banner.inner_text()
+            await watched.page.locator(".turn.running .call small", has_text="waits for approval").wait_for()
+            assert await watched.page.locator(".turn").get_by_text("at work").count() == 0
+            await banner.get_by_role("button", name="Review").click()
+            await watched.page.get_by_role("button", name="Approve").click()
+            await answered(watched, 3)
+
+
 async def test_a_team_is_named_agent_by_agent_and_a_failed_tool_stays_marked(
     browser: Chromium, serving: Serving
 ) -> None:

@@ -2,7 +2,7 @@
 
 import { attempt, button, fill, h, icon, notice, oncePerFrame } from "./dom.js";
 import { messageCard, prose, toolCall } from "./chat.js";
-import { ago, compact, duration, money } from "./format.js";
+import { ago, brief, compact, duration, fieldsOf, money } from "./format.js";
 import { sketch } from "./graph.js";
 import { isApproval, openRequest, question } from "./pending_view.js";
 import { address, place, visit } from "./router.js";
@@ -291,9 +291,11 @@ class Chat {
 
   /** @param {NonNullable<Chat["live"]>} live */
   #live(live) {
+    const asks = live.pending.filter(isApproval).map((request) => fieldsOf(request.event?.value));
+    const state = (one) => (asks.some((ask) => (ask.tool_id ? ask.tool_id === one.id : ask.tool_name === one.name)) ? "waits for approval" : "at work");
     const item = (one) =>
       one.kind === "tool"
-        ? toolCall(one.name ?? "", one.args, one.result, one.result === undefined ? "at work" : "")
+        ? toolCall(one.name ?? "", one.args, one.result, one.result === undefined ? state(one) : "")
         : h(
             "div",
             { class: `message assistant${one.open ? " live" : ""}` },
@@ -314,11 +316,13 @@ class Chat {
   /** @param {NonNullable<Chat["live"]>} live @param {any} request */
   #ask(live, request) {
     const asker = { source: this.source, id: live.id, refresh: () => void this.#readPending(live) };
+    const given = isApproval(request) ? fieldsOf(request.event?.value).arguments : {};
     return h(
       "div",
       { class: "banner waiting", role: "status" },
       h("span", { class: "pill", text: isApproval(request) ? "Approval" : "Question" }),
       h("b", { text: question(request) }),
+      h("span", { class: "muted banner-note", text: brief(given ?? {}, 140) }),
       h("span", { class: "spring" }),
       button(isApproval(request) ? "Review" : "Answer", () => openRequest(asker, request), { class: "primary" }),
     );
