@@ -1,6 +1,7 @@
 """A long conversation on the page: its newest message, its speakers, drafts, and a server that is away."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from batonflow import FunctionAgent
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.server import WorkflowServer
+from batonflow.workflow_core import MemoryStore
 from tests.server.conftest import Running, Serving
 from tests.server.page.browser import DESK, TABLET, Chromium, Watched
 from tests.server.page.flows import make_team, publish, search
@@ -146,6 +148,127 @@ async def test_a_stopped_turn_says_so_and_nothing_in_the_name_of_the_user(browse
         await say(watched, "Look again.")
         await answered(watched, 1)
         assert await watched.texts(".turn .message > header b") == ["user", "user", "talker"]
+
+
+async def test_a_message_is_kept_while_the_server_is_away(browser: Chromium, serving: Serving) -> None:
+    async with serving(server(), talker=talker("One.", "Two.", "Three.")) as served:
+        await turn(served, "Hello")
+        async with browser.page(f"{served.url}/#chat=talker&session=long", wait=".turn") as watched:
+            note, box = watched.page.locator(".chat-note"), watched.page.get_by_role("textbox", name="Message")
+            await watched.page.context.set_offline(True)
+            await note.get_by_text("The server does not answer.").wait_for()
+            for _ in range(3):
+                await say(watched, "Are you there?")
+                await note.get_by_text("Your message was not sent").wait_for()
+            assert await box.input_value() == "Are you there?"
+            assert await watched.texts(".notice") == []
+            await watched.page.context.set_offline(False)
+            await turn(served, "Sent from another tab")
+            await answered(watched, 2)
+            await box.press("Enter")
+            await answered(watched, 3)
+            assert (await box.input_value(), await note.is_visible()) == ("", False)
+            watched.problems.clear()  # a request that fails is told on the console
+
+
+async def test_a_turn_goes_on_when_the_server_is_back(browser: Chromium, serving: Serving) -> None:
+    go_on = asyncio.Event()
+
+    async def slowly() -> str:
+        """Look for a long time."""
+        await go_on.wait()
+        return "calm"
+
+    async with (
+        serving(server(), talker=talker(tool_call("slowly"), "It is calm.", tools=[slowly])) as served,
+        browser.page(f"{served.url}/#chat=talker", wait=".composer") as watched,
+    ):
+        await say(watched, "Look.")
+        await watched.page.locator(".turn.running .call", has_text="at work").wait_for()
+        await watched.page.context.set_offline(True)
+        note = watched.page.locator(".chat-note")
+        await note.get_by_text("The server does not answer.").wait_for()
+        assert await watched.page.get_by_text("At work…").count() == 0
+        await watched.page.get_by_role("button", name="Stop").click()
+        await note.get_by_text("The turn was not stopped").wait_for()
+        assert await watched.texts(".notice") == []
+        go_on.set()
+        await watched.page.context.set_offline(False)
+        await answered(watched, 1)
+        await note.wait_for(state="hidden")
+        watched.problems.clear()  # a request that fails is told on the console
+
+
+async def test_a_conversation_opens_when_the_server_is_back(browser: Chromium, serving: Serving) -> None:
+    async with serving(server(), talker=talker("One.")) as served:
+        await turn(served, "Hello")
+        async with browser.page(served.url, wait="#top") as watched:
+            await watched.page.context.set_offline(True)
+            await watched.page.evaluate("() => (location.hash = '#chat=talker&session=long')")
+            await watched.page.locator(".chat-note", has_text="The server does not answer.").wait_for()
+            assert await watched.page.locator(".chat-welcome").count() == 0
+            assert await watched.texts(".notice") == []
+            await watched.page.context.set_offline(False)
+            await answered(watched, 1)
+            watched.problems.clear()  # a request that fails is told on the console
+
+
+async def test_a_conversation_that_the_server_has_lost_begins_anew(browser: Chromium, serving: Serving) -> None:
+    agent = talker("One.", "Two.", "Anew.", store=MemoryStore())
+    async with serving(server(), talker=agent) as served:
+        for text in ("Hello", "Again"):
+            await turn(served, text)
+        async with browser.page(f"{served.url}/#chat=talker&session=long", wait=".turn") as watched:
+            await watched.page.context.set_offline(True)
+            await watched.page.locator(".chat-note", has_text="The server does not answer.").wait_for()
+            await agent.session("long").delete()
+            await watched.page.context.set_offline(False)
+            await watched.page.locator(".turn").first.wait_for(state="detached")
+            await say(watched, "Hello again")
+            await answered(watched, 1)
+            assert await watched.texts(".turn .message .md") == ["Hello again", "Anew."]
+            watched.problems.clear()  # a request that fails is told on the console
+
+
+async def test_a_turn_that_the_server_has_lost_gives_its_message_back(browser: Chromium, serving: Serving) -> None:
+    script = ["One.", tool_call("publish", title="Tides", body=""), "Two."]
+    agent = talker(*script, tools=[publish], store=MemoryStore())
+    async with serving(server(), talker=agent) as served:
+        await turn(served, "Hello")
+        async with browser.page(f"{served.url}/#chat=talker&session=long", wait=".turn") as watched:
+            await say(watched, "Publish it.")
+            await watched.page.get_by_role("button", name="Review").wait_for()
+            await watched.page.context.set_offline(True)
+            await watched.page.locator(".chat-note", has_text="The server does not answer.").wait_for()
+            await served.post("/handlers/long:2/cancel")
+            await served.over("long:2")
+            await agent.session("long").delete()
+            await watched.page.context.set_offline(False)
+            await watched.page.locator(".chat-note", has_text="The server does not have this turn any more.").wait_for()
+            box = watched.page.get_by_role("textbox", name="Message")
+            assert await box.input_value() == "Publish it."
+            await watched.page.locator(".turn").first.wait_for(state="detached")
+            await box.press("Enter")
+            await answered(watched, 1)
+            assert await watched.texts(".turn .message .md") == ["Publish it.", "Two."]
+            watched.problems.clear()  # a request that fails is told on the console
+
+
+async def test_enter_says_why_a_message_waits(browser: Chromium, serving: Serving) -> None:
+    agent = talker(tool_call("publish", title="Tides", body=""), "Published.", tools=[publish])
+    async with (
+        serving(server(), talker=agent) as served,
+        browser.page(f"{served.url}/#chat=talker", wait=".composer") as watched,
+    ):
+        await say(watched, "Publish it.")
+        await watched.page.get_by_role("button", name="Review").wait_for()
+        await say(watched, "And quickly.")
+        await watched.page.locator(".chat-note", has_text="The agent is at work.").wait_for()
+        await watched.page.get_by_role("button", name="Review").click()
+        await watched.page.get_by_role("button", name="Approve").click()
+        await answered(watched, 1)
+        assert not await watched.page.locator(".chat-note").is_visible()
+        assert await watched.page.get_by_role("textbox", name="Message").input_value() == "And quickly."
 
 
 @pytest.mark.parametrize("size", [DESK, TABLET])

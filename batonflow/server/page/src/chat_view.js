@@ -1,6 +1,6 @@
 // A conversation with an agent: the turns of a session, and a box for the next message.
 
-import { attempt, button, fill, h, icon, notice, oncePerFrame } from "./dom.js";
+import { button, fill, h, icon, oncePerFrame } from "./dom.js";
 import { messageCard, prose, toolCall } from "./chat.js";
 import { ago, brief, compact, duration, fieldsOf, money } from "./format.js";
 import { sketch } from "./graph.js";
@@ -25,11 +25,15 @@ export const conversation = (workflow, session) => address({ chat: workflow, ses
 /** A conversation of the address. @param {any} source @returns {Promise<Chat>} */
 export async function chatView(source) {
   const { chat: workflow = "", session } = place();
-  const chats = await source.chats();
-  if (!chats.length) throw new Error("This server does not have conversations: create it with accept_sessions=True.");
-  if (!chats.includes(workflow)) throw new Error(`This server does not have an agent ${workflow}.`);
-  return new Chat(source, chats, workflow, session ?? "");
+  const chat = new Chat(source, workflow, session ?? "");
+  await chat.readAgents();
+  return chat;
 }
+
+const AWAY = "The server does not answer.";
+
+/** True if a request failed because the server did not answer. @param {any} error */
+const isAway = (error) => error instanceof TypeError || [502, 503, 504].includes(error.status);
 
 /** The name of a new conversation, from its first message. @param {any} said */
 function nameFor(said) {
@@ -48,13 +52,19 @@ class Chat {
   sending = false;
   /** True while the newest message is in view. */ atEnd = true;
   /** The conversations in the list, as JSON. */ listed = "";
+  /** @type {string[]} */ chats = [];
+  /** An action of the reader that failed. */ failed = "";
+  /** The reason why the newest turns cannot be read. */ trouble = "";
+  /** True while it is not known whether the server still has the turns that are shown. */ doubted = false;
   #stop = new AbortController();
   #draw = oncePerFrame(() => this.#showLive());
   /** The numbers of the turns that are shown. @type {Set<number>} */ #shown = new Set();
 
-  /** @param {any} source @param {string[]} chats @param {string} workflow @param {string} session empty for a new one */
-  constructor(source, chats, workflow, session) {
-    Object.assign(this, { source, chats, workflow, session });
+  /** @param {any} source @param {string} workflow @param {string} session empty for a new one */
+  constructor(source, workflow, session) {
+    Object.assign(this, { source, workflow, session });
+    this.head = h("header", { class: "chat-head" });
+    this.#showHead();
     this.list = h("div", { class: "chat-list" });
     this.past = h("div", { class: "chat-turns" });
     this.now = h("div", { class: "chat-turns" });
@@ -67,12 +77,13 @@ class Chat {
     this.log.addEventListener("load", () => this.#keepEnd(), true);
     new ResizeObserver(() => this.#keepEnd()).observe(this.log);
     this.asks = h("div", { class: "banners", "aria-live": "polite" });
+    this.note = h("p", { class: "chat-note", role: "status" });
     this.box = this.#composer();
     this.element = h(
       "section",
       { class: "chat" },
-      h("aside", { class: "chat-side", "aria-label": "Conversations" }, this.#side(), this.list),
-      h("div", { class: "chat-main" }, this.log, this.asks, this.box),
+      h("aside", { class: "chat-side", "aria-label": "Conversations" }, this.head, this.list),
+      h("div", { class: "chat-main" }, this.log, this.asks, this.note, this.box),
     );
   }
 
@@ -90,27 +101,74 @@ class Chat {
 
   // Data
 
+  /** An answer of the server; without one undefined, and the line above the box tells why. @param {Promise<any>} request */
+  async #asked(request) {
+    try {
+      const answer = await request;
+      this.trouble = "";
+      return answer;
+    } catch (error) {
+      this.trouble = isAway(error)
+        ? `${AWAY} This conversation goes on when it is back.`
+        : `This conversation cannot be read: ${error.message}`;
+      this.doubted = true;
+      return undefined;
+    } finally {
+      this.#tell();
+    }
+  }
+
+  /** Does what the reader has asked for; the line above the box tells of an error. @param {string} failed @param {() => Promise<any>} work */
+  async #attempt(failed, work) {
+    this.failed = "";
+    try {
+      await work();
+    } catch (error) {
+      this.failed = `${failed}: ${isAway(error) ? "the server does not answer. Try again when it is back." : error.message}`;
+    }
+    this.#tell();
+  }
+
+  /** Reads the agents with conversations. */
+  async readAgents() {
+    const chats = await this.#asked(this.source.chats());
+    if (!chats) return;
+    if (!chats.length) throw new Error("This server does not have conversations: create it with accept_sessions=True.");
+    if (!chats.includes(this.workflow)) throw new Error(`This server does not have an agent ${this.workflow}.`);
+    this.chats = chats;
+    this.#showHead();
+  }
+
   /** Reads the turns that are new or were under way. */
   async #load() {
     if (this.session) {
-      const over = this.turns.filter((turn) => turn.status !== "running");
-      this.turns = [...over, ...(await this.source.turns(this.workflow, this.session, over.at(-1)?.number ?? 0))];
+      const over = this.doubted ? [] : this.turns.filter((turn) => turn.status !== "running");
+      const read = await this.#asked(this.source.turns(this.workflow, this.session, over.at(-1)?.number ?? 0));
+      if (!read) return;
+      if (this.turns.some((turn, at) => this.doubted && turn.started_at !== read[at]?.started_at)) {
+        this.#shown.clear();
+        fill(this.past);
+      }
+      this.turns = [...over, ...read];
+      this.doubted = false;
     }
+    this.loaded = true;
     this.#show();
   }
 
   /** Reads the questions of the turn under way, or else the turns that were sent from elsewhere. */
   async #look() {
     if (document.hidden) return;
+    if (!this.chats.length) await this.readAgents().catch(() => {}); // then the list cannot be read either, and the reason is told
     if (this.live) await this.#readPending(this.live);
-    else if (await this.#listSessions().catch(() => false)) await this.#load().catch(() => {});
+    else if ((await this.#listSessions()) || this.doubted) await this.#load();
   }
 
   /** Shows the conversations; true if any has changed. */
   async #listSessions() {
-    const sessions = await this.source.sessions(this.workflow, LISTED);
+    const sessions = await this.#asked(this.source.sessions(this.workflow, LISTED));
     const listed = JSON.stringify(sessions);
-    if (listed === this.listed) return false;
+    if (!sessions || listed === this.listed) return false;
     this.listed = listed;
     const line = (one) =>
       h(
@@ -132,7 +190,7 @@ class Chat {
     this.atEnd = true;
     const run = await this.source.start(this.workflow, { user_msg: said }, session);
     if (session !== this.session) visit({ chat: this.workflow, session });
-    else void attempt(() => this.#follow(run.handler_id, typeof said === "string" ? { role: "user", blocks: [text(said)] } : said));
+    else void this.#follow(run.handler_id, typeof said === "string" ? { role: "user", blocks: [text(said)] } : said);
   }
 
   /** Shows a turn while it is under way. @param {string} id of its run @param {any} said */
@@ -141,26 +199,29 @@ class Chat {
     const live = (this.live = { id, said, items: [], pending: [] });
     this.#show();
     const { signal } = this.#stop;
-    void this.#listSessions().catch(() => {});
-    try {
-      await this.source.follow(id, -1, (event) => this.#heard(live, event), signal);
-      for (let pause = 50; !signal.aborted; pause = Math.min(2 * pause, 2000)) {
-        await this.#load().catch((error) => notice(error.message, true));
-        if (this.turns.some((turn) => turn.run_id === id && turn.status !== "running")) break;
-        await new Promise((wake) => setTimeout(wake, pause));
-      }
-    } finally {
-      if (this.live === live) this.live = null;
+    void this.#listSessions();
+    await this.source.follow(id, -1, (event) => this.#heard(live, event), signal);
+    let turn;
+    for (let pause = 50; !signal.aborted; pause = Math.min(2 * pause, 2000)) {
+      await this.#load();
+      turn = this.turns.find((one) => one.run_id === id);
+      if (!this.trouble && turn?.status !== "running") break;
+      await new Promise((wake) => setTimeout(wake, pause));
     }
+    this.live = null;
     if (signal.aborted) return;
+    this.failed = turn ? "" : "The server does not have this turn any more. Send the message again.";
+    if (!turn) this.text.value ||= textOf(said);
+    this.doubted ||= !turn;
+    this.#tell();
     this.#show();
-    void this.#listSessions().catch(() => {});
+    void this.#listSessions();
   }
 
   /** @param {NonNullable<Chat["live"]>} live */
   async #readPending(live) {
-    const pending = await this.source.pending(live.id).catch(() => live.pending);
-    if (JSON.stringify(pending) === JSON.stringify(live.pending)) return;
+    const pending = await this.#asked(this.source.pending(live.id));
+    if (!pending || JSON.stringify(pending) === JSON.stringify(live.pending)) return;
     live.pending = pending;
     if (this.live === live) fill(this.asks, pending.map((request) => this.#ask(live, request)));
     this.#draw();
@@ -191,7 +252,16 @@ class Chat {
 
   // Drawing
 
-  #side() {
+  /** Tells in one line what does not go on, and how it does. */
+  #tell() {
+    const told = JSON.stringify([this.failed, this.trouble]);
+    if (told === this.told) return;
+    this.told = told;
+    this.note.textContent = this.failed || this.trouble;
+    this.#draw();
+  }
+
+  #showHead() {
     const select = h(
       "select",
       { "aria-label": "Agent", on: { change: () => visit({ chat: select.value }) } },
@@ -204,13 +274,13 @@ class Chat {
       h("span", { text: "New" }),
     );
     const name = h("h1", { text: this.workflow });
-    return h("header", { class: "chat-head" }, this.chats.length > 1 ? select : name, h("span", { class: "spring" }), fresh);
+    fill(this.head, this.chats.length > 1 ? select : name, h("span", { class: "spring" }), fresh);
   }
 
   /** Shows the turns that are over, and follows one that is not. */
   #show() {
     const last = this.turns.at(-1);
-    if (last?.status === "running" && !this.live) void attempt(() => this.#follow(last.run_id, last.user_msg));
+    if (last?.status === "running" && !this.live) void this.#follow(last.run_id, last.user_msg);
     const { live } = this;
     const over = this.turns.filter((turn) => turn.run_id !== live?.id && turn.status !== "running");
     over.forEach((turn, at) => {
@@ -226,7 +296,8 @@ class Chat {
 
   #showLive() {
     const { live } = this;
-    fill(this.now, live ? this.#live(live) : !this.past.childElementCount && (this.welcome ??= this.#welcome()));
+    if (live) fill(this.now, this.#live(live));
+    else if (this.loaded) fill(this.now, !this.past.childElementCount && (this.welcome ??= this.#welcome()));
     this.#keepEnd();
   }
 
@@ -244,7 +315,7 @@ class Chat {
         class: "muted",
         text: "Write a message below. Each turn is a run: it survives a restart of the server, and its calls can be read, changed and made again.",
       }),
-      sketch(this.source, this.workflow),
+      sketch({ representation: (name) => this.#asked(this.source.representation(name)) }, this.workflow),
     );
   }
 
@@ -302,7 +373,7 @@ class Chat {
             h("header", {}, h("b", { text: one.agent || "assistant" })),
             one.text && prose(one.text),
           );
-    const quiet = !live.items.some((one) => one.open) && !live.pending.length;
+    const quiet = !live.items.some((one) => one.open) && !live.pending.length && !this.trouble;
     return h(
       "article",
       { class: "turn running", "aria-busy": "true" },
@@ -315,7 +386,11 @@ class Chat {
 
   /** @param {NonNullable<Chat["live"]>} live @param {any} request */
   #ask(live, request) {
-    const asker = { source: this.source, id: live.id, refresh: () => void this.#readPending(live) };
+    const answer = (...given) =>
+      this.source.answer(...given).catch((error) => {
+        throw isAway(error) ? new Error("The answer was not sent: the server does not answer. Try again when it is back.") : error;
+      });
+    const asker = { source: { answer }, id: live.id, refresh: () => void this.#readPending(live) };
     const given = isApproval(request) ? fieldsOf(request.event?.value).arguments : {};
     return h(
       "div",
@@ -354,7 +429,7 @@ class Chat {
           const said = others.length ? { role: "user", blocks: [text(area.value), ...others] } : area.value;
           if (!area.value.trim() && !others.length) return;
           send.disabled = true;
-          void attempt(() => this.#branch(said, before)).finally(() => (send.disabled = false));
+          void this.#attempt("The branch was not made", () => this.#branch(said, before)).finally(() => (send.disabled = false));
         });
         const kept = [...card.childNodes];
         card.replaceChildren(h("header", {}, h("b", { text: message.role })), form);
@@ -416,7 +491,8 @@ class Chat {
         },
       },
     });
-    this.stop = button("Stop", () => void attempt(() => this.source.cancel(this.live?.id)), { icon: "stop", class: "danger" });
+    const stop = () => void this.#attempt("The turn was not stopped", () => this.source.cancel(this.live?.id));
+    this.stop = button("Stop", stop, { icon: "stop", class: "danger" });
     this.submit = h("button", { class: "button primary", text: "Send" });
     const form = h(
       "form",
@@ -436,9 +512,14 @@ class Chat {
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const written = this.text.value.trim();
-      if ((!written && !this.files.length) || this.live || this.sending) return;
+      if ((!written && !this.files.length) || this.sending) return;
+      if (this.live) {
+        if (!this.trouble) this.failed = "The agent is at work. Send this message when it has answered, or stop it.";
+        this.#tell();
+        return;
+      }
       this.sending = true;
-      void attempt(async () => {
+      void this.#attempt("Your message was not sent, and stays in the box", async () => {
         const blocks = await Promise.all(this.files.map(block));
         await this.#send(blocks.length ? { role: "user", blocks: [...(written ? [text(written)] : []), ...blocks] } : written);
         if (this.text.value.trim() === written) this.text.value = "";
