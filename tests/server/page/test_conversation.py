@@ -1,10 +1,10 @@
 """A long conversation on the page: its newest message, its speakers, drafts, and a server that is away."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.async_api import Route
 
 from batonflow import FunctionAgent
 from batonflow.llms import ScriptedLLM, tool_call
@@ -169,6 +169,23 @@ async def test_a_message_is_kept_while_the_server_is_away(browser: Chromium, ser
             await answered(watched, 3)
             assert (await box.input_value(), await note.is_visible()) == ("", False)
             watched.problems.clear()  # a request that fails is told on the console
+
+
+async def test_a_server_that_hangs_is_away(browser: Chromium, serving: Serving) -> None:
+    async with (
+        serving(server(), talker=talker("One.")) as served,
+        browser.page(f"{served.url}/#chat=talker", wait=".composer") as watched,
+    ):
+        answers = asyncio.Event()
+
+        async def hang(route: Route) -> None:
+            await answers.wait()
+            await route.continue_()
+
+        await watched.page.route("**/sessions?**", hang)
+        await watched.page.locator(".chat-note", has_text="The server does not answer.").wait_for()
+        answers.set()
+        await watched.page.locator(".chat-note").wait_for(state="hidden")
 
 
 async def test_a_turn_goes_on_when_the_server_is_back(browser: Chromium, serving: Serving) -> None:

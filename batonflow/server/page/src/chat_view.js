@@ -34,6 +34,8 @@ const AWAY = "The server does not answer.";
 
 /** True if a request failed because the server did not answer. @param {any} error */
 const isAway = (error) => error instanceof TypeError || [502, 503, 504].includes(error.status);
+/** Milliseconds in which it answers, unless it is away. */
+const PATIENCE = 8000;
 
 /** The name of a new conversation, from its first message. @param {any} said */
 function nameFor(said) {
@@ -104,7 +106,8 @@ class Chat {
   /** An answer of the server; without one undefined, and the line above the box tells why. @param {Promise<any>} request */
   async #asked(request) {
     try {
-      const answer = await request;
+      const late = new Promise((_, fail) => setTimeout(() => fail(new TypeError(AWAY)), PATIENCE));
+      const answer = await Promise.race([request, late]);
       this.trouble = "";
       return answer;
     } catch (error) {
@@ -158,10 +161,15 @@ class Chat {
 
   /** Reads the questions of the turn under way, or else the turns that were sent from elsewhere. */
   async #look() {
-    if (document.hidden) return;
-    if (!this.chats.length) await this.readAgents().catch(() => {}); // then the list cannot be read either, and the reason is told
-    if (this.live) await this.#readPending(this.live);
-    else if ((await this.#listSessions()) || this.doubted) await this.#load();
+    if (document.hidden || this.looking) return;
+    this.looking = true;
+    try {
+      if (this.live) await this.#readPending(this.live);
+      else if ((await this.#listSessions()) || this.doubted) await this.#load();
+      if (!this.chats.length && !this.trouble) await this.readAgents();
+    } finally {
+      this.looking = false;
+    }
   }
 
   /** Shows the conversations; true if any has changed. */
