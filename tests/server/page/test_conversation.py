@@ -1,6 +1,7 @@
 """A long conversation on the page: its newest message, its speakers, drafts, and a server that is away."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -286,6 +287,37 @@ async def test_enter_says_why_a_message_waits(browser: Chromium, serving: Servin
         await answered(watched, 1)
         assert not await watched.page.locator(".chat-note").is_visible()
         assert await watched.page.get_by_role("textbox", name="Message").input_value() == "And quickly."
+
+
+async def test_a_draft_stays_with_its_conversation(browser: Chromium, serving: Serving, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("low water at nine")
+    async with serving(server(), talker=talker("One.", "Two.")) as served:
+        await turn(served, "Hello", "a")
+        async with browser.page(f"{served.url}/#chat=talker&session=a", wait=".turn") as watched:
+            box, chip = (
+                watched.page.get_by_role("textbox", name="Message"),
+                watched.page.get_by_role("button", name="Remove note.txt"),
+            )
+            await box.fill("Half a thought")
+            await watched.page.locator(".composer input[type=file]").set_input_files(tmp_path / "note.txt")
+            await chip.wait_for()
+            await watched.page.get_by_role("link", name="Inbox").click()
+            await box.wait_for(state="detached")
+            await watched.page.go_back()
+            await box.wait_for()
+            assert (await box.input_value(), await chip.count()) == ("Half a thought", 1)
+            await watched.page.get_by_role("link", name="New").click()
+            await watched.page.locator(".chat-welcome").wait_for()
+            assert (await box.input_value(), await chip.count()) == ("", 0)
+            await watched.page.go_back()
+            await chip.wait_for()
+            await box.press("Enter")
+            await answered(watched, 2)
+            await watched.page.get_by_role("link", name="Inbox").click()
+            await box.wait_for(state="detached")
+            await watched.page.go_back()
+            await box.wait_for()
+            assert (await box.input_value(), await chip.count()) == ("", 0)
 
 
 @pytest.mark.parametrize("size", [DESK, TABLET])

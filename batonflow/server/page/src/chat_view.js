@@ -19,6 +19,9 @@ const NEAR = 60;
  *   open?: boolean}} Item
  */
 
+/** Messages that were not sent, by conversation, until the page is left. @type {Map<string, {text: string, files: File[]}>} */
+const drafts = new Map();
+
 /** The address of a conversation. @param {string} workflow @param {string} [session] */
 export const conversation = (workflow, session) => address({ chat: workflow, session });
 
@@ -31,11 +34,11 @@ export async function chatView(source) {
 }
 
 const AWAY = "The server does not answer.";
+/** Milliseconds in which it answers, unless it is away. */
+const PATIENCE = 8000;
 
 /** True if a request failed because the server did not answer. @param {any} error */
 const isAway = (error) => error instanceof TypeError || [502, 503, 504].includes(error.status);
-/** Milliseconds in which it answers, unless it is away. */
-const PATIENCE = 8000;
 
 /** The name of a new conversation, from its first message. @param {any} said */
 function nameFor(said) {
@@ -99,6 +102,7 @@ class Chat {
 
   leave() {
     this.#stop.abort();
+    drafts.set(conversation(this.workflow, this.session), { text: this.text.value, files: this.files });
   }
 
   // Data
@@ -458,9 +462,12 @@ class Chat {
   // The box for the next message
 
   #composer() {
+    const draft = drafts.get(conversation(this.workflow, this.session));
+    this.files = draft?.files ?? [];
     this.text = h("textarea", {
       id: "chat-text",
       rows: 2,
+      value: draft?.text ?? "",
       "aria-label": "Message",
       placeholder: "Write a message",
       on: {
@@ -486,6 +493,7 @@ class Chat {
           ),
         ),
       );
+    showFiles();
     const picker = h("input", {
       type: "file",
       multiple: true,
@@ -533,6 +541,7 @@ class Chat {
         if (this.text.value.trim() === written) this.text.value = "";
         this.files = [];
         showFiles();
+        if (this.#stop.signal.aborted) this.leave();
       }).finally(() => (this.sending = false));
     });
     return form;
