@@ -109,23 +109,29 @@ class Chat {
 
   /** An answer of the server; without one undefined, and the line above the box tells why. @param {Promise<any>} request */
   async #asked(request) {
+    const away = `${AWAY} This conversation goes on when it is back.`;
+    const late = setTimeout(() => {
+      this.trouble = away;
+      this.#tell();
+    }, PATIENCE);
     try {
-      const late = new Promise((_, fail) => setTimeout(() => fail(new TypeError(AWAY)), PATIENCE));
-      const answer = await Promise.race([request, late]);
+      const answer = await request;
       this.trouble = "";
       return answer;
     } catch (error) {
-      this.trouble = isAway(error)
-        ? `${AWAY} This conversation goes on when it is back.`
-        : `This conversation cannot be read: ${error.message}`;
+      this.trouble = isAway(error) ? away : `This conversation cannot be read: ${error.message}`;
       this.doubted = true;
       return undefined;
     } finally {
+      clearTimeout(late);
       this.#tell();
     }
   }
 
-  /** Does what the reader has asked for; the line above the box tells of an error. @param {string} failed @param {() => Promise<any>} work */
+  /**
+   * Does what the reader has asked for; the line above the box tells of an error.
+   * @param {string} failed @param {() => Promise<any>} work
+   */
   async #attempt(failed, work) {
     this.failed = "";
     try {
@@ -343,7 +349,7 @@ class Chat {
     let agent = turn.first_agent;
     const cards = said.map((message) => {
       if (isNote(message))
-        return h("details", { class: "thinking" }, h("summary", { text: "Note to the model" }), prose(textOf(message), { raw: true }));
+        return h("details", { class: "muted" }, h("summary", { text: "Note to the model" }), prose(textOf(message), { raw: true }));
       if (message === answer) agent = turn.last_agent;
       const card = messageCard(message, { results, speaker: message.role === "assistant" ? agent : undefined });
       agent = handedTo(message, results) ?? agent;
@@ -375,10 +381,11 @@ class Chat {
   /** @param {NonNullable<Chat["live"]>} live */
   #live(live) {
     const asks = live.pending.filter(isApproval).map((request) => fieldsOf(request.event?.value));
-    const state = (one) => (asks.some((ask) => (ask.tool_id ? ask.tool_id === one.id : ask.tool_name === one.name)) ? "waits for approval" : "at work");
+    const isAsked = (one) => asks.some((ask) => (ask.tool_id ? ask.tool_id === one.id : ask.tool_name === one.name));
+    const state = (one) => (one.result !== undefined ? "" : isAsked(one) ? "waits for approval" : "at work");
     const item = (one) =>
       one.kind === "tool"
-        ? toolCall(one.name ?? "", one.args, one.result, one.result === undefined ? state(one) : "")
+        ? toolCall(one.name ?? "", one.args, one.result, state(one))
         : h(
             "div",
             { class: `message assistant${one.open ? " live" : ""}` },
