@@ -228,9 +228,12 @@ class Chat {
     }
     this.live = null;
     if (signal.aborted) return;
-    this.failed = turn ? "" : "The server does not have this turn any more. Send the message again.";
-    if (!turn) this.text.value ||= textOf(said);
-    this.doubted ||= !turn;
+    this.failed = "";
+    if (!turn) {
+      this.failed = "The server does not have this turn any more. Its message is in the box again.";
+      this.text.value = [textOf(said), this.text.value].filter(Boolean).join("\n\n");
+      this.doubted = true;
+    }
     this.#tell();
     this.#show();
     void this.#listSessions();
