@@ -91,7 +91,13 @@ class SessionRoutes:
             raise HTTPException(400, "session is needed: the name of the session")
         after = number(request, "after", 0)
         session = await _session(agent, name)
-        turns = [] if session is None else [turn_as_json(one) async for one in session.turns() if one.number > after]
+        turns: list[dict[str, Any]] = []
+        acting: str = agent.__batonflow_team__.member(None).name
+        if session is not None:
+            async for turn in session.turns():
+                first, acting = acting, turn.agent or acting
+                if turn.number > after:
+                    turns.append({**turn_as_json(turn), "first_agent": first, "last_agent": acting})
         return JSON({"turns": turns})
 
     async def fork(self, request: Request) -> Response:

@@ -232,7 +232,12 @@ class SessionsAnswer(BaseModel):
 
 
 class TurnData(BaseModel):
-    """A turn of a session; one under way has no messages yet, and ``user_msg`` alone."""
+    """A turn of a session; one under way has no messages yet, and ``user_msg`` alone.
+
+    Attributes:
+        first_agent: The agent that begins it.
+        last_agent: The agent that acts at its end; another one if a team has handed over.
+    """
 
     number: int
     run_id: str
@@ -243,6 +248,8 @@ class TurnData(BaseModel):
     messages: list[dict[str, Any]]
     usage: dict[str, Any] | None
     error: str | None
+    first_agent: str
+    last_agent: str
 
 
 class TurnsAnswer(BaseModel):
