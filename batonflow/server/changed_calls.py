@@ -17,7 +17,7 @@ __all__ = ["before_call"]
 
 
 async def before_call(place: Place, changed: ChangedCall) -> tuple[int, dict[str, Any]]:
-    """Return the last commit before a call, and the edits of the state that change its request in a fork.
+    """Return the last commit before a call, and the state edits that change its request in a fork.
 
     Args:
         place: The run.

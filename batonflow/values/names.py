@@ -179,7 +179,7 @@ IS_VALUE = "__is_value"
 """Marks a value of a type that JSON lacks, such as a datetime, a set or a dataclass."""
 
 MARKED = "marked"
-"""Names the fields of a model, beside its mark, in which there are marks; True: they may be in all."""
+"""Names the fields with marks in a model, beside its own mark. True means that all may have marks."""
 
 PRIVATE = "__private"
 """Names the private attributes among the fields of a model."""
@@ -187,7 +187,7 @@ PRIVATE = "__private"
 SCALARS = frozenset({str, int, float, bool, type(None)})
 
 REFERENCE = "$"
-"""The only name of a dict in a record that stands for a part of a conversation; see ``durable.parts``."""
+"""The only dict name in a record for a part of a conversation. See ``durable.parts``."""
 
 REFERENCE_MARK = '{"$":'
 """The beginning of such a dict as text."""

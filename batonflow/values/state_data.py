@@ -153,7 +153,7 @@ def no_path(path: object) -> TypeError:
 
 
 def key_in(container: Mapping[Any, Any], key: str) -> Any:
-    """Return the key of a dict for a part of a path: the number, if the dict has it and lacks the text."""
+    """Return the key of a dict for a part of a path. It is the number, if only the number is in the dict."""
     if key not in container and key.removeprefix("-").isdecimal() and str(int(key)) == key and int(key) in container:
         return int(key)
     return key

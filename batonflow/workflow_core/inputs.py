@@ -38,7 +38,7 @@ _ANSWER_TO = "answer to "
 
 
 def answer_key(path: str, delivery: int, *, wait: str = "", attempt: int = 0, question: int = 0) -> str:
-    """Return the key for answers to a question in the inbox of a run; the first answer with the key counts.
+    """Return the key for answers to a question in the inbox of a run. The first answer with the key counts.
 
     Args:
         path: The place in the tree of the workflow that asks; empty for the run itself.
@@ -215,7 +215,7 @@ class InputRequest:
         run.answer(event, TO_STEPS if waiter is None else address_of(waiter))
 
     def _awaited(self) -> tuple[Run, type[Event] | None, dict[str, Any]]:
-        """Return the run that accepts the answer, the class of the answer (None if several fit), and the set fields."""
+        """Return the run that accepts the answer, its class (None if several fit), and the set fields."""
         waiter = self._question.waiter
         if waiter is not None:
             return self._run, waiter.event_type, waiter.requirements
@@ -241,7 +241,7 @@ def expect_answer(run: Run, item: WorkItem, key: str, expected: Any) -> Generato
 
 
 class InputReader(AsyncIterator[InputRequest]):
-    """An iterator over the questions of a run, each once: the open ones, then new ones until the end."""
+    """An iterator over the questions of a run. It gives the open ones, then new ones until the end, each once."""
 
     __slots__ = ("_feed", "_run", "_seen")
 

@@ -185,7 +185,7 @@ def _add_parts(connection: sqlite3.Connection) -> None:
 
 
 MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _may_be_packed, _add_sessions, _add_parts]
-"""The function at place n turns version n into version n + 1, inside one transaction; version 0 is an empty file."""
+"""The function at index n turns version n into n + 1, in one transaction. Version 0 is an empty file."""
 
 
 class DatabaseFile:

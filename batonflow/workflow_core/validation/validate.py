@@ -32,7 +32,7 @@ Node = str | type[Event]
 
 
 def graph_problems(member: AttachedWorkflow, skipped: frozenset[str]) -> list[str]:
-    """Return the errors in the graph of one workflow, one text per check, each with a hint on its second line."""
+    """Return the errors in the graph of one workflow. Each is a text with a hint on its second line."""
     graph = _Graph(member)
     problems: list[str] = []
     if "reachability" not in skipped:
