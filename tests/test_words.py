@@ -60,3 +60,4 @@ def test_the_rules_hold(texts: Callable[[], Iterable[tuple[str, str]]]) -> None:
 def test_words_that_stand_for_nothing_in_particular_are_rare() -> None:
     assert vague(first_lines())[0] <= 2
     assert vague(comments())[0] <= 3
+    assert vague(list(errors()))[0] <= 1

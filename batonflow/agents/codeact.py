@@ -218,7 +218,7 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
     @classmethod
     def _bf_no_tool_of_that_name(cls, tools: list[Any]) -> list[Any]:
         if any(isinstance(tool, BaseTool) and tool.metadata.name == EXECUTE for tool in tools):
-            raise ValueError("The tool name 'execute' is what CodeActAgent runs code with: rename the tool")
+            raise ValueError("CodeActAgent runs code with its own tool 'execute': give your tool another name")
         return tools
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:

@@ -377,9 +377,9 @@ def check_name(name: Any) -> str:
         ValueError: The name is empty.
     """
     if not isinstance(name, str):
-        raise ValueError(f"name is what the agent is called in events and in a team: a text, not {name!r}")
+        raise ValueError(f"name identifies the agent in events and in a team: it is a text, not {name!r}")
     if not name.strip():
-        raise ValueError("name is what the agent is called in events and in a team: it cannot be empty")
+        raise ValueError("name identifies the agent in events and in a team: it cannot be empty")
     return name
 
 

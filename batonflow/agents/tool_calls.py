@@ -191,7 +191,7 @@ async def _call(invocation: ToolInvocation) -> ToolOutput:
             raise
         # The step goes on: something that the tool awaited was cancelled, which is a failure of the tool.
         name = tool.metadata.get_name()
-        error = RuntimeError(f"Tool {name!r} gave no result: what it waited for was cancelled")
+        error = RuntimeError(f"Tool {name!r} gave no result: a call that it awaited was cancelled")
         return error_output(name, invocation.arguments, error)
     finally:
         under_way.reset(token)

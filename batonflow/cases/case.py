@@ -261,7 +261,7 @@ def _check_completed(info: RunInfo) -> None:
     if info.status != "completed":
         raise CaseError(
             f"run {info.run_id!r} is {info.status}, and a case holds the result of a completed run: save another run, "
-            f"or see what a change does with `batonflow try OBJ {info.run_id}`"
+            f"or try a change with `batonflow try OBJ {info.run_id}`"
         )
 
 

@@ -216,7 +216,7 @@ def as_json(data: Any) -> bytes:
         return json_text(data)
     except (PydanticSerializationError, RecursionError) as error:
         raise StoreError(
-            f"What the run did cannot be recorded: {error}; keep such data out of events and state"
+            f"The work of the run cannot be recorded: {error}; keep such data out of events and state"
         ) from error
 
 

@@ -257,7 +257,7 @@ class RecordedWorkflow:
             return self.pending.pop((origins[0], spec.name))
         raise ReplayIncompatible(
             f"The records say that step {spec.name} of {type(self.workflow).__name__} took an event that its code does "
-            "not take any more: restore what it accepts, or translate old records with Workflow(version=..., "
+            "not take any more: let the step accept it again, or translate old records with Workflow(version=..., "
             "upcasters=...)"
         )
 

@@ -141,7 +141,7 @@ class Recorder:
             if known.get(name, MISSING) is not value and not name.startswith("_"):
                 warn_user(
                     f"Step {step.name} changed self.{name}: all runs of the workflow share it, and the store does not "
-                    "keep it. Use ctx.store for what belongs to the run", StateOutsideContextWarning, about=step.func,
+                    "keep it. Use ctx.store for values of the run", StateOutsideContextWarning, about=step.func,
                 )  # fmt: skip
                 return
 

@@ -37,7 +37,7 @@ async def before_call(place: Place, changed: ChangedCall) -> tuple[int, dict[str
         raise HTTPException(400, "Only calls of agents can be changed; this one was made by a step of a workflow")
     if call.get("purpose") != "turn":
         raise HTTPException(
-            400, "Only calls for the next step of an agent can be changed, not those for other purposes"
+            400, "Only calls for the next step of an agent can be changed, not calls for other purposes"
         )
     if record["commit"] == 1:
         raise HTTPException(

@@ -116,7 +116,7 @@ def named_class(name: str, find: Callable[[str], Any]) -> Any:
 
 def _named(parts: list[str], find: Callable[[str], Any]) -> tuple[Any, list[str]]:
     if not parts or parts[0] in "[]":
-        raise ValueError("The payload names a class whose arguments cannot be read")
+        raise ValueError("The payload names a class with arguments that cannot be read")
     name, rest = parts[0], parts[1:]
     if _LITERAL.match(name):
         return from_json(name), rest

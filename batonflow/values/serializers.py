@@ -505,14 +505,14 @@ class JsonSerializer:
             same = _values.alike(back, model) or as_json(self._encode_model(back, form, tried=True)) == as_json(marked)
         except Exception as error:  # code of the program's own may raise anything
             raise NotWritable(
-                f"it could not be read again: {error}. Let its serializers, validators and __init__ take what they "
-                "have written",
+                f"it could not be read again: {error}. Let its validators and __init__ take the output of "
+                "its serializers",
                 (form.cls.__name__,),
             ) from error
         if not same:
             raise NotWritable(
-                "it would be another one when it is read again: let its validators leave alone what they have checked, "
-                "and its serializers write what they read",
+                "it would be another one when it is read again: let its validators leave a checked value unchanged, "
+                "and its serializers write the value that was read",
                 (form.cls.__name__,),
             )
         form.tried_once = False

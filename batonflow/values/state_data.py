@@ -88,7 +88,7 @@ def declared_as_json(state: BaseModel, name: str, value: Any) -> Any:
     """
     field = type(state).model_fields.get(name)
     if field is None or "Any" in str(field.annotation):
-        raise ValueError(f"{type(state).__name__} does not declare what {name!r} is")
+        raise ValueError(f"{type(state).__name__} does not declare a type for {name!r}")
     return state.model_copy(update={name: value}).model_dump(mode="json", include={name})[name]
 
 

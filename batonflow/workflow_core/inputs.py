@@ -180,7 +180,9 @@ class InputRequest:
         event = _built(cls, filled, self._checked(fields))
         waiter = self._question.waiter
         if waiter is not None and not waiter.wants(event):
-            raise InputResponseError(f"The {cls.__name__} is not what step {waiter.item.spec.name} requires: {filled}")
+            raise InputResponseError(
+                f"The {cls.__name__} does not meet the requirements of step {waiter.item.spec.name}: {filled}"
+            )
         return event
 
     def _checked(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -276,8 +278,8 @@ async def say_when_asked(handler: Any) -> None:
         await asyncio.sleep(SECONDS_TO_ANSWER)
         if request.is_open:
             logger.warning(
-                "Run %s waits for a person to answer its %s, and whoever called run_sync() has no handler for that: "
-                "use run(), whose handler has inputs() and, for agents, approvals(); or answer from elsewhere",
+                "Run %s waits for a person to answer its %s, and run_sync() returns no handler for that: use run() "
+                "and inputs() of its handler or, for agents, approvals(); or answer from another place",
                 handler.run_id,
                 type(request.event).__name__,
             )

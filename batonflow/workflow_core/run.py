@@ -488,7 +488,7 @@ class Run(Runner):
         root = self.root
         drive = root.drive
         stopped = RunInterruptedError(
-            f"Run {root.state.run_id!r} was stopped, as what it did cannot be recorded "
+            f"Run {root.state.run_id!r} was stopped, because its work cannot be recorded "
             f"({type(fault).__name__}: {fault}); it stands in the store as it was written last"
         )
         stopped.__cause__ = fault

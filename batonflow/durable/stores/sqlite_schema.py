@@ -316,8 +316,8 @@ class DatabaseFile:
         newest = len(MIGRATIONS)
         if version > newest:
             raise StoreError(
-                f"{self.path} has schema version {version}, and this version of batonflow knows those up to {newest}: "
-                "use a newer batonflow, or another path"
+                f"{self.path} has schema version {version}, and this version of batonflow knows versions up to "
+                f"{newest}: use a newer batonflow, or another path"
             )
         if version == newest:
             return

@@ -582,8 +582,8 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         loaded = self._loaded
         if loaded is not None and loaded.children and type(given or own) is not type(self.given_serializer or own):
             raise ValueError(
-                "This context has not begun to run, and holds what workflows inside it were at as its snapshot has "
-                f"it: write it with the serializer it was read with, not with {type(serializer).__name__}"
+                "This context has not begun to run, and its child runs are data of its snapshot: write it with the "
+                f"serializer it was read with, not with {type(serializer).__name__}"
             )
         state = RunState("", workflow.__batonflow__.steps.table) if loaded is None else loaded.state
         return dump_run(state, self._cell, given or own, loaded=loaded, include_state=include_state)

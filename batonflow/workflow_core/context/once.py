@@ -129,7 +129,7 @@ async def run_effect(
         # A call with a wait inside begins again by contract.
         if not (repeat or waits):
             raise UnknownOutcomeError(
-                f"Nobody knows whether {key!r} of step {item.spec.name} happened: the process ended in the midst of it",
+                f"It is unknown whether {key!r} of step {item.spec.name} happened: the process ended during the call",
                 times,
             )
         del intents[key]
