@@ -217,7 +217,7 @@ class InputRequest:
         run.answer(event, TO_STEPS if waiter is None else address_of(waiter))
 
     def _awaited(self) -> tuple[Run, type[Event] | None, dict[str, Any]]:
-        """Return the run that accepts the answer, its class (None if several fit), and the set fields."""
+        """Return the accepting run, the class of the answer (None if several fit), and the set fields."""
         waiter = self._question.waiter
         if waiter is not None:
             return self._run, waiter.event_type, waiter.requirements

@@ -1,4 +1,4 @@
-"""The stream of a run: its streamed events, kept for late readers, and a ring of internal notes."""
+"""The stream of a run: streamed events, kept for late readers, and a bounded ring of internal notes."""
 
 import asyncio
 import sys
