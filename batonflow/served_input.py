@@ -1,4 +1,4 @@
-"""Marks for input that comes from a client of a server, which must not choose the files and addresses that are read."""
+"""Marks for input from a client of a server. It must not choose the files and addresses that are read."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -40,6 +40,12 @@ def test_first_lines_of_docstrings_are_imperatives_or_noun_phrases() -> None:
     assert [f"{place}: {line}" for place, line in first_lines() if asks.match(line)] == []
 
 
+def test_first_sentences_of_docstrings_are_short() -> None:
+    """The first line up to the end of its first sentence has at most 18 words."""
+    sentences = [(place, re.split(r"(?<=[.!?])\s", line)[0]) for place, line in first_lines()]
+    assert [f"{place}: {sentence}" for place, sentence in sentences if len(sentence.split()) > 18] == []
+
+
 @pytest.mark.parametrize("texts", [docstrings, comments, errors])
 def test_the_rules_hold(texts: Callable[[], Iterable[tuple[str, str]]]) -> None:
     found = [
@@ -54,3 +60,4 @@ def test_the_rules_hold(texts: Callable[[], Iterable[tuple[str, str]]]) -> None:
 def test_words_that_stand_for_nothing_in_particular_are_rare() -> None:
     assert vague(first_lines())[0] <= 2
     assert vague(comments())[0] <= 3
+    assert vague(list(errors()))[0] <= 1

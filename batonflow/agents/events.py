@@ -532,7 +532,7 @@ class AgentOutput(Event):
 
     @property
     def blocked(self) -> str | None:
-        """The reason why there is no output: that of a guard, or the limit that was reached; None if there is one."""
+        """The reason for a missing output: that of a guard, or the limit reached. None if there is an output."""
         if self.get("missing") is not None:
             return str(self.get("missing"))
         return str(self) if self.get("blocked") in ("input", "output") else None

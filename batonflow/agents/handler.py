@@ -74,7 +74,7 @@ class AgentHandler(WorkflowHandler[AgentResult[OutT]], Generic[OutT]):
                 yield item.event.delta
 
     async def approvals(self) -> AsyncGenerator[ApprovalRequest, None]:
-        """Yield the tool calls that wait for a person: the open ones first, then later ones, until the run ends.
+        """Yield the tool calls that wait for a person. The open ones come first, then later ones, until the run ends.
 
         There may be any number of readers. The run waits for an answer.
 

@@ -1,4 +1,4 @@
-"""The program: parse the command line, call the command, and turn its errors into one line and an exit code."""
+"""The program: parse the command line and call the command. Errors become one line and an exit code."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""The lease of one run that this process drives: its records become commits, which a connection writes to the store."""
+"""The lease of one run that this process drives. Its records become commits, which a connection writes."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -27,10 +27,10 @@ __all__ = ["RunLease"]
 
 
 SNAPSHOT_EVERY = 1000
-"""After how many commits the whole state is written, so that loading a run need not begin at the first one."""
+"""Commits between snapshots of the whole state. Loading a run need not begin at its first commit."""
 
 SECONDS_TO_MAPS = 0.1
-"""The least time until a run is looked at again that waits, while calls of ``ctx.map`` are at work in it."""
+"""Least seconds until a waiting run with calls of ``ctx.map`` at work is looked at again."""
 
 STREAM_BLOCK = 1000
 """So many numbers of streamed events are reserved at a time."""
@@ -38,7 +38,7 @@ STREAM_BLOCK = 1000
 _STREAM_AHEAD = STREAM_BLOCK // 2
 
 HELD_SECONDS = 5.0
-"""Seconds that an effect waits for its intent to be written, when a step that is still at work holds it up."""
+"""Seconds that an effect waits for its intent to be written, while a working step holds it up."""
 
 
 class Connection(Protocol):
@@ -374,7 +374,7 @@ class RunLease:
             self.run.ending.recorded()
 
     def fail(self, error: StoreError | RunInterruptedError) -> None:
-        """Stop the run, because no more can be written; it stays in the store in its last written state."""
+        """Stop the run, because its records cannot be written. The store keeps its last written state."""
         if self.lost:
             return
         self.lost = True

@@ -145,7 +145,7 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The run was created and belongs to its creator under this epoch; its parts are in the log ``part_log``."""
+    """The run was created and belongs to its creator under this epoch. Its parts are in the log ``part_log``."""
 
     epoch: int
     part_log: int = field(default=0, compare=False)
@@ -338,7 +338,7 @@ class RunStore(Protocol):
         ...
 
     async def create(self, run: NewRun, owner: str, ttl: float) -> Created | Existing:
-        """Create a run and claim it for ``owner``, under an epoch that no deleted run of this id has had.
+        """Create a run and claim it for ``owner``. No deleted run of this id has had its epoch.
 
         ``owner`` is usually the store's own name. Other names are possible here and below: they count as alive until
         this store is closed or its process ends.
@@ -419,7 +419,7 @@ class RunStore(Protocol):
         ...
 
     async def release(self, run_id: str, owner: str, epoch: int) -> bool:
-        """Release a run that can continue, so that another owner can claim it; return False for another owner's run."""
+        """Release a run that can continue, so that another owner can claim it. Return False for another owner's run."""
         ...
 
     async def append(
@@ -538,7 +538,7 @@ class PartsGoneError(StoreError):
 
 @runtime_checkable
 class PartStore(Protocol):
-    """The part of a store of runs that keeps messages and long texts as numbered parts, each of which is written once.
+    """The part of a store that keeps messages and long texts as numbered parts. Each is written once.
 
     ``NewRun`` and ``RunCommit`` bring new parts, which become durable together with the commits that refer to them.
     Parts are in *logs*. A run that continues the conversation of an earlier run continues its log. If another run has

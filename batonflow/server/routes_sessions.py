@@ -114,7 +114,7 @@ class SessionRoutes:
 
 
 async def _session(agent: Any, name: str) -> Any:
-    """Return a session of an agent; None if the agent does not have it, also if another one has."""
+    """Return a session of an agent, or None if the agent does not have it. Other agents' sessions do not count."""
     try:
         session = agent.session(name)
     except (ValueError, StoreError) as error:

@@ -354,7 +354,7 @@ class UnreadableRun(BaseModel):
 
 
 class InboxAnswer(BaseModel):
-    """The open questions of all runs, newest run first; ``more`` if there are runs that were not looked at."""
+    """The open questions of all runs, newest run first. ``more`` tells of runs that were not looked at."""
 
     pending: list[InboxRequest]
     unreadable: list[UnreadableRun]

@@ -1,4 +1,4 @@
-"""Instructions: texts of functions in the system message, asked for once in a turn and kept in the run's state."""
+"""Instructions: texts of functions in the system message. A turn asks for them once and keeps them in its state."""
 
 import inspect
 from collections.abc import Sequence

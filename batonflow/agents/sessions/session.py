@@ -375,7 +375,7 @@ class Session(Generic[AgentDepsT, OutT]):
         await self._change(deleted)
 
     async def _change(self, change_of: Callable[[StoredSession | None], Awaitable[dict[str, Any]]]) -> None:
-        """Change the session; a change that was made for other turns than it has by now is made anew."""
+        """Change the session. If its turns have changed in the meantime, make the change again."""
         name, workflow = self.name, self._agent.__batonflow__.workflow_name
         while True:
             found = await self._place.sessions.read_session(name)

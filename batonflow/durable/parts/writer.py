@@ -21,7 +21,7 @@ LONG_TEXT = 200
 """Characters from which on a text is a part."""
 
 LONG_LIST = 8
-"""Items from which on a list of a state is a part, and new items at its end as well."""
+"""Number of items from which a list of a state is a part. New items at its end are also parts."""
 
 _MOST_LISTS = 32
 _SPARE_OBJECTS = 1000
@@ -261,7 +261,7 @@ class PartWriter:
         return None if pieces is None else ListReference(pieces, self._redacted, name)
 
     def _pieces(self, values: Sequence[Any], way: _Way) -> list[_Range | int] | None:
-        """Return a list as ranges of known lists and single parts; None if an item cannot be a part."""
+        """Return a list as ranges of known lists and single parts. None means that an item cannot be a part."""
         pieces: list[_Range | int] = []
         at = 0
         while at < len(values):
@@ -339,7 +339,7 @@ class PartWriter:
         return all(id(one) in self._objects for one in values)
 
     def _grow(self, pieces: list[_Range | int], values: Sequence[Any], way: _Way) -> bool:
-        """Lengthen a known list by the items behind it, or make a new one of many pieces; tell whether it was done."""
+        """Lengthen a known list by the items behind it, or make a list of many pieces. Return whether it was done."""
         ends = [at for at, piece in enumerate(pieces) if isinstance(piece, _Range) and piece.reaches_end]
         last = max(ends, key=lambda at: _size(pieces[at]), default=-1)
         behind = pieces[last + 1 :]
