@@ -1,7 +1,8 @@
 """Measure how the source is built, and fail where a figure is worse than its bound: ``make house``.
 
-Circles count all imports: at the top, inside functions, under ``TYPE_CHECKING``, by a constant string, and by the use of a
-name of an imported package (``llms.LLM``), which loads the module with that name. Lines are all lines of tracked files. The ten files of the engine do not include ``__init__.py``.
+Circles count all imports: at the top, inside functions, under ``TYPE_CHECKING``, by a constant string, and by the use
+of a name of an imported package, as in ``llms.LLM``, which loads the module with this name. Lines are all lines of
+tracked files. The ten files of the engine do not include ``__init__.py``.
 """
 
 import argparse
@@ -118,15 +119,12 @@ def _reexports(module: Module) -> dict[str, tuple[str, str]]:
 
 def _modules_by_name(module: Module) -> Iterator[tuple[str, tuple[str, str]]]:
     """The modules that a table of a lazy package names by full names."""
-    for node in ast.walk(module.tree):
-        for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
-            if (
-                isinstance(key, ast.Constant)
-                and isinstance(value, ast.Constant)
-                and str(value.value).startswith(PACKAGE)
-            ):
-                package, _, name = str(value.value).rpartition(".")
-                yield str(key.value), (package, name)
+    for table in (node for node in ast.walk(module.tree) if isinstance(node, ast.Dict)):
+        for key, value in zip(table.keys, table.values, strict=True):
+            match key, value:
+                case ast.Constant(str(name)), ast.Constant(str(place)) if place.startswith(PACKAGE):
+                    package, _, last = place.rpartition(".")
+                    yield name, (package, last)
 
 
 def _packages_in(module: Module, known: dict[str, Module]) -> dict[str, str]:
@@ -147,25 +145,36 @@ def _find_imports(module: Module, known: dict[str, Module], reexported: dict[str
                 return home(origin, original, depth + 1)
         return package if package in known else None
 
-    passed_over = _docstrings(module.tree) | _names_of_loggers(module.tree)
+    for package, name, way in (*_imported_names(module), *_used_names(module, known), *_named_modules(module, known)):
+        if (origin := home(package, name) if name else package) in known:
+            module.imports[origin].add(way)
+    module.imports.pop(module.name, None)
+
+
+def _imported_names(module: Module) -> Iterator[tuple[str, str, str]]:
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Import(names=names):
+                yield from ((one.name, "", "import") for one in names)
+            case ast.ImportFrom(module=str(package), names=names, level=0):
+                yield from ((package, one.name, "import") for one in names)
+
+
+def _used_names(module: Module, known: dict[str, Module]) -> Iterator[tuple[str, str, str]]:
     packages = _packages_in(module, known)
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Import):
-            for one in node.names:
-                if one.name in known:
-                    module.imports[one.name].add("import")
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for one in node.names:
-                if (origin := home(node.module, one.name)) is not None:
-                    module.imports[origin].add("import")
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in packages:
-            if (origin := home(packages[node.value.id], node.attr)) is not None:
-                module.imports[origin].add("use")
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in passed_over:
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=used) if name in packages:
+                yield packages[name], used, "use"
+
+
+def _named_modules(module: Module, known: dict[str, Module]) -> Iterator[tuple[str, str, str]]:
+    passed_over = _docstrings(module.tree) | _names_of_loggers(module.tree)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in passed_over:
             named = node.value.partition(":")[0]
             if named in known and "." in named:
-                module.imports[named].add("string")
-    module.imports.pop(module.name, None)
+                yield named, "", "string"
 
 
 def _docstrings(tree: ast.Module) -> set[int]:
