@@ -65,11 +65,23 @@ class Figure:
     found: float
     asked: float
     bound: float
+    reason: str = ""
     unit: str = ""
     details: list[str] = field(default_factory=list)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the value is within its bound, and a bound above the asked value is close to it."""
+        return self.found <= self.asked or self.found <= self.bound <= (1 + SLACK) * self.found
+
     def row(self) -> str:
-        mark = "ok" if self.found <= self.asked else "held" if self.found <= self.bound else "WORSE"
+        mark = (
+            "ok"
+            if self.found <= self.asked
+            else f"held: {self.reason}"
+            if self.is_held
+            else "WORSE, OR ITS BOUND IS LOOSE"
+        )
         return f"| {self.what} | {self.found:g}{self.unit} | {self.asked:g}{self.unit} | {mark} |"
 
 
@@ -410,6 +422,21 @@ def modules_loaded(name: str) -> int:
     return json.loads(done.stdout)["modules"]
 
 
+def type_errors() -> list[str]:
+    """The errors of pyright in the packages."""
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    return [f"{one['file']}: {one['message']}" for one in found if one["severity"] == "error"]
+
+
+def speed_before_and_after() -> list[tuple[str, float]]:
+    """The CPU time of programs in parts of that before the work on the house, as measured by ``before_after.py``."""
+    text = (ROOT / "docs/evidence/performance.md").read_text().partition("| program | before (99113e9c)")[2]
+    rows = [line.strip("| ").split("|") for line in text.partition("\n\n")[0].splitlines()[2:]]
+    return [(row[0].strip(), float(row[3])) for row in rows]
+
+
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 
@@ -423,11 +450,12 @@ def blocks_of(name: str) -> dict[type, list[int]]:
     return found
 
 
-def figures(bounds: dict[str, float]) -> Iterator[Figure]:
+def figures(bounds: dict[str, tuple[float, str]]) -> Iterator[Figure]:
     """Measure everything."""
 
     def figure(what: str, found: float, asked: float, details: list[str] | None = None, unit: str = "") -> Figure:
-        return Figure(what, found, asked, bounds.get(what, asked), unit, details or [])
+        bound, reason = bounds.get(what, (asked, ""))
+        return Figure(what, found, asked, bound, reason, unit, details or [])
 
     circular = circles()
     yield figure("files in import circles", sum(map(len, circular)), 0, [", ".join(one) for one in circular])
@@ -476,6 +504,13 @@ def figures(bounds: dict[str, float]) -> Iterator[Figure]:
 
     yield figure("modules loaded by a one-step workflow", modules_loaded("workflow"), 320)
     yield figure("modules loaded by an agent with a tool", modules_loaded("agent"), 390)
+    errors = type_errors()
+    yield figure("type errors of pyright", len(errors), 0, errors)
+    speed = speed_before_and_after()
+    told = [f"{name}: {ratio:g} times" for name, ratio in speed]
+    yield figure(
+        "CPU time of the slowest of four programs, of that before", max(ratio for _, ratio in speed), 1.03, told
+    )
     calls, files = run_program(TOOL_CALL)
     yield figure("calls for a tool call, from the first delta to the result", calls, 200)
     yield figure("files that a tool call passes through", files, 22)
@@ -496,11 +531,19 @@ def main() -> int:
             for detail in one.details:
                 if options.only in detail:
                     print(f"{one.what}: {detail}")
-    return 1 if any(one.found > one.bound for one in found) else 0
+    return 0 if all(one.is_held for one in found) else 1
 
 
-BOUNDS: dict[str, float] = {"all packages, Python lines": 86_500}
-"""Bounds that hold until a figure reaches the value that is asked for."""
+SLACK = 0.005
+"""The part by which a bound may be above the value that was found."""
+
+BOUNDS: dict[str, tuple[float, str]] = {
+    "all packages, Python lines": (
+        86_400,
+        "69,500 after the work on the house; sessions, parts, calls, cases, search and typed agents came after it",
+    )
+}
+"""Bounds of figures that do not have the value that is asked for, and the reasons."""
 
 
 if __name__ == "__main__":

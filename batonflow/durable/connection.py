@@ -227,10 +227,11 @@ class StoreConnection:
             if self._scheduled is not None:
                 self._scheduled.cancel()
                 self._scheduled = None
-        self._schedule()
+        if self._scheduled is None:
+            self._schedule()
 
     def _schedule(self) -> None:
-        if self._scheduled is not None or self._writing:
+        if self._writing:
             return
         if self._awaited:
             self._scheduled = self.loop.call_soon(self._write)

@@ -52,7 +52,8 @@ class _Shared:
 
 
 def _open_record(item: WorkItem) -> AttemptRecord | None:
-    return cast("AttemptRecord | None", item.segment)
+    segment: Any = item.segment  # of a class below the protocol
+    return segment
 
 
 def note_model_call(call: Any) -> None:
@@ -284,14 +285,19 @@ class Recorder:
         segment = _open_record(item)
         assert segment is not None
         self._look_at_attributes(item.spec)
-        events: list[Event] = [] if result is None else [result] if isinstance(result, Event) else list(result)
-        whole = [self._codec.whole_event(event) for event in events]
-        outcome: list[Any] = ["returned"]
-        if result is not None:
-            written = list(map(self._codec.lean, whole))
-            outcome += [written] if isinstance(result, Event) else [written, True]
+        codec = self._codec
+        if isinstance(result, Event):
+            events, whole = [result], [codec.whole_event(result)]
+            outcome = ["returned", [codec.lean(whole[0])]]
+        elif result is None:
+            events, whole, outcome = [], [], ["returned"]
+        else:
+            events = list(result)
+            whole = list(map(codec.whole_event, events))
+            outcome = ["returned", list(map(codec.lean, whole)), True]
         segment.outcome = ("returned", result)
-        self._make(segment, item, outcome, known=dict(zip(map(id, events), whole, strict=True)))
+        known = dict(zip(map(id, events), whole, strict=True)) if segment.streamed else None
+        self._make(segment, item, outcome, known=known)
 
     def failed(self, item: WorkItem, error: BaseException) -> None:
         """Record the error of an attempt, with all of its work that can be written."""

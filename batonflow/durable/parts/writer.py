@@ -1,6 +1,6 @@
 """The writing side of parts: it finds the parts that are written already, and numbers new ones."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -31,6 +31,15 @@ _kind: Callable[[Any], Any] = type
 
 Encode = Callable[[Any], Any]
 """Returns an item of a list as data; None if it cannot be a part."""
+
+
+def _is_short(values: Iterable[Any]) -> bool:
+    """Tell whether values stand in records as they are: numbers, short texts and None."""
+    for value in values:
+        kind = _kind(value)
+        if kind not in _SMALL and (kind is not str or len(value) >= LONG_TEXT):
+            return False
+    return True
 
 
 class _KnownList:
@@ -214,6 +223,8 @@ class PartWriter:
             return data if len(data) < LONG_TEXT else {REFERENCE: self.part(data)}
         if kind is dict:
             fields: dict[str, Any] = data
+            if REFERENCE not in fields and _is_short(fields.values()):
+                return fields
             found = {
                 name: one
                 if (kind := _kind(one)) in _SMALL or (kind is str and len(one) < LONG_TEXT)

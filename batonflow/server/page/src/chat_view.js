@@ -129,7 +129,7 @@ class Chat {
   }
 
   /**
-   * Does what the reader has asked for; the line above the box tells of an error.
+   * Carries out an action of the reader; the line above the box tells of an error.
    * @param {string} failed @param {() => Promise<any>} work
    */
   async #attempt(failed, work) {
@@ -273,7 +273,7 @@ class Chat {
 
   // Drawing
 
-  /** Tells in one line what does not go on, and how it does. */
+  /** Tells in one line that something does not go on, and the remedy. */
   #tell() {
     const told = JSON.stringify([this.failed, this.trouble]);
     if (told === this.told) return;

@@ -26,7 +26,7 @@ const EVERY = 2000;
 
 /** @typedef {import("./compare.js").Side} Side */
 
-/** The two runs of an address, whose ids are encoded and parted by a comma. @param {string} text @returns {string[] | null} */
+/** The two runs of an address, with encoded ids that a comma parts. @param {string} text @returns {string[] | null} */
 export function pairIn(text) {
   try {
     const ids = text.split(",").map(decodeURIComponent);

@@ -25,7 +25,7 @@ export function filtersOf() {
   return Object.fromEntries(NAMES.map((name) => [name, given[name] ?? ""]));
 }
 
-/** The query of a request for filters; days are those of this place. @param {Record<string, string>} filter */
+/** The query of a request for filters; days begin at midnight of this place. @param {Record<string, string>} filter */
 export function queryOf(filter) {
   const { workflow, since, until, ...same } = filter;
   const query = { ...same, workflow_name: workflow, since: startOf(since, 0), until: startOf(until, 1) };

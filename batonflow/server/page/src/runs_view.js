@@ -108,7 +108,7 @@ export function runsView(source, root) {
   };
 }
 
-/** Shows what is served, and how to begin. @param {any} source @param {HTMLElement} place */
+/** Shows the served workflows, and the ways to begin. @param {any} source @param {HTMLElement} place */
 async function greet(source, place) {
   const [names, chats] = await Promise.all([source.workflows(), source.chats()]);
   const card = (name) =>

@@ -302,7 +302,7 @@ function whole(event, answers) {
   return made;
 }
 
-/** An entry whose calls refer to other parts. @param {any} entry @param {(index: number) => any} part */
+/** An entry with calls that refer to other parts. @param {any} entry @param {(index: number) => any} part */
 function withCalls(entry, part) {
   if (!entry.calls) return entry;
   const shown = (items) => (Array.isArray(items) ? items.map((one) => (typeof one === "number" ? part(one) : one)) : items);
