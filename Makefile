@@ -113,7 +113,7 @@ docs: $(VENV)/.dev ## the site, from docs/ and the docstrings, into build/docs; 
 map: $(VENV)/.run ## write the map of modules in docs/explanation/architecture.md from their docstrings
 	PYTHONPATH=. $(PY) tests/architecture_map.py
 
-house: $(VENV)/.test ## how the source is built: circles, sizes, words; fails where a figure is worse than its bound
+house: $(VENV)/.dev ## how the source is built: circles, sizes, words, speed, types; fails where a figure is worse than its bound
 	$(call say,the figures of the source)
 	PYTHONPATH=. $(PY) tests/house.py $(ARGS)
 
