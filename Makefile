@@ -22,8 +22,8 @@ GONE := $(if $(wildcard $(PY)),,gone)
 .PHONY: help demo test check static lint types imports packaging contract bench bench-models matrix mutants compat soak screenshots recording \
 	test-local lock clean python gone map house docs
 
-help: ## say what there is
-	@echo "make <what>, where what is one of"
+help: ## list the targets
+	@echo "make TARGET, with one of these targets:"
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
 	@echo
 	@echo "PYTHON=python3.12 VENV=.venv-3.12 runs a target on another Python; ARGS='...' is passed on."
@@ -113,7 +113,7 @@ docs: $(VENV)/.dev ## the site, from docs/ and the docstrings, into build/docs; 
 map: $(VENV)/.run ## write the map of modules in docs/explanation/architecture.md from their docstrings
 	PYTHONPATH=. $(PY) tests/architecture_map.py
 
-house: $(VENV)/.test ## how the source is built: circles, sizes, words; fails where a figure is worse than its bound
+house: $(VENV)/.dev ## how the source is built: circles, sizes, words, speed, types; fails where a figure is worse than its bound
 	$(call say,the figures of the source)
 	PYTHONPATH=. $(PY) tests/house.py $(ARGS)
 

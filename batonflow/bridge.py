@@ -107,7 +107,7 @@ class _Loops:
             return iter([one for loops in self._by_depth.values() for one in loops])
 
     def take(self, *, for_call: bool) -> BackgroundLoop:
-        """Return a loop for a synchronous call from this thread: an idle, a new, or the least busy loop."""
+        """Return a loop for a synchronous call from this thread: an idle, new or least busy one."""
         here = threading.current_thread()
         around = next(
             (one.depth + 1 for one in self if one.thread is here), 0

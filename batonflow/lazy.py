@@ -8,7 +8,7 @@ __all__ = ["at_first_use", "how_to_install"]
 
 
 def at_first_use(module: str, name: str) -> Callable[..., Any]:
-    """Return a function that imports a module at its first call and calls a function or class of it.
+    """Return a function that imports a module at its first call. It calls a function or class of the module.
 
     Args:
         module: The full name of the module.

@@ -15,7 +15,7 @@ __all__ = ["StepwiseRun"]
 
 
 class StepwiseRun(WorkflowRun):
-    """A run that starts one step at a time, and returns its events to the caller instead of delivering them."""
+    """A run that starts one step at a time. It returns its events to the caller instead of delivering them."""
 
     __slots__ = ("_held", "_produced", "_step_done")
 

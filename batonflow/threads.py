@@ -125,7 +125,7 @@ class _Threads(concurrent.futures.Executor):
             except RuntimeError as error:
                 raise RuntimeError(
                     f"No thread could be started for synchronous work: {threading.active_count()} threads are alive, "
-                    f"{self.abandoned.total()} of them abandoned by calls whose time was up ({error}). Lower "
+                    f"{self.abandoned.total()} of them abandoned by calls that timed out ({error}). Lower "
                     "num_workers or num_concurrent_runs, or let the functions give up by themselves"
                 ) from error
         return call.future

@@ -1,7 +1,8 @@
 """Measure how the source is built, and fail where a figure is worse than its bound: ``make house``.
 
-Circles count all imports: at the top, inside functions, under ``TYPE_CHECKING`` and by a constant string. Lines are all
-lines of tracked files. The ten files of the engine do not include ``__init__.py``.
+Circles count all imports: at the top, inside functions, under ``TYPE_CHECKING``, by a constant string, and by the use
+of a name of an imported package, as in ``llms.LLM``, which loads the module with this name. Lines are all lines of
+tracked files. The ten files of the engine do not include ``__init__.py``.
 """
 
 import argparse
@@ -25,6 +26,10 @@ PACKAGE = "batonflow"
 ENGINE = f"{PACKAGE}/workflow_core/engine/"
 
 LEFT_OUT_OF_CIRCLES = {f"{PACKAGE}._moved", f"{PACKAGE}.llms._vendor", f"{PACKAGE}.workflow_core.engine.ports"}
+PRIVATE_PACKAGES = {f"{PACKAGE}.agents.layers", f"{PACKAGE}.cli"}
+"""Packages without public names; they count like other modules."""
+THROUGH_PUBLIC_NAMES = {(f"{PACKAGE}.llms.predicting", f"{PACKAGE}.llms.structured_llm")}
+"""A method of a base class that returns an object of a subclass, which it takes from the public package."""
 NAMES_BY_STRING_IN_PORTS = 8
 NAME_CALLS = {"getLogger", "logger_named", "get_dispatcher", "ContextVar"}
 """Functions whose strings are names of loggers, dispatchers and variables, which look like modules and are data."""
@@ -48,7 +53,8 @@ class Module:
 
     @property
     def is_lazy_package(self) -> bool:
-        return self.is_package and "__getattr__" in self.text
+        """Whether it is a package with public names, which are loaded from its modules at their first use."""
+        return self.is_package and "__getattr__" in self.text and self.name not in PRIVATE_PACKAGES
 
 
 @dataclass
@@ -59,11 +65,23 @@ class Figure:
     found: float
     asked: float
     bound: float
+    reason: str = ""
     unit: str = ""
     details: list[str] = field(default_factory=list)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the value is within its bound, and a bound above the asked value is close to it."""
+        return self.found <= self.asked or self.found <= self.bound <= (1 + SLACK) * self.found
+
     def row(self) -> str:
-        mark = "ok" if self.found <= self.asked else "held" if self.found <= self.bound else "WORSE"
+        mark = (
+            "ok"
+            if self.found <= self.asked
+            else f"held: {self.reason}"
+            if self.is_held
+            else "WORSE, OR ITS BOUND IS LOOSE"
+        )
         return f"| {self.what} | {self.found:g}{self.unit} | {self.asked:g}{self.unit} | {mark} |"
 
 
@@ -107,7 +125,25 @@ def modules() -> dict[str, Module]:
 
 def _reexports(module: Module) -> dict[str, tuple[str, str]]:
     nodes = (node for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom) and node.module)
-    return {one.asname or one.name: (node.module or "", one.name) for node in nodes for one in node.names}
+    names = {one.asname or one.name: (node.module or "", one.name) for node in nodes for one in node.names}
+    return {**dict(_modules_by_name(module)), **names}
+
+
+def _modules_by_name(module: Module) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The modules that a table of a lazy package names by full names."""
+    for table in (node for node in ast.walk(module.tree) if isinstance(node, ast.Dict)):
+        for key, value in zip(table.keys, table.values, strict=True):
+            match key, value:
+                case ast.Constant(str(name)), ast.Constant(str(place)) if place.startswith(PACKAGE):
+                    package, _, last = place.rpartition(".")
+                    yield name, (package, last)
+
+
+def _packages_in(module: Module, known: dict[str, Module]) -> dict[str, str]:
+    """The packages that a module imports, by the names that it gives them."""
+    nodes = (node for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom) and node.module)
+    found = {one.asname or one.name: f"{node.module}.{one.name}" for node in nodes for one in node.names}
+    return {name: package for name, package in found.items() if package in known and known[package].is_package}
 
 
 def _find_imports(module: Module, known: dict[str, Module], reexported: dict[str, dict[str, tuple[str, str]]]) -> None:
@@ -121,21 +157,36 @@ def _find_imports(module: Module, known: dict[str, Module], reexported: dict[str
                 return home(origin, original, depth + 1)
         return package if package in known else None
 
+    for package, name, way in (*_imported_names(module), *_used_names(module, known), *_named_modules(module, known)):
+        if (origin := home(package, name) if name else package) in known:
+            module.imports[origin].add(way)
+    module.imports.pop(module.name, None)
+
+
+def _imported_names(module: Module) -> Iterator[tuple[str, str, str]]:
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Import(names=names):
+                yield from ((one.name, "", "import") for one in names)
+            case ast.ImportFrom(module=str(package), names=names, level=0):
+                yield from ((package, one.name, "import") for one in names)
+
+
+def _used_names(module: Module, known: dict[str, Module]) -> Iterator[tuple[str, str, str]]:
+    packages = _packages_in(module, known)
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=used) if name in packages:
+                yield packages[name], used, "use"
+
+
+def _named_modules(module: Module, known: dict[str, Module]) -> Iterator[tuple[str, str, str]]:
     passed_over = _docstrings(module.tree) | _names_of_loggers(module.tree)
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Import):
-            for one in node.names:
-                if one.name in known:
-                    module.imports[one.name].add("import")
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for one in node.names:
-                if (origin := home(node.module, one.name)) is not None:
-                    module.imports[origin].add("import")
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in passed_over:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in passed_over:
             named = node.value.partition(":")[0]
             if named in known and "." in named:
-                module.imports[named].add("string")
-    module.imports.pop(module.name, None)
+                yield named, "", "string"
 
 
 def _docstrings(tree: ast.Module) -> set[int]:
@@ -161,7 +212,7 @@ def circles() -> list[list[str]]:
         index[name] = low[name] = len(index)
         stack.append(name)
         for other in known[name].imports:
-            if other in left_out:
+            if other in left_out or (name, other) in THROUGH_PUBLIC_NAMES:
                 continue
             if other not in index:
                 visit(other)
@@ -214,7 +265,8 @@ def run_attributes() -> list[tuple[int, str, list[str]]]:
 
 
 def _knows_runs(module: Module) -> bool:
-    return bool(re.search(r"^\s*from .* import .*\bRun\b", module.text, re.MULTILINE))
+    imports = (node for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom))
+    return any(one.name == "Run" for node in imports for one in node.names)
 
 
 def _parameters_of_runs(tree: ast.Module) -> set[str]:
@@ -370,6 +422,21 @@ def modules_loaded(name: str) -> int:
     return json.loads(done.stdout)["modules"]
 
 
+def type_errors() -> list[str]:
+    """The errors of pyright in the packages."""
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    return [f"{one['file']}: {one['message']}" for one in found if one["severity"] == "error"]
+
+
+def speed_before_and_after() -> list[tuple[str, float]]:
+    """The CPU time of programs in parts of that before the work on the house, as measured by ``before_after.py``."""
+    text = (ROOT / "docs/evidence/performance.md").read_text().partition("| program | before (99113e9c)")[2]
+    rows = [line.strip("| ").split("|") for line in text.partition("\n\n")[0].splitlines()[2:]]
+    return [(row[0].strip(), float(row[3])) for row in rows]
+
+
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 
@@ -383,11 +450,12 @@ def blocks_of(name: str) -> dict[type, list[int]]:
     return found
 
 
-def figures(bounds: dict[str, float]) -> Iterator[Figure]:
+def figures(bounds: dict[str, tuple[float, str]]) -> Iterator[Figure]:
     """Measure everything."""
 
     def figure(what: str, found: float, asked: float, details: list[str] | None = None, unit: str = "") -> Figure:
-        return Figure(what, found, asked, bounds.get(what, asked), unit, details or [])
+        bound, reason = bounds.get(what, (asked, ""))
+        return Figure(what, found, asked, bound, reason, unit, details or [])
 
     circular = circles()
     yield figure("files in import circles", sum(map(len, circular)), 0, [", ".join(one) for one in circular])
@@ -436,6 +504,13 @@ def figures(bounds: dict[str, float]) -> Iterator[Figure]:
 
     yield figure("modules loaded by a one-step workflow", modules_loaded("workflow"), 320)
     yield figure("modules loaded by an agent with a tool", modules_loaded("agent"), 390)
+    errors = type_errors()
+    yield figure("type errors of pyright", len(errors), 0, errors)
+    speed = speed_before_and_after()
+    told = [f"{name}: {ratio:g} times" for name, ratio in speed]
+    yield figure(
+        "CPU time of the slowest of four programs, of that before", max(ratio for _, ratio in speed), 1.03, told
+    )
     calls, files = run_program(TOOL_CALL)
     yield figure("calls for a tool call, from the first delta to the result", calls, 200)
     yield figure("files that a tool call passes through", files, 22)
@@ -456,11 +531,19 @@ def main() -> int:
             for detail in one.details:
                 if options.only in detail:
                     print(f"{one.what}: {detail}")
-    return 1 if any(one.found > one.bound for one in found) else 0
+    return 0 if all(one.is_held for one in found) else 1
 
 
-BOUNDS: dict[str, float] = {"all packages, Python lines": 91_000}
-"""Bounds that hold until a figure reaches the value that is asked for."""
+SLACK = 0.005
+"""The part by which a bound may be above the value that was found."""
+
+BOUNDS: dict[str, tuple[float, str]] = {
+    "all packages, Python lines": (
+        91_700,
+        "69,500 after the work on the house; sessions, parts, calls, cases, search, typed agents and PostgreSQL came after it",
+    )
+}
+"""Bounds of figures that do not have the value that is asked for, and the reasons."""
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from tests.house import comments, docstrings, first_lines, sources, vague
+from tests.house import ROOT, comments, docstrings, first_lines, sources, tracked, vague
 
 RULES = {
     "write `is not a ...`": re.compile(r"(?<!here )\b(?:is|are|was) no (?!longer)[A-Za-z`]"),
@@ -35,12 +35,25 @@ def errors() -> Iterator[tuple[str, str]]:
                     yield f"{module.name}:{part.lineno}", part.value
 
 
+def page_texts() -> list[tuple[str, str]]:
+    """The comments and texts of the page, with their places."""
+    found = re.compile(r"//[^\n]*|/\*.*?\*/|\"[^\"\n]*\"|`[^`]*`", re.DOTALL)
+    files = [ROOT / name for name in tracked("batonflow/server/page/src/*.js")]
+    return [(file.name, text) for file in files for text in found.findall(file.read_text())]
+
+
 def test_first_lines_of_docstrings_are_imperatives_or_noun_phrases() -> None:
     asks = re.compile(r"(?:What|Whether|Who|How|Where|Why)\b")
     assert [f"{place}: {line}" for place, line in first_lines() if asks.match(line)] == []
 
 
-@pytest.mark.parametrize("texts", [docstrings, comments, errors])
+def test_first_sentences_of_docstrings_are_short() -> None:
+    """The first line up to the end of its first sentence has at most 18 words."""
+    sentences = [(place, re.split(r"(?<=[.!?])\s", line)[0]) for place, line in first_lines()]
+    assert [f"{place}: {sentence}" for place, sentence in sentences if len(sentence.split()) > 18] == []
+
+
+@pytest.mark.parametrize("texts", [docstrings, comments, errors, page_texts])
 def test_the_rules_hold(texts: Callable[[], Iterable[tuple[str, str]]]) -> None:
     found = [
         f"{place}: {advice}: {text[max(0, match.start() - 40) : match.end() + 40]}"
@@ -54,3 +67,5 @@ def test_the_rules_hold(texts: Callable[[], Iterable[tuple[str, str]]]) -> None:
 def test_words_that_stand_for_nothing_in_particular_are_rare() -> None:
     assert vague(first_lines())[0] <= 2
     assert vague(comments())[0] <= 3
+    assert vague(page_texts())[1] == []
+    assert vague(list(errors()))[0] <= 1

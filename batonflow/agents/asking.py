@@ -276,7 +276,7 @@ async def unpaused(
 
 
 def _joined(before: Sequence[ContentBlock], after: Sequence[ContentBlock]) -> list[ContentBlock]:
-    """Return the blocks of two parts of an answer; a text on both sides of a pause becomes one block."""
+    """Join the blocks of two parts of an answer. A text on both sides of a pause becomes one block."""
     last, first = before[-1:], after[:1]
     if last and first and isinstance(last[0], TextBlock) and isinstance(first[0], TextBlock):
         return [*before[:-1], TextBlock(text=last[0].text + first[0].text), *after[1:]]

@@ -130,7 +130,7 @@ class TeamOfOne(Team):
         return agent.get_tools(text)
 
     def caller(self, agent: Any) -> CallTool | None:
-        """Return the method of the user that calls the tools of an agent; None when it is not overridden."""
+        """Return the user's method that calls the tools of an agent, or None if it is not overridden."""
         kind: Any = agent.__class__
         if kind._call_tool is _CALL_TOOL and kind.call_one_tool is _CALL_ONE_TOOL and "_call_tool" not in vars(agent):
             return None
@@ -516,7 +516,7 @@ class BaseWorkflowAgent(AgentLoop[AgentDepsT, OutT], BaseModel, PromptMixin):  #
     # --- helpers ------------------------------------------------------------------------------------------------------
 
     async def get_tools(self, input_str: str | None = None) -> Sequence[AsyncBaseTool]:
-        """Return the agent's tools, the tools of its toolsets, and the tools that the retriever finds for a text."""
+        """Return the agent's tools, its toolsets' tools, and the tools that the retriever finds for a text."""
         team: Any = self.__batonflow_team__
         adapted: list[Any] = team.adapted_tools()
         found: list[BaseTool] = []

@@ -118,7 +118,7 @@ class _Spent:
 
 @dataclass(eq=False)
 class _Inside:
-    """The amounts that a running child run has charged to this ledger; the child also keeps its own ledger."""
+    """The amounts that a running child run has charged to this ledger. The child also keeps its own ledger."""
 
     agent: str
     tokens: int = 0
@@ -184,7 +184,7 @@ class Ledger:
 
     @contextmanager
     def waiting(self) -> Generator[None, None, None]:
-        """Stop the clock inside the block, for a question to a person; it continues after the last open question."""
+        """Stop the clock inside the block, for a question to a person. It continues after the last open question."""
         if not self._asked:
             self._worked = self.seconds()
         self._asked += 1
@@ -272,7 +272,7 @@ def run_inside() -> Generator[Callable[[Mapping[str, Any]], None], None, None]:
 
 
 class Limits:
-    """The budgets that apply to a step of an agent: the budgets of its run and of the enclosing runs.
+    """The budgets for a step of an agent: the budgets of its run and of the enclosing runs.
 
     Args:
         ledger: The ledger of the run.
@@ -320,7 +320,7 @@ class Limits:
 
     @contextmanager
     def waiting(self) -> Generator[None, None, None]:
-        """Stop the clocks of this run and of the enclosing runs inside the block, for a question to a person."""
+        """Stop the clocks of this run and its enclosing runs inside the block, for questions to people."""
         with ExitStack() as stack:
             for ledger in self._ledgers():
                 stack.enter_context(ledger.waiting())
@@ -364,7 +364,7 @@ class Limits:
                 raise limit.exceeded("seconds", limit.ledger.seconds())
 
     def seconds_left(self) -> float | None:
-        """Return the seconds until the first budget runs out of time; None if no clock with a limit is running."""
+        """Return the seconds until the first budget runs out of time. None means that no clock with a limit runs."""
         left = [
             limit.budget.seconds - limit.ledger.seconds()
             for limit in self._limits
@@ -412,7 +412,7 @@ class Limits:
             run.add(tokens, cost, calls)
 
     def admit(self, llm: Any, request: ChatRequest) -> Settle:
-        """Reserve the most that a request may use, and return the function that settles it; a ``Gate`` for requests.
+        """Reserve the most that a request may use, and return the function that settles it. A ``Gate`` for requests.
 
         Raises:
             BudgetExceededError: The request may need more than is left.

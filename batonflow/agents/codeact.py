@@ -68,7 +68,7 @@ class _ExecuteTool(FunctionTool):
 
 
 class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
-    """An agent that runs code of its model and returns the output to it, until the model answers in plain text.
+    """An agent that runs its model's code and returns the output, until the model answers in plain text.
 
     Without ``code_execute_fn`` the code runs in a sandbox and calls the agent's tools as async functions. Arguments
     are checked, approvals are requested and events are streamed as for other tool calls.
@@ -206,7 +206,7 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
 
     @property
     def reads_on(self) -> bool:
-        """Tell whether code can call a tool that reads on; a function of the user cannot call tools of the run."""
+        """Tell whether code can call a tool that reads on. A function of the user cannot call tools of the run."""
         return self.code_execute_fn is None
 
     @field_validator("code_act_system_prompt", mode="before")
@@ -218,7 +218,7 @@ class CodeActAgent(ScratchpadAgent[AgentDepsT, OutT]):
     @classmethod
     def _bf_no_tool_of_that_name(cls, tools: list[Any]) -> list[Any]:
         if any(isinstance(tool, BaseTool) and tool.metadata.name == EXECUTE for tool in tools):
-            raise ValueError("The tool name 'execute' is what CodeActAgent runs code with: rename the tool")
+            raise ValueError("CodeActAgent runs code with its own tool 'execute': give your tool another name")
         return tools
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:

@@ -1,4 +1,4 @@
-"""Toolsets that agents have entered: each in a task of its own for an event loop, until its last agent leaves it."""
+"""Toolsets that agents have entered. Each is in its own task of an event loop, until its last agent leaves it."""
 
 import asyncio
 import atexit
@@ -22,7 +22,7 @@ _entered: "dict[tuple[int, int], EnteredToolset]" = {}
 
 
 class EnteredToolset:
-    """A toolset in a task that enters and leaves it, because some connections must be closed by the task that opened.
+    """A toolset in a task that enters and leaves it. Some connections must be closed by the task that opened them.
 
     Args:
         toolset: The set.

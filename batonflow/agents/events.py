@@ -110,13 +110,13 @@ class AgentWorkflowStartEvent(StartEvent):
         """Describe only the message, because the other fields are for programs."""
         schema = handler(core_schema)
         if cls is AgentWorkflowStartEvent:
-            schema["description"] = "What the user says."
+            schema["description"] = "The message that an agent answers."
             schema["properties"] = {
-                "user_msg": {"type": "string", "title": "Message", "description": "What the user says."},
+                "user_msg": {"type": "string", "title": "Message", "description": "The text of the user."},
                 "max_iterations": {
                     "anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}],
                     "title": "Max iterations",
-                    "description": "How many answers the models may give.",
+                    "description": "The largest number of answers of models.",
                     "default": None,
                 },
             }
@@ -532,7 +532,7 @@ class AgentOutput(Event):
 
     @property
     def blocked(self) -> str | None:
-        """The reason why there is no output: that of a guard, or the limit that was reached; None if there is one."""
+        """The reason for a missing output: that of a guard, or the limit reached. None if there is an output."""
         if self.get("missing") is not None:
             return str(self.get("missing"))
         return str(self) if self.get("blocked") in ("input", "output") else None

@@ -116,7 +116,7 @@ async def messages_of_turn(agent: ScratchpadAgent[Any, Any], ctx: Context[Any]) 
 
 
 class FunctionAgent(ScratchpadAgent[AgentDepsT, OutT]):
-    """An agent that shows the model its tools and makes the calls of its answers, until a final answer.
+    """An agent that shows its tools to the model and makes its calls, until a final answer.
 
     Args:
         scratchpad_key: The key of the state store for the messages of the current turn.
@@ -338,6 +338,6 @@ async def _chosen(function: Callable[[Context[Any]], Any], ctx: Context[Any]) ->
 
 
 def _own_search(llm: Any) -> Callable[..., list[ToolSelection]] | None:
-    """Return the method with which a model finds the calls of an answer, if it is not that of all models."""
+    """Return the model's own method that finds the calls of an answer, or None without one."""
     own = getattr(llm, "get_tool_calls_from_response", None)
     return None if getattr(own, "__func__", None) is FunctionCallingLLM.get_tool_calls_from_response else own

@@ -42,7 +42,9 @@ class AgentHandler(WorkflowHandler[AgentResult[OutT]], Generic[OutT]):
         return result
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return kinds.handler_bundle(self)
+        event = self.get_stop_event()
+        result = getattr(event, "result", event)
+        return kinds.handler_bundle(self, result if isinstance(result, AgentOutput) else None)
 
     async def state(self, cls: type[StateT]) -> StateT:
         """Return the typed state of the run.
@@ -72,7 +74,7 @@ class AgentHandler(WorkflowHandler[AgentResult[OutT]], Generic[OutT]):
                 yield item.event.delta
 
     async def approvals(self) -> AsyncGenerator[ApprovalRequest, None]:
-        """Yield the tool calls that wait for a person: the open ones first, then later ones, until the run ends.
+        """Yield the tool calls that wait for a person. The open ones come first, then later ones, until the run ends.
 
         There may be any number of readers. The run waits for an answer.
 

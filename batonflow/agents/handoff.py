@@ -18,7 +18,7 @@ from batonflow.workflow_core import Context
 __all__ = ["Carried", "HandoffTool", "meant", "refusal", "targets"]
 
 Carried = Literal["full", "summary", "own"]
-"""The knowledge of the next agent: the whole conversation, a summary, or only the task and its own messages."""
+"""The next agent's knowledge: the conversation, a summary, or only the task and its own messages."""
 
 
 class HandoffArguments(BaseModel):

@@ -92,7 +92,7 @@ async def call_hook(
     except asyncio.CancelledError as cancelled:
         if is_cancelled(ctx):
             raise
-        raise RuntimeError("what it waited for was cancelled") from cancelled
+        raise RuntimeError("a call that it awaited was cancelled") from cancelled
     if decision is not None and not isinstance(decision, allowed):
         names = ", ".join(one.__name__ for one in allowed)
         raise TypeError(f"{name_of(hook)} returned {type(decision).__name__}: a hook here returns None, {names}")

@@ -36,7 +36,7 @@ DepsT = TypeVar("DepsT", default=object)
 _Asked = Callable[[Context[Any, DepsT]], str | Awaitable[str | None] | None] | Callable[[], str | None]
 
 Instruction = TypeAliasType("Instruction", str | EachStep[DepsT] | _Asked[DepsT], type_params=(DepsT,))
-"""A text for the system message, or a function that returns one; in ``Instruction[Deps]``, it can use the deps."""
+"""A text for the system message, or a function that returns one. In ``Instruction[Deps]``, it can use the deps."""
 
 Instructions = TypeAliasType(
     "Instructions",
@@ -45,7 +45,7 @@ Instructions = TypeAliasType(
 )
 
 ToolChoice = Literal["auto", "required", "none"] | str  # noqa: PYI051 - read by people
-"""The tools to call: the model decides, at least one tool, no tools, or the tool with this name."""
+"""The tools to call: the model's choice, at least one tool, no tools, or the named one."""
 
 ChoiceOfTools = TypeAliasType(
     "ChoiceOfTools",

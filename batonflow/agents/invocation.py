@@ -1,4 +1,4 @@
-"""A tool call on its way: the object that passes through the layers, and the results of a call."""
+"""A tool call on its way through the layers, and the results of a call."""
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar

@@ -1,4 +1,4 @@
-"""Amounts of a run: the budgets that apply, the usage of models by agent, and their keys in the state store."""
+"""Amounts of a run: its budgets, the models' usage by agent, and their keys in the state store."""
 
 import asyncio
 import inspect
@@ -46,7 +46,7 @@ LEDGER = "ledger"
 """The key of the amounts that the run has spent, kept while a budget holds."""
 
 BUDGET_ANSWER = "budget_answer"
-"""The key that says an answer is due, as a budget is used up: True for all agents, or the names of some."""
+"""The key that says an answer is due, as a budget is used up. It is True for all agents, or some names."""
 
 REFUSED = "refused_calls"
 """The key of calls that a run ended before making: the reason by id of the call."""

@@ -109,7 +109,7 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
 
     @step
     async def setup_agent(self, ctx: Context[Any], ev: AgentInput) -> AgentSetup:
-        """Add the system prompt and the state to the messages for the model; the memory stays as it is."""
+        """Add the system prompt and the state to the messages for the model. The memory stays unchanged."""
         shown, team, ctx = ev.input, self.__batonflow_team__, ctx.whole or ctx
         if "setup_agent" in team.dispatched:
             team = await layers.acting_team(self, "setup_agent", ctx, ev)
@@ -198,7 +198,7 @@ class AgentLoop(AgentRuns[AgentDepsT, OutT]):
 
     @step
     async def aggregate_tool_results(self, ctx: Context[Any], ev: ToolCallResult) -> AgentInput | StopEvent | None:
-        """Wait for all results of an answer, and show them to the model in the order of its calls."""
+        """Wait for all results of an answer, and give them to the model in call order."""
         ctx = ctx.whole or ctx
         team, store = self.__batonflow_team__, ctx.store
         if "aggregate_tool_results" in team.dispatched:

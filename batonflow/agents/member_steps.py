@@ -85,7 +85,7 @@ async def call_member_step(team: Any, overrides: MemberSteps, step: str, ctx: Co
 
 
 async def _acting(team: Team, ctx: Context[Any], ev: Event) -> Member:
-    """Return the member that an event is for: the one that it names, or the one that the run names."""
+    """Return the member that an event names, or else the current member of the run."""
     name: str | None = getattr(ev, "current_agent_name", None)
     return team.member(name or await ctx.store.get("current_agent_name", default=None))
 

@@ -1,4 +1,4 @@
-"""The agents of a loop: the interface of an agent, the rules for all agents, and checks of options."""
+"""The agents of a loop: their interface, the rules for all agents, and checks of options."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -202,7 +202,7 @@ class Team:
         raise NotImplementedError
 
     def caller(self, agent: Member) -> CallTool | None:
-        """Return the method of the user that calls the tools of an agent; None when it is not overridden."""
+        """Return the user's method that calls the tools of an agent, or None if it is not overridden."""
         raise NotImplementedError
 
     def may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:  # noqa: ARG002 - for other teams
@@ -377,9 +377,9 @@ def check_name(name: Any) -> str:
         ValueError: The name is empty.
     """
     if not isinstance(name, str):
-        raise ValueError(f"name is what the agent is called in events and in a team: a text, not {name!r}")
+        raise ValueError(f"name identifies the agent in events and in a team: it is a text, not {name!r}")
     if not name.strip():
-        raise ValueError("name is what the agent is called in events and in a team: it cannot be empty")
+        raise ValueError("name identifies the agent in events and in a team: it cannot be empty")
     return name
 
 
@@ -414,7 +414,7 @@ def no_option(kind: str, name: str, options: Iterable[str]) -> str:
 
 
 def warn_of_shared_name(workflow: Any, who: str) -> None:
-    """Warn if another agent or team has the same store and the same default name: it could take up the runs.
+    """Warn if another agent or team has the same store and default name. It could take up the runs.
 
     Args:
         workflow: The agent or team.

@@ -61,7 +61,7 @@ def _adapted(tool: Any) -> Any:
 
 
 def points_of(team: Team, agent: Member) -> Points:
-    """Return the middleware of a team and of an agent in it; it is kept until one of both lists changes."""
+    """Return the middleware of a team and of an agent in it. It is kept until one of the lists changes."""
     given, kept = (*team.middleware, *agent.middleware), team.points.get(agent.name)
     if kept is None or len(kept.given) != len(given) or not all(map(is_, kept.given, given)):
         kept = team.points[agent.name] = Points(given)

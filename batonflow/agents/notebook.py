@@ -2,23 +2,38 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any, Protocol
 
 from batonflow.agents.approvals import ApprovalRequired
-from batonflow.agents.events import AgentOutput
 from batonflow.bridge import wait_for_outcome
 from batonflow.llms import MessageRole, Usage
+from batonflow.workflow_core import WorkflowHandler
 from batonflow.workflow_core.events import Event
-
-if TYPE_CHECKING:
-    from batonflow.agents.handler import AgentHandler
-    from batonflow.agents.sessions.session import Session, Turn
 
 __all__ = ["Bundle", "bundle", "handler_bundle", "literal", "output_bundle", "session_bundle", "usage_parts"]
 
 Bundle = dict[str, str]
 """Forms of one object by media type; a front end shows the best one that it knows."""
+
+
+class Answer(Protocol):
+    """The output of an agent."""
+
+    current_agent_name: str
+    structured_response: Any
+
+    @property
+    def usage(self) -> Usage | None: ...
+
+
+class Conversation(Protocol):
+    """A session, whose turns have a message, an answer, a status and the usage of models."""
+
+    name: str
+
+    def turns(self) -> AsyncIterator[Any]: ...
+
 
 _SHOWN = 500
 _TURNS = 10
@@ -40,7 +55,7 @@ def bundle(text: str, markdown: str, small: Iterable[str] = ()) -> Bundle:
     return {"text/plain": plain, "text/markdown": told}
 
 
-def output_bundle(output: AgentOutput, more: Iterable[str] = ()) -> Bundle:
+def output_bundle(output: Answer, more: Iterable[str] = ()) -> Bundle:
     """Return the forms of an answer.
 
     Args:
@@ -67,13 +82,16 @@ def usage_parts(usage: Usage | None) -> list[str]:
     return [tokens] if usage.cost is None else [tokens, f"{usage.cost:.4f} USD"]
 
 
-def handler_bundle(handler: "AgentHandler[Any]") -> Bundle:
-    """Return the forms of a run: its answer, or its status and its open questions."""
-    event = handler.get_stop_event()
-    result = getattr(event, "result", event)
+def handler_bundle(handler: WorkflowHandler[Any], answer: Answer | None) -> Bundle:
+    """Return the forms of a run: its answer, or its status and its open questions.
+
+    Args:
+        handler: The handler of the run.
+        answer: Its answer, if it has ended with one.
+    """
     run = f"run {handler.run_id}"
-    if handler.stopped_by is None and isinstance(result, AgentOutput):
-        return output_bundle(result, [run])
+    if handler.stopped_by is None and answer is not None:
+        return output_bundle(answer, [run])
     name, status = str(handler.workflow.name), _status(handler)
     questions = [] if handler.is_done() else [_question(one.id, one.event) for one in handler.open_inputs()]
     text = "\n".join([f"{name} {status}", *(f"- {said} ({how})" for said, how in questions)])
@@ -81,7 +99,7 @@ def handler_bundle(handler: "AgentHandler[Any]") -> Bundle:
     return bundle(text, "\n".join([f"**{literal(name)}** {literal(status)}", *([""] if asked else []), *asked]), [run])
 
 
-def _status(handler: "AgentHandler[Any]") -> str:
+def _status(handler: WorkflowHandler[Any]) -> str:
     error = handler.stopped_by
     if error is not None:
         return f"ended with {type(error).__name__}: {error}"[:_SHOWN]
@@ -105,9 +123,9 @@ def _question(request_id: str, event: Event) -> tuple[str, str]:
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
-def session_bundle(session: "Session[Any, Any]") -> Bundle:
+def session_bundle(session: Conversation) -> Bundle:
     """Return the forms of a session: its last turns, with the tokens and dollars of all turns."""
-    turns: list[Turn[Any]] = wait_for_outcome(_all_turns(session))
+    turns = wait_for_outcome(_all_turns(session))
     text: list[str] = []
     told: list[str] = []
     for turn in turns[-_TURNS:]:
@@ -121,11 +139,11 @@ def session_bundle(session: "Session[Any, Any]") -> Bundle:
     return bundle("\n".join(text), "\n\n".join(part for part in told if part), small)
 
 
-async def _all_turns(session: "Session[Any, Any]") -> "list[Turn[Any]]":
+async def _all_turns(session: Conversation) -> list[Any]:
     return [turn async for turn in session.turns()]
 
 
-def _answer_of(turn: "Turn[Any]") -> str:
+def _answer_of(turn: Any) -> str:
     said = (message.content for message in reversed(turn.messages) if message.role == MessageRole.ASSISTANT)
     return next((content for content in said if content), "")
 

@@ -129,7 +129,7 @@ class TypedOutput(TextOutput):
 
     @cached_property
     def tools(self) -> list[AsyncBaseTool]:
-        """The tools that end a run with an output: the functions, and one that takes a value of the types."""
+        """The tools that end a run: functions, and one that takes a value of the output types."""
         last = [] if self.form is None else [FinalAnswerTool(self.form)]
         return [*map(_last_tool, self.functions), *last]
 

@@ -191,7 +191,7 @@ class ReActAgent(BaseWorkflowAgent[AgentDepsT, OutT]):
         tools: Sequence[AsyncBaseTool],
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> AgentOutput:
-        """Ask the model for one message: a step of its reasoning, or an unreadable text that it is told about."""
+        """Ask the model for one message. It is a reasoning step, or an unreadable text that gets a correction."""
         # The header has it. Another system message is that of the memory or the caller, and has no other way there.
         conversation = without_prompt(list(llm_input), self.system_prompt)
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
@@ -251,7 +251,7 @@ class ReActAgent(BaseWorkflowAgent[AgentDepsT, OutT]):
         return whole(last, pieces)
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
-        """Return the model's last answer; of one in the form, the message has only the text after its thought."""
+        """Return the model's last answer. A message in the ReAct form keeps only the text after its thought."""
         ask = self._get_streaming_response if self.streams_answer() else self._get_response
         response = await _ask(partial(ask, ctx), messages, self.name)
         response.message = self.as_shown_to_users(response.message)

@@ -1,4 +1,4 @@
-"""Changes of the requests of a fork: other messages, options and models, and a question before each tool call.
+"""Changes of requests in a fork: messages, options and models, and a question before each tool call.
 
 They are in the state of the fork, so a fork of a fork has them too. A later run on the same context begins without
 them.

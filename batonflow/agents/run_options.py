@@ -107,14 +107,14 @@ def llm_of_run(run: Any, agent: Any, own: LLM | None) -> LLM | None:
 
 
 def instructions_of_run(run: Any) -> Sequence[Any]:
-    """Return the instructions of a run; the texts of functions of another process are in the state of the run."""
+    """Return the instructions of a run. For functions of another process, their texts are in the run's state."""
     texts: Sequence[str | None] = _recorded(run).get("instructions", ())
     # In the place of a function stands one without a text, so the recorded texts keep their places.
     return _given(run, "instructions", [(lambda: None) if one is None else one for one in texts])
 
 
 def choice_of_run(run: Any, own: Any) -> Any:
-    """Return the choice of tools of a run: a value or a function; that of the agent without one."""
+    """Return the choice of tools of a run, a value or a function. The default is the choice of the agent."""
     return _given(run, "tool_choice", own)
 
 

@@ -1,4 +1,4 @@
-"""Runs of an agent or a team: starting one, branching off from one, and one as a tool of another agent."""
+"""Runs of an agent or a team: starting one, forking one, and calling one as a tool."""
 
 import asyncio
 import copy
@@ -65,7 +65,7 @@ def attach(workflow: Workflow, name: str, other: Workflow) -> None:
 
 
 def attach_agents(workflow: Workflow, tools: Sequence[Any]) -> None:
-    """Attach all agents among the tools of a workflow, also those in toolsets that are known without a run."""
+    """Attach the agents among the tools of a workflow. This includes the known tools of its toolsets."""
     for tool in tools:
         if isinstance(tool, AgentTool):
             attach(workflow, tool.metadata.get_name(), tool.agent)
@@ -176,7 +176,7 @@ def _own_options(agent: Workflow[Any], kwargs: dict[str, Any]) -> Any:
 
 
 class AgentTool(FunctionTool):
-    """A tool that calls an agent or a team, in a run of its own without the caller's conversation.
+    """A tool that calls an agent or a team. The run is its own, without the caller's conversation.
 
     The run is a child run of the caller's: its events are in the caller's stream, it is cancelled with it, people are
     asked through it, and its usage counts there, too.
@@ -247,7 +247,7 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         return [(f"In tool '{tool.metadata.get_name()}'", tool.resources) for tool in tools if tool.resources]
 
     def __batonflow_view__(self, store: Any, wanted: Any) -> Any:
-        """Return a view on the typed state in the store of a run; None if the state has another type."""
+        """Return a view on the typed state in the store of a run, or None for another type."""
         return kinds.view_of(store, wanted)
 
     def __batonflow_agent__(self, ctx: Context[Any]) -> Any:
@@ -287,7 +287,7 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         *,
         deps: Callable[[Context[Any]], Any] | None = None,
     ) -> AgentTool:
-        """Return this agent or team as a tool of another agent; it works in a run of its own, inside the caller's.
+        """Return this agent or team as a tool of another agent. It works in its own run, inside the caller's.
 
         Args:
             name: The tool's name for models; the agent's name when left out.
@@ -300,7 +300,7 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         return AgentTool(self, name or self.name, description or self.description, deps)
 
     def speaks_in(self, path: str) -> bool:
-        """Return whether text of the run at ``path`` inside this one counts as its own; that of tools does not."""
+        """Return whether text of the inner run at ``path`` counts as its own. Text of tools does not."""
         return not path
 
     if TYPE_CHECKING:  # for checkers; the method of workflows calls run
@@ -515,7 +515,7 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         return await kinds.list_sessions(self, prefix, limit)
 
     async def __batonflow_turn__(self, run: Any) -> Any:
-        """Return the end of the turn of a session that a stored run is; the store calls it for a run it takes up."""
+        """Return the end of the session turn that a stored run is. The store calls it for a run it takes up."""
         return await kinds.end_of_turn_of(self, run)
 
     def resume(

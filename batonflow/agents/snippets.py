@@ -137,7 +137,7 @@ async def drop(ctx: Context[Any], agent: str) -> None:
 
 
 async def _kept(ctx: Context[Any], path: str, agent: str) -> dict[str, Any]:
-    """Return the values of an agent in the state store for this run; empty without values of this run."""
+    """Return the values of an agent in the state store for this run, empty without any."""
     records: Any = await ctx.store.get(path, default={})
     record: dict[str, Any] = records.get(agent, {})
     return record if record.get("run_id") == ctx.run_id else {}
@@ -404,7 +404,7 @@ class _Snippet:
         await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
 
     def _name(self, calls: Sequence[HostCall]) -> None:
-        """Name calls by tool and arguments and not by time, as a repeated snippet may get answers in another order."""
+        """Name calls by tool and arguments, not by time. A repeated snippet may get answers in another order."""
         for call in calls:
             if call.id not in self._names:
                 digest = digest_of(call.tool, call.arguments)[:16]

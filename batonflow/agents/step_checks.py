@@ -1,4 +1,4 @@
-"""Checks of steps that programs add to agents and teams: at class creation, and when a team is constructed."""
+"""Checks of steps that programs add to agents and teams. They run at class creation and team construction."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -54,7 +54,7 @@ def _refuse_hidden_steps(cls: Any) -> None:
 
 
 def check_step(owner: str, name: str, function: Any, of_loop: Mapping[str, Any]) -> None:
-    """Refuse a step that takes and returns events of the loop, because the step of the loop would run too.
+    """Refuse a step that takes and returns events of the loop. The step of the loop would run too.
 
     Args:
         owner: The name of the class.

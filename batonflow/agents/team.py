@@ -84,7 +84,7 @@ _ANY_STEP: Mapping[str, Mapping[str, Any]] = {name: {} for name in _STEP_OF.valu
 
 
 class TeamMember(BaseWorkflowAgent):
-    """A team in the place of an agent: the team gets its messages, and its answer is the agent's.
+    """A team in the place of an agent. The team gets its messages, and its answer is the agent's.
 
     Args:
         team: The team.
@@ -409,7 +409,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         )
 
     def speaks_in(self, path: str) -> bool:
-        """Return whether text of the run at ``path`` inside this one counts as its own; teams in it are members."""
+        """Return whether text of the inner run at ``path`` counts as its own. Inner teams are members."""
         if not path:
             return True
         first, _, rest = path.partition("/")
@@ -455,7 +455,7 @@ class AgentWorkflow(AgentLoop[AgentDepsT, OutT], PromptMixin):
         return await self.__batonflow_team__.member(name).call_one_tool(ctx, tool, tool_input)
 
     async def member_step(self, ctx: Context[Any], ev: Event) -> Any:
-        """Call a step of the acting agent, in the override of that step in the class of a team.
+        """Call a step of the acting agent from the override of that step in a team's class.
 
         Args:
             ctx: The run's context.
@@ -572,7 +572,7 @@ class TeamOfMembers(Team):
         return self.loop.get_tools(agent.name, text)
 
     def caller(self, agent: Member) -> CallTool | None:
-        """Return the method of the user that calls the tools of an agent; None when it is not overridden."""
+        """Return the user's method that calls the tools of an agent, or None if it is not overridden."""
         # Programs of LlamaIndex put guards around this method of a team; otherwise the member's own is asked.
         team: Any = self.loop
         kind: Any = team.__class__

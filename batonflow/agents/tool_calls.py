@@ -1,4 +1,4 @@
-"""One tool call of an agent: from the call of its model to the result, through the layers around the tool."""
+"""One tool call of an agent, from the model's call to the result, through the tool's layers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ _PARTS_OF_AGENTS = __name__.rpartition(".")[0]
 def requests_of(
     team: Team, agent: Member, calls: Sequence[ToolSelection | ToolCallResult], refused: Any = None
 ) -> Sequence[ToolCall]:
-    """Return an event for each call; of several handoffs the first permitted one is made, the others are refused.
+    """Return an event for each call. Of several handoffs, the first permitted one is made and the others are refused.
 
     Args:
         team: The agents of the loop.
@@ -191,7 +191,7 @@ async def _call(invocation: ToolInvocation) -> ToolOutput:
             raise
         # The step goes on: something that the tool awaited was cancelled, which is a failure of the tool.
         name = tool.metadata.get_name()
-        error = RuntimeError(f"Tool {name!r} gave no result: what it waited for was cancelled")
+        error = RuntimeError(f"Tool {name!r} gave no result: a call that it awaited was cancelled")
         return error_output(name, invocation.arguments, error)
     finally:
         under_way.reset(token)
@@ -225,7 +225,7 @@ def output_for(team: Team, agent: Member) -> "TypedOutput | None":
 
 
 def output_here(ctx: Any, agent: Any) -> "TypedOutput | None":
-    """Return the declared output of the run around this code, if there is a run, else that of the agent."""
+    """Return the declared output of the run around this code, or of the agent without a run."""
     run = getattr(ctx, "run", None)
     team = None if run is None else getattr(run.workflow, "__batonflow_team__", None)
     return agent.typed_output if team is None else output_for(team, agent)

@@ -1,4 +1,4 @@
-"""Tools of toolsets and prepared tools: asked for before each request, and kept for the calls of its answer."""
+"""Tools of toolsets and prepared tools. They are asked for before each request, and kept for the answer's calls."""
 
 import inspect
 from collections.abc import Generator, Iterable, Sequence

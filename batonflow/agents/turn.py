@@ -239,7 +239,7 @@ class Turn:
         return ended
 
     async def add_form(self, output: AgentOutput, shown: str = "") -> None:
-        """Put the structured form of the answer into the output and stream it, where the agent or team wants one.
+        """Put the structured form of the answer into the output and stream it, if one is wanted.
 
         A form that a guard blocks is left out; the answer stays.
 

@@ -45,7 +45,7 @@ def ask_for_output(agent: Member, typed: TypedOutput, shown: list[ChatMessage]) 
 
 
 async def read_output(turn: Any, typed: TypedOutput, output: AgentOutput) -> AgentInput | None:
-    """Put the wire form of an answer into the output; return the input of another step if the answer does not fit.
+    """Put the wire form of an answer into the output. If the answer does not fit, return the input of another step.
 
     Args:
         turn: The turn of the agent.

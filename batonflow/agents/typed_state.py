@@ -1,4 +1,4 @@
-"""The typed state of agents: a model under the key ``state``, and contexts whose store is a view on it."""
+"""The typed state of agents: a model under the key ``state``, and contexts with a view on it."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
@@ -37,7 +37,7 @@ class StateTypeWarning(UserWarning):
 
 
 def declared_state(state: Any, initial_state: Any = None) -> BaseModel | None:
-    """Return the state at the beginning of a run, from a model or an instance of it; None without one.
+    """Return the state at the beginning of a run, from a model or an instance, or None.
 
     Args:
         state: The model or the instance.
@@ -105,7 +105,7 @@ def state_of_team(state: Any, initial_state: Any, members: Iterable[Any]) -> Bas
 
 
 def warn_of_untyped(agent: Any) -> None:
-    """Warn of tools, steps, instructions and middleware that name the type of a state, in an agent without a state.
+    """Warn of tools, steps, instructions and middleware with a state's type, in an agent without a state.
 
     Args:
         agent: The agent.
@@ -159,7 +159,7 @@ def view_of(store: InMemoryStateStore[Any], wanted: Any) -> "StateView[Any] | No
 
 
 class StateView(InMemoryStateStore[StateT]):
-    """A store whose whole state is the typed state of an agent; values are validated when they are set.
+    """A store whose whole state is the typed state of an agent. It validates values when they are set.
 
     Args:
         store: The store of the run.

@@ -1,4 +1,4 @@
-"""Runs as test cases: a stored run as a file, its replay without a key, and trials of a run with another model.
+"""Runs as test cases. A stored run is a file, which replays without a key or tries another model.
 
 The names are loaded at first use, because pytest loads the plugin of this package in each of its runs.
 """

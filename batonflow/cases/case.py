@@ -1,4 +1,4 @@
-"""Cases: the input, the calls of models, the outcomes and the result of a run, in one JSON file."""
+"""Cases: input, model calls, outcomes and result of a run, in one JSON file."""
 
 import json
 import os
@@ -36,7 +36,7 @@ _NAME = re.compile(r"[^\w.-]+")
 
 
 class CaseError(BatonflowError, ValueError):
-    """The error for a run that cannot become a case, and for a file that does not hold one."""
+    """The error for a run that cannot become a case, and for a file without a case."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ def _check_completed(info: RunInfo) -> None:
     if info.status != "completed":
         raise CaseError(
             f"run {info.run_id!r} is {info.status}, and a case holds the result of a completed run: save another run, "
-            f"or see what a change does with `batonflow try OBJ {info.run_id}`"
+            f"or try a change with `batonflow try OBJ {info.run_id}`"
         )
 
 
@@ -360,7 +360,7 @@ def _outcomes(records: Sequence[Mapping[str, Any]]) -> list[CaseData]:
 
 
 def _calls_inside(records: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any], str], list[int]]:
-    """Return a function of a record and a key: the numbers of the calls of models inside, also in child runs."""
+    """Return a function of a record and a key. It gives the numbers of the model calls inside, also in child runs."""
     paths = [(record["path"], record["id"]) for record in records for _ in record.get("calls", ())]
     begun: list[tuple[str, tuple[str, int, str]]] = []
     for record in records:

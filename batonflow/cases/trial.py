@@ -121,7 +121,7 @@ def _with_system(messages: list[ChatMessage], text: str) -> list[ChatMessage]:
 
 
 async def _priced(events: AsyncGenerator[StreamEvent, None], llm: Any) -> AsyncGenerator[StreamEvent, None]:
-    """Add the cost at the price of the model that answers, which the program's own model does not know."""
+    """Add the cost at the price of the answering model, which the program's own model does not know."""
     async with aclosing(events):
         async for event in events:
             if isinstance(event, Finish) and event.usage is not None:

@@ -3,7 +3,6 @@
 ``batonflow --help`` loads only the standard library. The module of a command is loaded when the command is called.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ __all__ = ["main"]
 
 def __getattr__(name: str) -> Any:
     if name == "main":
-        return import_module("batonflow.cli.program").main
-    if name == "failures" or name.startswith("cmd_"):
-        return import_module(f"{__name__}.{name}")
+        from batonflow.cli.program import main  # noqa: PLC0415 - ``import batonflow.cli`` stays light
+
+        return main
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

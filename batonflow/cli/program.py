@@ -1,13 +1,13 @@
-"""The program: parse the command line, call the command, and turn its errors into one line and an exit code."""
+"""The program: parse the command line and call the command. Errors become one line and an exit code."""
 
 import gc
 import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from keyword import iskeyword
 
-from batonflow import cli
 from batonflow.cli.arguments import parsed
 from batonflow.cli.errors import BROKEN_PIPE, INTERRUPTED, USAGE
 
@@ -42,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the boundary of the program: users see a line, not a traceback
-        return cli.failures.report(error, given)
+        from batonflow.cli.failures import report  # noqa: PLC0415 - for failures alone
+
+        return report(error, given)
     return code
 
 
@@ -53,7 +55,9 @@ def _command(name: str) -> Callable[[Namespace], int]:
     gc.disable()
     try:
         # ``try`` is a keyword, so its function is called ``try_``.
-        command: Callable[[Namespace], int] = getattr(getattr(cli, f"cmd_{name}"), name + "_" * iskeyword(name))
+        command: Callable[[Namespace], int] = getattr(
+            import_module(f"batonflow.cli.cmd_{name}"), name + "_" * iskeyword(name)
+        )
     finally:
         if collects:
             gc.enable()

@@ -1,4 +1,4 @@
-"""The open questions of a run, read from its records; the classes of the run need not be importable."""
+"""The open questions of a run, read from its records. The classes of the run need not be importable."""
 
 import shlex
 from collections import Counter

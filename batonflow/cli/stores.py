@@ -83,7 +83,7 @@ def opened(given: Namespace, *, writes: bool = False) -> AbstractAsyncContextMan
 
 
 def check_store(named: str) -> None:
-    """Check that a store can be made or written, before a command begins; wait for one that is locked.
+    """Check that a store can be made or written, before a command begins. Wait for a locked store.
 
     Raises:
         CommandError: The store stays locked, or its folder does not exist.

@@ -1,4 +1,4 @@
-"""Events of records in one short line each; agents' events are nested and would be unreadable as a dump."""
+"""Events of records in one short line each. Agents' events are nested and would be unreadable as a dump."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast

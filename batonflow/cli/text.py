@@ -1,4 +1,4 @@
-"""Text of runs made safe for a terminal: text of models and tools must not move the cursor or change colours."""
+"""Text of runs made safe for a terminal. Text of models and tools must not move the cursor or change colours."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast

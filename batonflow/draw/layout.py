@@ -127,7 +127,7 @@ def _place_labels(arrows: Sequence[Arrow], routes: Sequence[Route], width: float
 
 
 def _along(crowd: int) -> tuple[float, ...]:
-    """Return places to try for a label on a bend, by how many more arrows meet at its start than at its end."""
+    """Return places to try for a label on a bend. At its start, ``crowd`` more arrows meet than at its end."""
     if crowd > 1:
         return (0.72, 0.6, 0.5, 0.4)
     return (0.28, 0.4, 0.5, 0.6) if crowd < -1 else (0.5, 0.4, 0.6, 0.3, 0.7)

@@ -119,7 +119,7 @@ def chain_of(arrow: Arrow, places: Mapping[str, Place]) -> Chain:
 
 
 def walk_order(places: Iterable[Place]) -> list[Place]:
-    """Return all places in the order of a walk along the arrows, so that related places are near each other."""
+    """Return all places in the order of a walk along the arrows. It puts related places near each other."""
     found: dict[Place, None] = {}
     for root in sorted(places, key=lambda place: place.layer):
         stack = [root]

@@ -103,7 +103,7 @@ class Link:
 
 @dataclass(slots=True, eq=False)
 class Chain:
-    """An arrow in the layers: its places from top to bottom, and the links between; a loop has no links."""
+    """An arrow in the layers: its places from top to bottom, and the links between. A loop has no links."""
 
     arrow: Arrow
     places: list[Place]

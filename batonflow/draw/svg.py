@@ -264,7 +264,7 @@ def _backed_text(css: str, text: str, width: float, x: float, y: float) -> str:
 
 
 def _port_line(frame: _Frame, arrow: Arrow) -> Line:
-    """Return the style of an arrow between a frame's edge and an inner box: the style of that box."""
+    """Return the style of an arrow between a frame's edge and an inner box. It is the style of that box."""
     item_id = arrow.target if arrow.source.startswith("port ") else arrow.source
     item = next(item for item in frame.scene.items if _end(item.id, None) == item_id)
     return Line(arrow.source, arrow.target, "link", count=item.count)

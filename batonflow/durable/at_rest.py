@@ -70,7 +70,7 @@ class StoredInputRequest(InputRequest):
 
 
 async def open_inputs_of(workflow: AnyWorkflow, store: "RunStore", run_id: str) -> list[InputRequest]:
-    """Return the questions that a run in any process asks people; leave out questions with an answer in its inbox.
+    """Return the open questions of a run in any process. Leave out questions with an answer in its inbox.
 
     Raises:
         ReplayIncompatible: The code of the workflow does not fit the records.
@@ -91,7 +91,7 @@ async def open_inputs_of(workflow: AnyWorkflow, store: "RunStore", run_id: str) 
 async def awaited_events_of(
     workflow: AnyWorkflow, store: "RunStore", run_id: str, at: int | None = None
 ) -> set[type[Event]]:
-    """Return the classes of the events that a run in any process waits for, or waited for after the commit ``at``.
+    """Return the classes of awaited events of a run in any process, now or since the commit ``at``.
 
     Raises:
         ReplayIncompatible: The code of the workflow does not fit the records.

@@ -1,4 +1,4 @@
-"""Work of a run that waits: calls of ``ctx.map`` go on while other calls of the same map wait for people."""
+"""Work of a run that waits. Calls of ``ctx.map`` go on while other calls of the map wait for people."""
 
 import asyncio
 import re

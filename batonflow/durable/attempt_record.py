@@ -142,7 +142,7 @@ class AttemptRecord:
         self.after.extend(cause for cause in causes if cause is not self and not cause.committed)
 
     def group(self) -> "list[AttemptRecord] | AttemptRecord":
-        """All that must be committed with this one, in order; or an open record that it has to wait for."""
+        """All records to commit with this one, in order. If one of them is still open, the result is that record."""
         found: dict[int, AttemptRecord] = {}
         stack: list[AttemptRecord] = [self]
         while stack:
@@ -216,7 +216,7 @@ def as_json(data: Any) -> bytes:
         return json_text(data)
     except (PydanticSerializationError, RecursionError) as error:
         raise StoreError(
-            f"What the run did cannot be recorded: {error}; keep such data out of events and state"
+            f"The work of the run cannot be recorded: {error}; keep such data out of events and state"
         ) from error
 
 
@@ -252,7 +252,7 @@ def whole_writes(writes: list[tuple[Any, str, Any]]) -> list[tuple[str, int]]:
 
 
 def amends(group: list[AttemptRecord], numbers: Iterator[int]) -> Iterator[AttemptRecord]:
-    """Repeat the writes to keys that records of a group wrote by turns, in the order of the writes."""
+    """Repeat the alternating writes of a group's records to the same keys, in the order of the writes."""
     last: dict[tuple[str, str], int] = {}
     by_turns: set[tuple[str, str]] = set()
     for member in group:

@@ -52,7 +52,7 @@ async def cancel_without_code(store: RunStore, run_id: str) -> None:
 
 
 async def end_cancelled(store: RunStore, claimed: Claimed, loaded: Loaded, codec: Codec) -> bool:
-    """End a claimed run with a request to cancel, by its last record alone; return False if it is not over.
+    """End a claimed run with a request to cancel by one last record. Return False if the run is not over.
 
     Args:
         store: The store of the run.

@@ -204,7 +204,7 @@ _FACTS: dict[type, tuple[str, tuple[str, ...], bool, Form | None]] = {}
 
 
 def _facts_about(cls: type[Event]) -> tuple[str, tuple[str, ...], bool, Form | None]:
-    """Return the facts about a class of events, and keep them for its next event unless they may still change."""
+    """Return the facts about a class of events. Keep them for its next event unless they may still change."""
     fields = tuple(name for name, field in cls.model_fields.items() if not field.exclude)
     decorators = cls.__pydantic_decorators__
     own_words = bool(decorators.field_serializers) or set(decorators.model_serializers) > {"_dump"}

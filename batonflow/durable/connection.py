@@ -101,7 +101,7 @@ class StoreConnection:
         self._watch_on()
 
     def _when_lost(self, lease: RunLease) -> Callable[[], None]:
-        """Return the callback for a run that another process has claimed; the store calls it on a thread of its own."""
+        """Return the callback for a run that another process claims. The store calls it on its own thread."""
         known, loop = ref(lease), self.loop
 
         def lose() -> None:
@@ -171,7 +171,7 @@ class StoreConnection:
         self.wake(run)
 
     def has_left(self, claimed: Claimed) -> bool:
-        """Tell whether no other process has claimed a run since its release here, so that its stream is complete."""
+        """Tell whether the stream of a run is complete: no other process claimed it since its release here."""
         return self._left.pop(claimed.run_id, None) == claimed.epoch - 1
 
     def wake(self, run: "Run") -> None:
@@ -227,10 +227,11 @@ class StoreConnection:
             if self._scheduled is not None:
                 self._scheduled.cancel()
                 self._scheduled = None
-        self._schedule()
+        if self._scheduled is None:
+            self._schedule()
 
     def _schedule(self) -> None:
-        if self._scheduled is not None or self._writing:
+        if self._writing:
             return
         if self._awaited:
             self._scheduled = self.loop.call_soon(self._write)

@@ -22,7 +22,7 @@ def digest_of(encoded: Any) -> str:
 
 
 def digest_of_start(codec: Codec, event: Event) -> str:
-    """Return a digest of a start event that is equal in all processes, although the order of sets differs.
+    """Return a digest of a start event that is equal in all processes. The order of sets does not matter.
 
     Raises:
         StoreError: The event cannot be written.

@@ -63,7 +63,7 @@ def last_reset(commits: Sequence[StoredCommit]) -> int:
 
 
 def with_gap(body: bytes, place: int | None) -> bytes:
-    """Return the body of a commit with the place of the first missing event; readers of records skip it."""
+    """Return the body of a commit with the place of the first missing event. Readers of records skip it."""
     return body if place is None else b'{"s":%d,%b' % (place, body[1:])
 
 

@@ -146,7 +146,7 @@ def _passed_over(fields: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _is_message(item: Any) -> bool:
-    """Tell whether an item of a list is a message, so that the list is a conversation that earlier records have."""
+    """Tell whether an item of a list is a message. Such a list is a conversation of earlier records."""
     if isinstance(item, dict):
         fields = cast("dict[str, Any]", item)
         inner = fields.get("value") if IS_PYDANTIC in fields else fields

@@ -128,7 +128,7 @@ class StoreKeeper:
         return found
 
     async def give_up(self, run: Run) -> None:
-        """Stop a run in this process, and leave it to the next process that takes it up; an ended run stays so."""
+        """Stop a run in this process, and leave it to the next one. An ended run stays ended."""
         if (leave := QUEUED.get(run)) is not None:  # nothing of it is stored yet
             leave()
         with suppress(StoreError):

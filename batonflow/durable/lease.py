@@ -1,4 +1,4 @@
-"""The lease of one run that this process drives: its records become commits, which a connection writes to the store."""
+"""The lease of one run that this process drives. Its records become commits, which a connection writes."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -27,10 +27,10 @@ __all__ = ["RunLease"]
 
 
 SNAPSHOT_EVERY = 1000
-"""After how many commits the whole state is written, so that loading a run need not begin at the first one."""
+"""Commits between snapshots of the whole state. Loading a run need not begin at its first commit."""
 
 SECONDS_TO_MAPS = 0.1
-"""The least time until a run is looked at again that waits, while calls of ``ctx.map`` are at work in it."""
+"""Least seconds until a waiting run with calls of ``ctx.map`` at work is looked at again."""
 
 STREAM_BLOCK = 1000
 """So many numbers of streamed events are reserved at a time."""
@@ -38,7 +38,7 @@ STREAM_BLOCK = 1000
 _STREAM_AHEAD = STREAM_BLOCK // 2
 
 HELD_SECONDS = 5.0
-"""Seconds that an effect waits for its intent to be written, when a step that is still at work holds it up."""
+"""Seconds that an effect waits for its intent to be written, while a working step holds it up."""
 
 
 class Connection(Protocol):
@@ -152,19 +152,12 @@ class RunLease:
         run = self.run
         # The used part of the run's timeout.
         elapsed = run.ending.elapsed() if self._counts_time else 0.0
-        if len(group) == 1 and not group[0].is_frozen:
-            body = as_json({"t": run.now(), "e": elapsed, "r": [group[0].data]})
+        parts, first = self._parts, group[0]
+        if len(group) == 1 and not (first.is_frozen or first.place is not None or self.reset or self.trace):
+            fields = {"t": run.now(), "e": elapsed, "r": [first.data]}
+            body = as_json(fields if parts is None else {"p": parts.count, **fields})
         else:
-            records = b",".join([segment.body() for segment in group])
-            body = b'{"t":%.6f,"e":%.3f,"r":[%b]}' % (run.now(), elapsed, records)
-        if self.recorder is not None and any(segment.place is not None for segment in group):
-            body = with_gap(body, self.recorder.lowest_place())
-        if self.reset is not None:
-            body, self.reset = with_reset(body, self.reset), None
-        if self.trace:
-            body, self._said_trace, self.trace = with_trace(body, self.trace), self.trace, None
-        if (parts := self._parts) is not None:
-            body = with_count(body, parts.count)
+            body = self._marked_body(group, elapsed)
         self._bodies.append(body)
         self.made += 1
         for segment in group:
@@ -174,6 +167,18 @@ class RunLease:
             self._held = [(held, waiting) for held, waiting in self._held if not _let_go(held, waiting)]
         if self._attached:
             self.connection.dirty(self, awaited=self._status is not None)
+
+    def _marked_body(self, group: Sequence[AttemptRecord], elapsed: float) -> bytes:
+        """Return the body of a commit with its marks: a gap, a trace, and the number of parts."""
+        records = b",".join([segment.body() for segment in group])
+        body = b'{"t":%.6f,"e":%.3f,"r":[%b]}' % (self.run.now(), elapsed, records)
+        if self.recorder is not None and any(segment.place is not None for segment in group):
+            body = with_gap(body, self.recorder.lowest_place())
+        if self.reset is not None:
+            body, self.reset = with_reset(body, self.reset), None
+        if self.trace:
+            body, self._said_trace, self.trace = with_trace(body, self.trace), self.trace, None
+        return body if self._parts is None else with_count(body, self._parts.count)
 
     def _note_end(self, segment: AttemptRecord) -> None:
         event = segment.consumed
@@ -374,7 +379,7 @@ class RunLease:
             self.run.ending.recorded()
 
     def fail(self, error: StoreError | RunInterruptedError) -> None:
-        """Stop the run, because no more can be written; it stays in the store in its last written state."""
+        """Stop the run, because its records cannot be written. The store keeps its last written state."""
         if self.lost:
             return
         self.lost = True

@@ -139,7 +139,7 @@ class Opening:
         return Recorder(lease, options.serializer, first=number, keep_streamed=options.store_streamed, parts=parts)
 
     def _parts_of_state(self) -> PartWriter | None:
-        """Return the parts of the state, which an earlier run on the same context has written; new ones without it."""
+        """Return the parts of the state from an earlier run on the same context, or new ones."""
         if self._connection.part_store is None:
             return None
         earlier: Any = self._run.cell.recorder

@@ -257,7 +257,7 @@ class RecordedWorkflow:
             return self.pending.pop((origins[0], spec.name))
         raise ReplayIncompatible(
             f"The records say that step {spec.name} of {type(self.workflow).__name__} took an event that its code does "
-            "not take any more: restore what it accepts, or translate old records with Workflow(version=..., "
+            "not take any more: let the step accept it again, or translate old records with Workflow(version=..., "
             "upcasters=...)"
         )
 
@@ -274,7 +274,7 @@ class RecordedWorkflow:
         return item
 
     def _take_set(self, spec: StepSpec, number: int, origins: Sequence[Origin]) -> WorkItem | None:
-        """Return the delivery of a complete set of a join, None if its events are not in this stream."""
+        """Return the delivery of a complete set of a join, or None without its events in this stream."""
         queues, held = _queues(self.state.step(spec), number)
         taken = [_take(queues, held, origin) for origin in origins]
         inputs = [event for event in taken if event is not None]
@@ -614,7 +614,7 @@ class RecordedRun:
                 self._ask(place, item, event, places.pop())
 
     def _ask(self, place: RecordedWorkflow, item: WorkItem, event: Any, seq: int) -> None:
-        """A question to a person stands open; its place in the stream gives it its number, as in ``OpenQuestions``."""
+        """Open a question to a person. Its place in the stream gives it its number, as in ``OpenQuestions``."""
         if seq + 1 in self.answered:
             self.answered.discard(seq + 1)
             return

@@ -1,4 +1,4 @@
-"""The recorder of a run: it hands records to the lease of the run, never before the records that they build upon.
+"""The recorder of a run. It passes records to the lease, never before the records that they build upon.
 
 A run without a store has no recorder; it costs one truth test at each place that would record something.
 """
@@ -52,11 +52,12 @@ class _Shared:
 
 
 def _open_record(item: WorkItem) -> AttemptRecord | None:
-    return cast("AttemptRecord | None", item.segment)
+    segment: Any = item.segment  # of a class below the protocol
+    return segment
 
 
 def note_model_call(call: Any) -> None:
-    """Note a call of a model in the open record of the running step; outside of steps it is not recorded."""
+    """Note a call of a model in the open record of the running step. Other calls are not recorded."""
     item = current_item.get()
     segment = None if item is None else _open_record(item)
     if isinstance(segment, AttemptRecord) and not segment.closed and segment.data is None:
@@ -141,7 +142,7 @@ class Recorder:
             if known.get(name, MISSING) is not value and not name.startswith("_"):
                 warn_user(
                     f"Step {step.name} changed self.{name}: all runs of the workflow share it, and the store does not "
-                    "keep it. Use ctx.store for what belongs to the run", StateOutsideContextWarning, about=step.func,
+                    "keep it. Use ctx.store for values of the run", StateOutsideContextWarning, about=step.func,
                 )  # fmt: skip
                 return
 
@@ -284,14 +285,19 @@ class Recorder:
         segment = _open_record(item)
         assert segment is not None
         self._look_at_attributes(item.spec)
-        events: list[Event] = [] if result is None else [result] if isinstance(result, Event) else list(result)
-        whole = [self._codec.whole_event(event) for event in events]
-        outcome: list[Any] = ["returned"]
-        if result is not None:
-            written = list(map(self._codec.lean, whole))
-            outcome += [written] if isinstance(result, Event) else [written, True]
+        codec = self._codec
+        if isinstance(result, Event):
+            events, whole = [result], [codec.whole_event(result)]
+            outcome = ["returned", [codec.lean(whole[0])]]
+        elif result is None:
+            events, whole, outcome = [], [], ["returned"]
+        else:
+            events = list(result)
+            whole = list(map(codec.whole_event, events))
+            outcome = ["returned", list(map(codec.lean, whole)), True]
         segment.outcome = ("returned", result)
-        self._make(segment, item, outcome, known=dict(zip(map(id, events), whole, strict=True)))
+        known = dict(zip(map(id, events), whole, strict=True)) if segment.streamed else None
+        self._make(segment, item, outcome, known=known)
 
     def failed(self, item: WorkItem, error: BaseException) -> None:
         """Record the error of an attempt, with all of its work that can be written."""
@@ -553,7 +559,7 @@ class Recorder:
         segment.written_at.append(next(self._shared.writes))
 
     def _note_changes(self, segment: AttemptRecord, but: Collection[str] = ()) -> None:
-        """Record values that a step has changed in place as if it had set them, except the keys ``but``."""
+        """Record values that a step changed in place as if it had set them, except ``but``."""
         written = {key for key, _ in whole_writes(segment.writes)}
         for key, value in self._values.note_changes(sorted((segment.handed or set()) - written.union(but))):
             self._follow_writer(segment, key)  # the value contains its writes

@@ -62,7 +62,7 @@ async def find_runs(
 async def listed_runs(
     store: RunStore, query: RunQuery, *, after: str | None = None, limit: int = 100, newest_first: bool = True
 ) -> list[RunInfo]:
-    """Return the runs of a store for which a query holds, from its index as it is, or from its listing.
+    """Return the runs of a store that match a query, from its current index or its listing.
 
     A query without contents does not need the index.
 
@@ -87,7 +87,7 @@ async def listed_runs(
 async def update_index(
     store: RunStore, *, seconds: float | None = None, report: Callable[[int], None] | None = None
 ) -> int:
-    """Bring the index of a store up to date, and return the number of runs that are left, at most ``COUNTED``.
+    """Bring the index of a store up to date. Return the number of remaining runs, at most ``COUNTED``.
 
     A run that goes on meanwhile is read once.
 
@@ -126,7 +126,7 @@ async def update_index(
 
 
 async def _read_on(store: RunStore, info: RunInfo, entry: IndexEntry | None, until: float) -> IndexEntry:
-    """Return the entry of a run up to its last commit, or up to a moment of the monotonic clock.
+    """Return the entry of a run up to its last commit, or up to a monotonic time.
 
     Records from the first unreadable one on are left out.
     """

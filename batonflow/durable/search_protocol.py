@@ -1,4 +1,4 @@
-"""The part of a store of runs that finds runs by their contents, with an index that is made of their records.
+"""The part of a store that finds runs by their contents. Its index is made of their records.
 
 The index is derived from the records. A search writes it; running workflows do not.
 ``search.find_runs`` brings it up to date and asks it.

@@ -129,7 +129,7 @@ class TurnOpened:
 
 @dataclass(frozen=True, slots=True)
 class TurnRefused:
-    """The session has another turn, the request is known, or others wait before; with the ticket in the queue."""
+    """The session has another turn, the request is known, or others wait. ``ticket`` is the place in the queue."""
 
     session: StoredSession
     ticket: int | None = None
@@ -193,11 +193,11 @@ class SessionStore(Protocol):
     async def list_sessions(
         self, workflow: str, prefix: str = "", after: str = "", limit: int = 100
     ) -> list[StoredSession]:
-        """Return the sessions of a workflow whose names begin with ``prefix``, in the order of names, after a name."""
+        """Return a workflow's sessions with a prefix of their names, in the order of names, after a name."""
         ...
 
     async def change_session(self, change: SessionChange) -> bool:
-        """Change a session in one transaction; return False if it has changed since, or has a turn under way."""
+        """Change a session in one transaction. Return False if it has changed since, or has a turn under way."""
         ...
 
 

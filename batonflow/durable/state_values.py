@@ -67,7 +67,7 @@ class StateValues:
             self._digests[key] = self._digest(key, value)
 
     def note_written(self, key: str, value: Any, data: Any) -> None:
-        """Note that a value was recorded as ``data``, for the next comparison; a form that was noted since then stays.
+        """Note that a value was recorded as ``data``, for the next comparison. A form noted since then stays.
 
         The form of a memory is noted when a step gets it, because its own methods change it in the meantime.
         """

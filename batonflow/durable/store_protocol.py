@@ -181,7 +181,7 @@ class Serves:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The run was created, and belongs to its creator under this epoch; its parts are in the log ``part_log``.
+    """The run was created and belongs to its creator under this epoch. Its parts are in the log ``part_log``.
 
     A run that was created without an owner has the epoch from which claims count.
     """
@@ -377,7 +377,7 @@ class RunStore(Protocol):
         ...
 
     async def create(self, run: NewRun, owner: str | None, ttl: float) -> Created | Existing:
-        """Create a run and claim it for ``owner``, under an epoch that no deleted run of this id has had.
+        """Create a run and claim it for ``owner``. No deleted run of this id has had its epoch.
 
         Without an owner the run is ready for ``claim_due``, from its ``not_before`` on. ``owner`` is usually the
         store's own name. Other names are possible here and below: they count as alive until this store is closed or
@@ -482,7 +482,7 @@ class RunStore(Protocol):
         ...
 
     async def release(self, run_id: str, owner: str, epoch: int) -> bool:
-        """Release a run that can continue, so that another owner can claim it; return False for another owner's run."""
+        """Release a run that can continue, so that another owner can claim it. Return False for another owner's run."""
         ...
 
     async def append(
@@ -603,7 +603,7 @@ class PartsGoneError(StoreError):
 
 @runtime_checkable
 class PartStore(Protocol):
-    """The part of a store of runs that keeps messages and long texts as numbered parts, each of which is written once.
+    """The part of a store that keeps messages and long texts as numbered parts. Each is written once.
 
     ``NewRun`` and ``RunCommit`` bring new parts, which become durable together with the commits that refer to them.
     Parts are in *logs*. A run that continues the conversation of an earlier run continues its log. If another run has

@@ -69,7 +69,7 @@ def _whole(pieces: list[Streamed]) -> tuple[Any, ...]:
 
 
 def _sizes(pieces: list[Streamed]) -> list[int]:
-    """Return the distance of each piece from the first one and the length of its text, in one list."""
+    """Return, in one list, the distance of each piece from the first and its text's length."""
     numbers: list[int] = []
     for _, event, seq, _ in pieces:
         piece: Any = event

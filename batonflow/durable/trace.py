@@ -267,7 +267,7 @@ class _Teller:
 
 
 def plain_event(data: Any) -> tuple[str, Any]:
-    """Return the class name and the fields of a recorded event, as far as they are known without its class."""
+    """Return the class name and the known fields of a recorded event. Its class need not be importable."""
     return _marked(data) if isinstance(data, str) else (data[0], _plain(data[1]))
 
 
@@ -277,7 +277,7 @@ def plain_value(data: Any) -> Any:
 
 
 def _marked(text: str) -> tuple[str, Any]:
-    """Describe a value from a serializer other than JSON: the name of its class, if known, and the value."""
+    """Describe a value from a serializer other than JSON by its class, if known, and the value."""
     try:
         data = from_json(text)
     except ValueError:

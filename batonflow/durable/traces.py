@@ -1,4 +1,4 @@
-"""The trace context of a run in its commits and snapshots, so that the trace of a resumption finds the earlier one.
+"""The trace context of a run in its commits and snapshots. The trace of a resumption finds the earlier one.
 
 They contain it only if tracing is enabled.
 """
@@ -15,7 +15,7 @@ from batonflow.values.serializers import read_json
 __all__ = ["ABANDONED", "trace_in", "with_trace"]
 
 ABANDONED = "abandoned"
-"""Beside where a run was traced: when the process that traced it was heard of last, if it ended without a word."""
+"""Key of a process's last sign of life, beside its trace. It is set if the process ended without a word."""
 
 _MARK = b'{"o":'
 

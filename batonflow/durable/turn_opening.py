@@ -1,4 +1,4 @@
-"""The opening of a run that is a turn of a session, or a request that may be known already."""
+"""The opening of a run that is a session's turn, or a request that may be known."""
 
 import asyncio
 import inspect
@@ -124,7 +124,7 @@ class TurnOpening(Opening):
         self.leave()
 
     async def _came_to(self, run_id: str, rebuilt: StopEvent | None, taken_up: Callable[[], None] | None) -> bool:
-        """Give the result of a run, or take the run up; return False while it goes on in another place."""
+        """Give the result of a run, or take the run up. Return False while it goes on in another place."""
         info = await self._store.info(run_id)
         if info is None and rebuilt is not None:
             self._forget()

@@ -1,4 +1,4 @@
-"""Context of tracing: the id of the active span, the active tags, and times and ids of events and spans.
+"""Context of tracing: the active span's id, the active tags, and times and ids of events and spans.
 
 Tasks and ``asyncio.to_thread`` inherit both. A plain ``threading.Thread`` does not: pass it
 ``contextvars.copy_context().run`` as its target to keep the parent.
@@ -21,13 +21,13 @@ active_span_id: ContextVar[str | None] = ContextVar("active_span_id", default=No
 """The id of the span that encloses the running code, or None."""
 
 model_calls: ContextVar[Callable[[Any], None] | None] = ContextVar("batonflow_model_calls", default=None)
-"""A function that records a call of a model for the running step; None where calls are not recorded."""
+"""A function that records a call of a model for the running step. None if calls are not recorded."""
 
 model_caller: ContextVar[tuple[str, str]] = ContextVar("batonflow_model_caller", default=("", ""))
 """The agent that asks models here, and the purpose of its calls; empty outside of agents."""
 
 replace_call: ContextVar[Callable[..., Callable[..., Any]] | None] = ContextVar("batonflow_replace_call", default=None)
-"""Returns the function to call in place of a function of ``ctx.once`` or ``ctx.effect``; None where each is called.
+"""Returns a replacement for a function of ``ctx.once`` or ``ctx.effect``. None if each is called itself.
 
 Its arguments are the run, the delivery, the key, the intent of an effect or None, and the function.
 """
@@ -58,7 +58,7 @@ active_instrument_tags = _ActiveTags()
 
 @contextmanager
 def instrument_tags(new_tags: Mapping[str, Any]) -> Generator[None, None, None]:
-    """Add tags to every span and event made inside the block, in place of the tags of an outer block.
+    """Add tags to every span and event inside the block, in place of the outer block's tags.
 
     Args:
         new_tags: Names and values; the values should be JSON data, because exporters write them.

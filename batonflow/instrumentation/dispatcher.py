@@ -75,7 +75,7 @@ class _Boundary:
 
 
 class _Handlers(MutableSequence[_H]):
-    """A list that notifies its dispatcher when it changes, so that a call never has to look for handlers."""
+    """A list that notifies its dispatcher of changes, so that a call does not look for handlers."""
 
     def __init__(self, handlers: Iterable[_H], changed: Callable[[], None]) -> None:
         self._handlers = list(handlers)

@@ -220,7 +220,7 @@ class BaseSpanHandler(BaseModel, ABC, Generic[T]):
     def prepare_to_exit_span(
         self, id_: str, bound_args: inspect.BoundArguments, instance: Any = None, result: Any = None, **kwargs: Any
     ) -> T | None:
-        """Process the end of a span with ``result``; return the span to remove it, None to keep it open."""
+        """Process the end of a span with ``result``. Return the span to remove it, or None to keep it open."""
 
     @abstractmethod
     def prepare_to_drop_span(
@@ -231,7 +231,7 @@ class BaseSpanHandler(BaseModel, ABC, Generic[T]):
         err: BaseException | None = None,
         **kwargs: Any,
     ) -> T | None:
-        """Process the failure of a span with ``err``; return the span to remove it, None to keep it open."""
+        """Process the failure of a span with ``err``. Return the span to remove it, or None to keep it open."""
 
     def capture_propagation_context(self) -> dict[str, Any]:
         """Return JSON data for the same handler in another process, which continues the trace."""

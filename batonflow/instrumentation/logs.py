@@ -66,7 +66,7 @@ def in_words(subject: str) -> str:
 
 
 def set_debugging(variables: Context, *asked: bool | None) -> None:
-    """Set whether a run is debugged: the first value that is not None; a run in a debugged run is debugged too.
+    """Set whether a run is debugged, by the first value other than None. The runs inside it are debugged too.
 
     Args:
         variables: The context variables of the run.

@@ -59,7 +59,7 @@ async def _kept(client: Any, owned: bool) -> AsyncGenerator[Any, None]:
 
 
 class Clients:
-    """The clients of an SDK: one for each event loop, because connections belong to the loop that opened them.
+    """The clients of an SDK, one for each event loop. Connections belong to the loop that opened them.
 
     A copy starts without clients.
     """

@@ -275,7 +275,7 @@ class _Call:
         return ToolCallBlock(tool_call_id=call_id, tool_name=name, tool_kwargs=text)
 
     def settle(self, number: int, final: bool) -> None:
-        """Make the block once the arguments are complete; at the end of the response make it in any case."""
+        """Make the block once the arguments are complete. At the end of the response, make it in any case."""
         if self.block is not None:
             return
         if not final:

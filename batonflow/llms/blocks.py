@@ -289,7 +289,7 @@ class ImageBlock(MediaBlock):
         return self.image_mimetype
 
     def resolve_image(self, as_base64: bool = False) -> BytesIO:
-        """Return the bytes of the image, from the file or URL if needed; ValueError when there are no data."""
+        """Return the bytes of the image, from the file or URL if needed. Raise ValueError without data."""
         return _resolve(self.image, self.path, self.url, as_base64)
 
 
@@ -323,7 +323,7 @@ class AudioBlock(MediaBlock):
         return None if self.format is None else f"audio/{self.format}"
 
     def resolve_audio(self, as_base64: bool = False) -> BytesIO:
-        """Return the bytes of the audio, from the file or URL if needed; ValueError when there are no data."""
+        """Return the bytes of the audio, from the file or URL if needed. Raise ValueError without data."""
         return _resolve(self.audio, self.path, self.url, as_base64)
 
 
@@ -358,7 +358,7 @@ class VideoBlock(MediaBlock):
         return self.video_mimetype
 
     def resolve_video(self, as_base64: bool = False) -> BytesIO:
-        """Return the bytes of the video, from the file or URL if needed; ValueError when there are no data."""
+        """Return the bytes of the video, from the file or URL if needed. Raise ValueError without data."""
         return _resolve(self.video, self.path, self.url, as_base64)
 
 
@@ -393,7 +393,7 @@ class DocumentBlock(MediaBlock):
         return self.document_mimetype
 
     def resolve_document(self) -> BytesIO:
-        """Return the bytes of the document, from the file or URL if needed; ValueError when there are no data."""
+        """Return the bytes of the document, from the file or URL if needed. Raise ValueError without data."""
         return _resolve(self.data, self.path, self.url, as_base64=False)
 
 

@@ -1,4 +1,4 @@
-"""Spans and events of calls to models: the start of a call, each chunk of its response, and its end.
+"""Spans and events of model calls: the start, each chunk of the response, and the end.
 
 Methods of a model call one another: ``achat`` may derive from ``astream_chat``, and an override of ``chat`` calls the
 overridden method. Every method can report, but only the outermost call does.

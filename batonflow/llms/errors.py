@@ -136,7 +136,7 @@ class IncompleteResponseError(LLMError):
 
 
 class InvalidResponseError(LLMError):
-    """The response is not one of this vendor's API, for example the error page of a proxy or broken JSON."""
+    """The response is not from this vendor's API, for example a proxy's error page or broken JSON."""
 
     _passing = True
 

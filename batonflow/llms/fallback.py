@@ -75,7 +75,7 @@ class FallbackLLM(FunctionCallingLLM):
         return all(llm.native_output_schema for llm in self.llms)
 
     def cost_of(self, usage: Usage) -> float | None:
-        """Return the cost of a request at the dearest model; None when the price of a model is unknown.
+        """Return the cost of a request at the dearest model. None when the price of a model is unknown.
 
         The cost of a response is that of the model that answered.
         """
@@ -113,7 +113,7 @@ class FallbackLLM(FunctionCallingLLM):
                 failures.append(err)
 
     def _signed(self, finish: Finish, llm: LLM, failures: Sequence[LLMError]) -> Finish:
-        """Return the terminal mark with the model that answered, and the cost at its price or that of this model."""
+        """Add the answering model and the cost to the terminal mark. The price of this model comes first."""
         extras: dict[str, Any] = {**finish.additional_kwargs, "answered_by": label(llm)}
         if failures:
             extras["switched_from"] = [str(failure) for failure in failures]

@@ -1,4 +1,4 @@
-"""JSON as models write it: objects in a text, objects that are still arriving, and JSON with common mistakes."""
+"""JSON as models write it: objects in a text, objects still arriving, and JSON with common mistakes."""
 
 import json
 import re
@@ -144,7 +144,7 @@ class PartialModel(BaseModel):
 
 @dataclass(frozen=True)
 class _Shape:
-    """The JSON shape of an annotation: the models of its objects, and the shapes inside its objects and lists."""
+    """The JSON shape of an annotation: the models of its objects, and its inner shapes."""
 
     models: tuple[type[BaseModel], ...] = ()
     values: "_Shape | None" = None

@@ -155,7 +155,7 @@ class ChatMessage(Watchable):
         return cls(role=MessageRole(role), blocks=[TextBlock(text=content)], **kwargs)
 
     def __batonflow_watch__(self) -> "Watch | None":
-        """Watch this message for changes in place; None if it, or a part of it, is of a class that cannot tell."""
+        """Watch this message for changes in place. None if it, or a part of it, is of a class that cannot tell."""
         return llms.watched.watch(self) if type(self) is ChatMessage else None
 
     @field_serializer("additional_kwargs")

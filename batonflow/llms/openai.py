@@ -205,7 +205,7 @@ def openai_messages(
 
 
 def _media_of_tool(message: ChatMessage, official: bool) -> list[dict[str, Any]]:
-    """Return a tool's media as a user message after all results of the turn; the API takes no media in results."""
+    """Return a tool's media as a user message after all results of the turn. The API takes no media in results."""
     media = _parts([block for block in expand_citable(message.blocks) if isinstance(block, MediaBlock)], official)
     call_id = _call_id(message.additional_kwargs.get("tool_call_id"), official)
     return [{"type": "text", "text": f"The tool call {call_id} also returned this:"}, *media] if media else []

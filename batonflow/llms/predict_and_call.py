@@ -1,4 +1,4 @@
-"""One step with tools outside a run: a model chooses a tool, and the tool's output is the answer."""
+"""One step with tools outside a run. A model chooses a tool, and the tool's output is the answer."""
 
 import asyncio
 import inspect

@@ -300,7 +300,7 @@ class Predicting(AsData, ABC):
         verbose: bool = False,  # noqa: ARG002 - for compatibility
         **kwargs: Any,
     ) -> "AgentChatResponse":
-        """Let the model choose a tool, call it, and return its output, without sending the output to the model.
+        """Let the model choose a tool, call it, and return its output. The model does not get the output.
 
         A model that takes no tools reads about them in the prompt (see ``batonflow.llms.react_text``).
 

@@ -1,4 +1,4 @@
-"""Tool use as text, for models without tool calls: the prompt that explains it, and the parser of the messages.
+"""Tool use as text, for models without tool calls: the prompt for it and the parser of messages.
 
 A model writes either::
 
@@ -416,7 +416,7 @@ def extract_final_response(input_text: str) -> tuple[str, str]:
 
 
 def _answer_in(text: str, begin: int = 0) -> re.Match[str] | None:
-    """Return the label of the answer; a label inside a line counts only when no line starts with one."""
+    """Return the label of the answer. A label inside a line counts only if no line starts with one."""
     return _ANSWER_LINE.search(text, begin) or _ANSWER.search(text, begin)
 
 

@@ -29,7 +29,7 @@ _ARGUMENT_PIECE = 16
 Part = str | ToolCallBlock | ToolSelection | TextBlock | ThinkingBlock
 Answer = Part | ChatMessage | BaseException | type[BaseException] | Sequence[Part]
 Turn = Answer | Callable[[ChatRequest], Answer | Awaitable[Answer]]
-"""One answer: text, a tool call, a list of both, a message, an exception to raise, or a function of the request."""
+"""One answer: text, a tool call, a list of both, or a message. Or an exception, or a function of the request."""
 
 
 def tool_call(name: str, /, **arguments: Any) -> ToolCallBlock:

@@ -118,7 +118,7 @@ def translate_error(
 
 
 def attempts_of(source: Any) -> int:
-    """Return the number of requests that an SDK sent until a response or an error; it notes its retries in a header."""
+    """Return the number of requests that an SDK sent until a response or an error. A header counts its retries."""
     request = getattr(getattr(source, "response", None), "request", None) or getattr(source, "request", None)
     retries = "0" if request is None else request.headers.get("x-stainless-retry-count", "0")
     return int(retries) + 1 if retries.isdecimal() else 1

@@ -503,7 +503,7 @@ class SDKModel(FunctionCallingLLM):
         return self.http_client is None or callable(self.http_client)
 
     def cost_of(self, usage: Usage) -> float | None:
-        """Return the cost of a request, by ``price`` or, at a vendor's address, by the price list of ``prices``."""
+        """Return the cost of a request by ``price``. At a vendor's address, the default is the list of ``prices``."""
         if self.price is not None or not prices_available():
             return super().cost_of(usage)
         return price(usage, self.model, self.vendor, base_url=self.base_url)

@@ -215,7 +215,7 @@ _HEADERS = frozenset({"extra_headers", "extra_query"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """A call of a model: in the records of a run, without secrets, and behind the span of a request.
+    """A call of a model, recorded in the run without secrets, behind the span of a request.
 
     A store that does not keep parts has neither messages nor ``tool_specs`` nor the answer.
 
@@ -321,7 +321,7 @@ _CONVERSATION = frozenset({"messages", "tool_specs", "answer"})
 def recorded_call(
     events: AsyncGenerator[StreamEvent, None], llm: Any, request: ChatRequest
 ) -> AsyncGenerator[StreamEvent, None]:
-    """Return the events of an answer, whose call is recorded when it ends if the running step records calls.
+    """Return the events of an answer. If the running step records calls, the call is recorded at its end.
 
     Args:
         events: The events.

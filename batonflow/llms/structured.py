@@ -550,7 +550,7 @@ class _Requests:
         yield response
 
     async def _opened(self, messages: list[ChatMessage]) -> tuple[ChatResponseAsyncGen, _ValueSoFar, bool]:
-        """Open the stream; return it with a function for the object so far, and whether it marks its end."""
+        """Open the stream. Return it with a function for the object so far, and whether it marks its end."""
         growing = ArrivingObject()
         if self._way != "function":
             responses = await self._llm.astream_chat(messages, **self._options)

@@ -17,7 +17,7 @@ __all__ = ["before_call"]
 
 
 async def before_call(place: Place, changed: ChangedCall) -> tuple[int, dict[str, Any]]:
-    """Return the last commit before a call, and the edits of the state that change its request in a fork.
+    """Return the last commit before a call, and the state edits that change its request in a fork.
 
     Args:
         place: The run.
@@ -37,7 +37,7 @@ async def before_call(place: Place, changed: ChangedCall) -> tuple[int, dict[str
         raise HTTPException(400, "Only calls of agents can be changed; this one was made by a step of a workflow")
     if call.get("purpose") != "turn":
         raise HTTPException(
-            400, "Only calls for the next step of an agent can be changed, not those for other purposes"
+            400, "Only calls for the next step of an agent can be changed, not calls for other purposes"
         )
     if record["commit"] == 1:
         raise HTTPException(

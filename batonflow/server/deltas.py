@@ -16,7 +16,7 @@ Told = tuple[int, dict[str, Any]]
 """The place of an event in its stream, and the event in the form for readers."""
 
 MOST_ANSWERS = 64
-"""The number of answers that a stream follows at a time; the one with the oldest piece is forgotten."""
+"""The number of answers that a stream follows at a time. The one with the oldest piece is forgotten."""
 
 _THINKING = "thinking_delta"
 _REBUILT = ("delta", "response", _THINKING)

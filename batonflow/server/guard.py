@@ -1,4 +1,4 @@
-"""Checks of clients: on this machine or with the token, under an allowed name, and from the same origin."""
+"""Checks of clients: a local address or the token, an allowed name, and the same origin."""
 
 import hmac
 import ipaddress
@@ -15,7 +15,7 @@ from batonflow.workflow_core.errors import ServerConfigurationError
 __all__ = ["Guard", "check_bind", "is_loopback"]
 
 OPEN_TO_ALL = frozenset({"/", "/health"})
-"""Paths without a token: the health check, and the page, which has no data and asks for the token itself."""
+"""Paths without a token: the health check and the page. The page has no data and asks for the token itself."""
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _PORTS = {"http": 80, "https": 443}

@@ -17,7 +17,7 @@ DEPTH = 64
 """Largest depth of nested lists and objects in a request."""
 
 READ_AT_MOST = 16
-"""Factor of the largest body up to which bodies are read and dropped, for clients that read the answer afterwards."""
+"""Factor of the largest body up to which bodies are read and dropped. Some clients read the answer afterwards."""
 
 
 class BodyLimit:

@@ -91,7 +91,13 @@ class SessionRoutes:
             raise HTTPException(400, "session is needed: the name of the session")
         after = number(request, "after", 0)
         session = await _session(agent, name)
-        turns = [] if session is None else [turn_as_json(one) async for one in session.turns() if one.number > after]
+        turns: list[dict[str, Any]] = []
+        acting: str = agent.__batonflow_team__.member(None).name
+        if session is not None:
+            async for turn in session.turns():
+                first, acting = acting, turn.agent or acting
+                if turn.number > after:
+                    turns.append({**turn_as_json(turn), "first_agent": first, "last_agent": acting})
         return JSON({"turns": turns})
 
     async def fork(self, request: Request) -> Response:
@@ -108,7 +114,7 @@ class SessionRoutes:
 
 
 async def _session(agent: Any, name: str) -> Any:
-    """Return a session of an agent; None if the agent does not have it, also if another one has."""
+    """Return a session of an agent, or None if the agent does not have it. Other agents' sessions do not count."""
     try:
         session = agent.session(name)
     except (ValueError, StoreError) as error:

@@ -253,7 +253,12 @@ class SessionsAnswer(BaseModel):
 
 
 class TurnData(BaseModel):
-    """A turn of a session; one under way has no messages yet, and ``user_msg`` alone."""
+    """A turn of a session; one under way has no messages yet, and ``user_msg`` alone.
+
+    Attributes:
+        first_agent: The agent that begins it.
+        last_agent: The agent that acts at its end; another one if a team has handed over.
+    """
 
     number: int
     run_id: str
@@ -264,6 +269,8 @@ class TurnData(BaseModel):
     messages: list[dict[str, Any]]
     usage: dict[str, Any] | None
     error: str | None
+    first_agent: str
+    last_agent: str
 
 
 class TurnsAnswer(BaseModel):
@@ -368,7 +375,7 @@ class UnreadableRun(BaseModel):
 
 
 class InboxAnswer(BaseModel):
-    """The open questions of all runs, newest run first; ``more`` if there are runs that were not looked at."""
+    """The open questions of all runs, newest run first. ``more`` tells of runs that were not looked at."""
 
     pending: list[InboxRequest]
     unreadable: list[UnreadableRun]

@@ -137,7 +137,7 @@ class _Map:
         self._counts = self._shared.begin(run, item, self._name, len(items))
 
     async def results(self, workers: int) -> list[Any]:
-        """Call the function for all items without a record, and return the results in the order of the items."""
+        """Call the function for all items without a record. Return the results in the order of the items."""
         recorded = self._item.make_progress().once or {}
         left: list[int] = []
         for index in range(len(self._items)):

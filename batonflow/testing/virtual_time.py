@@ -56,7 +56,7 @@ class _JumpingSelector(selectors.BaseSelector):
 
 
 class VirtualClockLoop(asyncio.SelectorEventLoop):
-    """Event loop whose time stands still while code runs, and jumps to the next timer when the loop is idle.
+    """Event loop with a clock that stands still while code runs. An idle loop jumps to its next timer.
 
     While threads of its executor work, it waits for them in real time.
     """

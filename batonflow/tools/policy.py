@@ -19,7 +19,7 @@ Approval = (
 )
 OnUnknown = Literal["ask", "retry", "fail"]
 ToolErrors = Literal["tell", "raise_bugs", "raise"]
-"""The way of a tool's exception: told to the model, or out of the run; the later ones are stricter."""
+"""The way of a tool's exception: told to the model, or out of the run. The later ones are stricter."""
 
 _BUGS = (NameError, AttributeError, TypeError, ImportError, AssertionError)
 

@@ -75,7 +75,7 @@ class ToolRetry(ToolError):
 
 
 class ToolDefinitionError(ToolError, TypeError):
-    """A parameter cannot be filled by a model, or a policy has an invalid value; the message names the remedy."""
+    """A model cannot fill a parameter, or a policy has an invalid value. The message names the remedy."""
 
 
 class ToolArgumentsError(ToolError, ValueError):
@@ -87,7 +87,7 @@ class ToolTimeoutError(ToolError, TimeoutError):
 
 
 IDEMPOTENCY_KEY = "idempotency_key"
-"""Name of a parameter for a key that is equal for all attempts of a call; it is hidden from models."""
+"""Name of a parameter for a key that is equal for all attempts of a call. It is hidden from models."""
 
 _DOCUMENTS_PARAMETERS = re.compile(
     r"[:@](param|arg|key|kwarg)|\b(Arg(ument)?s|Param(eter)?s):|^\s*(\w+ )?(Arg(ument)?s|Param(eter)?s)\s*$",

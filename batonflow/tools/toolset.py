@@ -65,7 +65,7 @@ class Toolset(ABC, Generic[AgentDepsT]):
     async def __aexit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None:
-        """Close them, in the task that has opened them; the end of an agent or event loop is not an error."""
+        """Close them, in the task that has opened them. The end of an agent or event loop is not an error."""
 
     @property
     def known_tools(self) -> Sequence[BaseTool]:
@@ -177,7 +177,7 @@ class Toolset(ABC, Generic[AgentDepsT]):
         )
 
     def with_policy(self, **policy: Any) -> "Toolset[AgentDepsT]":
-        """Return the set with another policy of its tools; fields that are left out stay as the tools have them.
+        """Return the set with another policy of its tools. Omitted fields stay as the tools have them.
 
         Args:
             policy: Fields of ``ToolPolicy``.

@@ -10,7 +10,7 @@ _BEGINNING = "in step "
 
 
 def note_failure(run: Run, item: WorkItem, error: BaseException, about: str = "") -> None:
-    """Add a note to an exception that leaves a step; one that has left an inner step keeps the note of that step.
+    """Add a note to an exception that leaves a step. An inner step's note is kept instead.
 
     Args:
         run: The run.

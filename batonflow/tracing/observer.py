@@ -263,7 +263,7 @@ class _Spans:
         dispatcher.close_span(self._run_span, instance=run.workflow, bound_args=self._run_arguments)
 
     def _report(self, event: BaseEvent) -> None:
-        """Report an event of the run with its own tags: a step of another run may have caused it."""
+        """Report an event of the run with its own tags. A step of another run may have caused it."""
         with instrument_tags(self._tags):
             dispatcher.event(event)
 

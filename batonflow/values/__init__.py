@@ -1,4 +1,4 @@
-"""Values as data: the JSON forms of models, of marked types and of exceptions, and the serializers that write them."""
+"""Values as data: JSON forms of models, marked types and exceptions, and the serializers for them."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -9,7 +9,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 __all__ = ["AnswerFields", "answer_fields", "needed", "unfit"]
 
 AnswerFields = Mapping[str, tuple[str, bool]]
-"""Name of a field -> its JSON type, empty when that is not plain, and whether it has to be given."""
+"""Name of a field -> its JSON type and whether it is required. The type is empty when it is not plain."""
 
 _TYPES: dict[Any, str] = {
     str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object",

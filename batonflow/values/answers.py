@@ -102,7 +102,7 @@ _DEEPEST = 8
 
 
 def type_of_schema(schema: Mapping[str, Any]) -> Any:
-    """Return a type for a schema, to check answers without their class; it may accept more than the schema."""
+    """Return a type for a schema, to check answers without their class. It may accept more than the schema."""
     return _type_of(schema, schema.get("$defs", {}), 0)
 
 

@@ -99,7 +99,7 @@ def _shows_items(kind: Any) -> bool:
 
 
 def container_as_data(value: Any, write: Write) -> tuple[str, Any] | None:
-    """Return the class name and the data of a container; None for other values and for plain builtin containers.
+    """Return the class name and the data of a container. None for other values and plain builtin containers.
 
     Raises:
         NotWritable: An instance cannot be created again from its items and attributes.
@@ -144,7 +144,7 @@ def _written(value: Any, base: Any, write: Write) -> list[Any]:
 
 
 def in_order(values: Any, write: Write) -> list[Any]:
-    """Return the items of a set as data in a fixed order, so that equal sets give equal data."""
+    """Return the items of a set as data in a fixed order. Equal sets give equal data."""
     kinds = {_kind(one) for one in values}
     if kinds <= {str} or kinds <= {int}:
         return [write(one) for one in sorted(values)]

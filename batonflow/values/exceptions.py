@@ -32,13 +32,13 @@ class UnreconstructedException(Exception):
 
 
 class RunNote(str):
-    """A note on an exception that says where it was raised; it is not part of the exception's data."""
+    """A note on an exception that says where it was raised. It is not part of the exception's data."""
 
     __slots__ = ()
 
 
 def dump_exception(error: BaseException, *, attributes: bool = True) -> dict[str, Any]:
-    """Write an exception as data: the name of its class, its text, and the values of batonflow's own errors.
+    """Write an exception as data: its class name, its text, and the values of batonflow's own errors.
 
     Arguments and attributes are added when the text alone cannot restore the exception. A class that overrides
     ``__init__`` gets them only if they are plain data that restore an equal exception without calling ``__init__``.

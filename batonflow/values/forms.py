@@ -94,7 +94,7 @@ class Form:
     adapters: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def scalars_of(self, model: BaseModel) -> dict[str, Any] | None:
-        """The fields of a model as JSON has them; None where one is not a scalar, or there is more than fields."""
+        """The fields of a model as JSON has them. None if one is not a scalar, or there is more than fields."""
         values = model.__dict__
         if self.scalars is None or model.__pydantic_extra__ or len(values) != len(self.scalars):
             return None
@@ -175,7 +175,7 @@ class Form:
         return found
 
     def accept(self, name: str, value: Any) -> None:
-        """Raise an error if validation of its field would reject or change a value, which could not be read again.
+        """Raise an error if validation of its field would reject or change a value. It could not be read again.
 
         Raises:
             NotWritable: Validation rejects or changes the value.
@@ -335,7 +335,7 @@ def _name(cls: type[BaseModel]) -> tuple[str, str | None]:
 
 
 def _lost_field(cls: type[BaseModel]) -> str | None:
-    """Return the reason why a class cannot be read again: a required field that is excluded from the JSON."""
+    """Return the reason why a class cannot be read again, a required field excluded from JSON."""
     for name, declared in cls.model_fields.items():
         if declared.exclude and declared.is_required():
             return (

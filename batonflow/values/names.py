@@ -116,7 +116,7 @@ def named_class(name: str, find: Callable[[str], Any]) -> Any:
 
 def _named(parts: list[str], find: Callable[[str], Any]) -> tuple[Any, list[str]]:
     if not parts or parts[0] in "[]":
-        raise ValueError("The payload names a class whose arguments cannot be read")
+        raise ValueError("The payload names a class with arguments that cannot be read")
     name, rest = parts[0], parts[1:]
     if _LITERAL.match(name):
         return from_json(name), rest
@@ -179,7 +179,7 @@ IS_VALUE = "__is_value"
 """Marks a value of a type that JSON lacks, such as a datetime, a set or a dataclass."""
 
 MARKED = "marked"
-"""Names the fields of a model, beside its mark, in which there are marks; True: they may be in all."""
+"""Names the fields with marks in a model, beside its own mark. True means that all may have marks."""
 
 PRIVATE = "__private"
 """Names the private attributes among the fields of a model."""
@@ -187,7 +187,7 @@ PRIVATE = "__private"
 SCALARS = frozenset({str, int, float, bool, type(None)})
 
 REFERENCE = "$"
-"""The only name of a dict in a record that stands for a part of a conversation; see ``durable.parts``."""
+"""The only dict name in a record for a part of a conversation. See ``durable.parts``."""
 
 REFERENCE_MARK = '{"$":'
 """The beginning of such a dict as text."""

@@ -315,7 +315,7 @@ def _of_enum(cls: type[Enum], rules: Rules) -> Plan:
 
 
 def _of_abstract(kind: Any, made: Callable[[tuple[Any, ...], Rules], Plan]) -> Callable[[tuple[Any, ...], Rules], Plan]:
-    """Return a maker of plans for abstract types such as ``Sequence``, where pydantic keeps the class of the value."""
+    """Return a maker of plans for abstract types such as ``Sequence``. Pydantic keeps the value's class there."""
 
     def kept(arguments: tuple[Any, ...], rules: Rules) -> Plan:
         plan = made(arguments, rules)

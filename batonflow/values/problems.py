@@ -74,7 +74,7 @@ def close_to_fields(model: BaseModel) -> str:
 
 
 def misspelt(names: Iterable[str], fields: Collection[str]) -> dict[str, str]:
-    """Return the similar field for each name; a name that extends the name of a field is not a mistake."""
+    """Return the similar field for each name. A name that extends the name of a field is not a mistake."""
     near = {name: get_close_matches(name, fields, n=1, cutoff=0.75) for name in names}
     return {name: found[0] for name, found in near.items() if found and not name.startswith(found[0])}
 

@@ -110,7 +110,7 @@ class PartSource(Protocol):
         ...
 
     def items(self, items: list[Any], cls: type, make: Callable[[Any], Any], *, owns: bool) -> list[Any]:
-        """Return the items of a list as objects; a message of the state is the same object in events.
+        """Return the items of a list as objects. A message of the state is the same object in events.
 
         Args:
             items: The items, as they stand in the reference.
@@ -263,7 +263,7 @@ class JsonSerializer:
         return self._read(read) if self._reads_all or has_marks else read
 
     def encode(self, value: Any) -> Any:
-        """Return a value as JSON data in which all values other than plain data are marked with their class.
+        """Return a value as JSON data. All values other than plain data are marked with their class.
 
         Raises:
             ValueError: Something in the value is neither plain data nor a model.
@@ -377,7 +377,7 @@ class JsonSerializer:
         return {name: value for name, value in written.items() if value is not None}
 
     def list_in_parts(self, values: list[Any], *, grows: bool = True) -> Any:
-        """Return the reference to a list of messages or results; None for other lists, and if nothing keeps parts.
+        """Return the reference to a list of messages or results. None for other lists, and if nothing keeps parts.
 
         Args:
             values: The list.
@@ -505,14 +505,14 @@ class JsonSerializer:
             same = _values.alike(back, model) or as_json(self._encode_model(back, form, tried=True)) == as_json(marked)
         except Exception as error:  # code of the program's own may raise anything
             raise NotWritable(
-                f"it could not be read again: {error}. Let its serializers, validators and __init__ take what they "
-                "have written",
+                f"it could not be read again: {error}. Let its validators and __init__ take the output of "
+                "its serializers",
                 (form.cls.__name__,),
             ) from error
         if not same:
             raise NotWritable(
-                "it would be another one when it is read again: let its validators leave alone what they have checked, "
-                "and its serializers write what they read",
+                "it would be another one when it is read again: let its validators leave a checked value unchanged, "
+                "and its serializers write the value that was read",
                 (form.cls.__name__,),
             )
         form.tried_once = False
@@ -663,7 +663,7 @@ def _plain_list(value: Any) -> Any:
 
 
 def _own_items(value: Any) -> Any:
-    """Return a dict of a subclass as a dict, without entries that it makes on demand; return other values unchanged."""
+    """Return a dict of a subclass as a dict, without entries made on demand. Return other values unchanged."""
     kind = cast("Any", type(value))
     return value if kind is dict or not issubclass(kind, dict) else dict(items_of(value))
 

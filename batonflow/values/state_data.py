@@ -88,7 +88,7 @@ def declared_as_json(state: BaseModel, name: str, value: Any) -> Any:
     """
     field = type(state).model_fields.get(name)
     if field is None or "Any" in str(field.annotation):
-        raise ValueError(f"{type(state).__name__} does not declare what {name!r} is")
+        raise ValueError(f"{type(state).__name__} does not declare a type for {name!r}")
     return state.model_copy(update={name: value}).model_dump(mode="json", include={name})[name]
 
 
@@ -153,7 +153,7 @@ def no_path(path: object) -> TypeError:
 
 
 def key_in(container: Mapping[Any, Any], key: str) -> Any:
-    """Return the key of a dict for a part of a path: the number, if the dict has it and lacks the text."""
+    """Return the key of a dict for a part of a path. It is the number, if only the number is in the dict."""
     if key not in container and key.removeprefix("-").isdecimal() and str(int(key)) == key and int(key) in container:
         return int(key)
     return key

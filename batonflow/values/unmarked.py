@@ -111,7 +111,7 @@ def value_of(name: str, data: Any, read: Read, resolve: Callable[[str], type]) -
         if is_dataclass(cls):
             return _built(cls, {attribute: read(held) for attribute, held in data.items()})
     except (TypeError, KeyError, ArithmeticError, AttributeError) as error:
-        raise ValueError(f"The data are not those of a {name}: {error}") from error
+        raise ValueError(f"The data do not fit {name}: {error}") from error
     raise ValueError(f"The payload names {name}, which is neither an enum, a dataclass nor a container")
 
 

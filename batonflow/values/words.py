@@ -13,7 +13,7 @@ from batonflow.values.serializers import BaseSerializer, items_of
 __all__ = ["in_words", "is_writable", "json_or_words", "written"]
 
 _TOLD = "__batonflow_told__"
-"""The attribute in which a model names its reporting fields, such as the arguments and the result of a tool."""
+"""The attribute with the names of a model's reporting fields, such as a tool's arguments and result."""
 
 
 # The depth of data up to which parts are inspected.
@@ -84,7 +84,7 @@ def _model_told(model: BaseModel, can_write: Callable[[Any], bool]) -> BaseModel
 
 
 def in_words(value: Any, can_write: Callable[[Any], bool]) -> Any:
-    r"""Return a value unchanged, as JSON data, or as its ``repr``; in dicts and lists only the parts that need it.
+    r"""Return a value unchanged, as JSON data, or as its ``repr``. In dicts and lists only the parts that need it.
 
     Args:
         value: The value.

@@ -38,7 +38,7 @@ class ChildRun:
 
 @dataclass(slots=True, eq=False)
 class SavedChild:
-    """A child run of a restored run, until it is restored itself: a snapshot, or a ``LoadedRun`` from records."""
+    """A child run of a restored run, before its own restore. It is a snapshot, or a ``LoadedRun`` from records."""
 
     name: str
     path: str
@@ -58,7 +58,7 @@ class SavedChild:
 
 
 class ChildRuns:
-    """The place of a run in the tree of workflows; ``make_inner`` makes a child run that has not begun."""
+    """The place of a run in the tree of workflows. ``make_inner`` makes a child run that has not begun."""
 
     __slots__ = (
         "_adopted", "_make_inner", "_resumable", "children", "counts", "finished", "own_streamed", "parent", "run",
@@ -154,7 +154,7 @@ class ChildRuns:
         workflow.__batonflow__.check_target(event, step)
 
     def send_to(self, event: Event, target: str, causes: Causes) -> None:
-        """Deliver an event to ``child.step`` in every run of the child; start a run if it has no run."""
+        """Deliver an event to ``child.step`` in every run of the child. Start a run if it has no run."""
         name, _, step = target.partition(".")
         runs = [child.run for child in self.children if child.name == name]
         if not runs:

@@ -99,7 +99,7 @@ def _restored(cls: type[BatonflowError], args: tuple[Any, ...], attributes: Mapp
 
 
 class WorkflowValidationError(BatonflowError):
-    """The steps or options of a workflow do not fit together; the message names the class, step, event and remedy."""
+    """The steps or options of a workflow do not fit together. The message names the class, step, event and remedy."""
 
 
 class WorkflowConfigurationError(WorkflowValidationError):
@@ -164,7 +164,7 @@ class ContextSerdeError(BatonflowError):
 
 
 class ContextStateError(BatonflowError):
-    """A member of ``Context`` was used in the wrong place: before a run, outside of a step, or inside of one."""
+    """A member of ``Context`` was used at a wrong place: before a run, outside or inside a step."""
 
 
 class UnknownOutcomeError(WorkflowRuntimeError):
@@ -183,7 +183,7 @@ class UnknownOutcomeError(WorkflowRuntimeError):
 
 
 class InputClosedError(BatonflowError, RuntimeError):
-    """A question to a person is closed: it has an answer already, or the run no longer waits for one."""
+    """A question to a person is closed. It has an answer already, or the run no longer waits for one."""
 
 
 class InputResponseError(BatonflowError, ValueError):
@@ -191,7 +191,7 @@ class InputResponseError(BatonflowError, ValueError):
 
 
 class StateOutsideContextWarning(UserWarning):
-    """A step changed an attribute of its workflow, or a copy of the state; neither is part of the run."""
+    """A step changed an attribute of its workflow, or a copy of the state. Neither is part of the run."""
 
 
 class StoreError(BatonflowError):
@@ -232,7 +232,7 @@ class RunLostError(StoreError):
 
 
 class ReplayIncompatible(StoreError):
-    """The code of a workflow no longer fits the records of a run; the message names the step or class."""
+    """The code of a workflow no longer fits the records of a run. The message names the step or class."""
 
 
 class StoreCorruptedError(StoreError):

@@ -112,7 +112,7 @@ class WorkflowHandler(EarlierHandler, Generic[ResultT]):
 
     @property
     def stopped_by(self) -> BaseException | None:
-        """Return the error that awaiting the handler raises; None while the run goes on, or if it has a result."""
+        """Return the error that awaiting the handler raises. None while the run goes on, or if it has a result."""
         return self._run.ending.error if self._run.ending.done else None
 
     @property
@@ -198,7 +198,7 @@ class WorkflowHandler(EarlierHandler, Generic[ResultT]):
         return self._run.reader(after, internal=internal, stored=True)
 
     def inputs(self) -> "AsyncIterator[InputRequest]":
-        """Read the questions to people, also of child runs: first the open ones, then new ones until the end.
+        """Read the questions to people, also of child runs. The open ones come first, then new ones until the end.
 
         There may be any number of readers, independent of ``stream_events``. Each gets a question once, unless it was
         answered before. After a restore, open questions are yielded again.
@@ -214,7 +214,7 @@ class WorkflowHandler(EarlierHandler, Generic[ResultT]):
         return parts.inputs.requests_from_any_thread(self._run)
 
     def progress(self) -> "list[Progress]":
-        """Return the progress of ``ctx.map`` in each step that has used it in this process, also in child runs.
+        """Return the progress of ``ctx.map`` by step, also in child runs. Only steps of this process are included.
 
         Example:
             >>> for step, done, total in handler.progress():

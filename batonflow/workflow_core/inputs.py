@@ -38,7 +38,7 @@ _ANSWER_TO = "answer to "
 
 
 def answer_key(path: str, delivery: int, *, wait: str = "", attempt: int = 0, question: int = 0) -> str:
-    """Return the key for answers to a question in the inbox of a run; the first answer with the key counts.
+    """Return the key for answers to a question in the inbox of a run. The first answer with the key counts.
 
     Args:
         path: The place in the tree of the workflow that asks; empty for the run itself.
@@ -180,7 +180,9 @@ class InputRequest:
         event = _built(cls, filled, self._checked(fields))
         waiter = self._question.waiter
         if waiter is not None and not waiter.wants(event):
-            raise InputResponseError(f"The {cls.__name__} is not what step {waiter.item.spec.name} requires: {filled}")
+            raise InputResponseError(
+                f"The {cls.__name__} does not meet the requirements of step {waiter.item.spec.name}: {filled}"
+            )
         return event
 
     def _checked(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -215,7 +217,7 @@ class InputRequest:
         run.answer(event, TO_STEPS if waiter is None else address_of(waiter))
 
     def _awaited(self) -> tuple[Run, type[Event] | None, dict[str, Any]]:
-        """Return the run that accepts the answer, the class of the answer (None if several fit), and the set fields."""
+        """Return the accepting run, the class of the answer (None if several fit), and the set fields."""
         waiter = self._question.waiter
         if waiter is not None:
             return self._run, waiter.event_type, waiter.requirements
@@ -241,7 +243,7 @@ def expect_answer(run: Run, item: WorkItem, key: str, expected: Any) -> Generato
 
 
 class InputReader(AsyncIterator[InputRequest]):
-    """An iterator over the questions of a run, each once: the open ones, then new ones until the end."""
+    """An iterator over the questions of a run. It gives the open ones, then new ones until the end, each once."""
 
     __slots__ = ("_feed", "_run", "_seen")
 
@@ -276,8 +278,8 @@ async def say_when_asked(handler: Any) -> None:
         await asyncio.sleep(SECONDS_TO_ANSWER)
         if request.is_open:
             logger.warning(
-                "Run %s waits for a person to answer its %s, and whoever called run_sync() has no handler for that: "
-                "use run(), whose handler has inputs() and, for agents, approvals(); or answer from elsewhere",
+                "Run %s waits for a person to answer its %s, and run_sync() returns no handler for that: use run() "
+                "and inputs() of its handler or, for agents, approvals(); or answer from another place",
                 handler.run_id,
                 type(request.event).__name__,
             )

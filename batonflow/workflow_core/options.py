@@ -294,7 +294,7 @@ class NotInitialized:
 
 
 class shown(Generic[T]):  # noqa: N801 - stands where `property` would
-    """A property that is hidden by an attribute of the same name, on an instance or in a class."""
+    """A property that an attribute of the same name hides, on an instance or in a class."""
 
     def __init__(self, get: Callable[[Any], T]) -> None:
         self._get = get

@@ -100,7 +100,7 @@ class OpenQuestions:
         self.is_back(self._root)
 
     def is_back(self, run: Run) -> None:
-        """Note that a run of the tree is back in memory, so that its questions without a wait can be answered."""
+        """Note that a run of the tree is in memory. Its questions without a wait can be answered again."""
         self.asleep = [(asks, one) for asks, one in self.asleep if _path(asks, one) != run.path]
         self._takers = tuple(taker for taker in self._takers if taker.path != run.path)
         for question in self._root.state.questions:
@@ -151,7 +151,7 @@ class OpenQuestions:
         return found
 
     def repeat(self, open_ones: Iterable[tuple[str, Question]]) -> None:
-        """Stream open questions and their paths again, for the readers of a process that has just taken the run up."""
+        """Stream open questions and their paths again, for readers after the process has taken the run up."""
         self.look()
         root = self._root
         for path, question in open_ones:
@@ -205,7 +205,7 @@ class OpenQuestions:
         self.close(Question(event, "", 0), event)
 
     def answered_by(self, event: Event) -> int | None:
-        """Return the number of the question without a wait that an undelivered event answers; 0 if it is closed."""
+        """Return the number of the question without a wait that an undelivered event answers. 0 if it is closed."""
         sent = None if self._sent is None else self._sent.get(id(event))
         return None if sent is None else sent[1].number
 
@@ -269,7 +269,7 @@ class OpenQuestions:
         return run, question
 
     def place(self, question: Question, within: Run) -> Run | None:
-        """Return the run that asks, if the question is open and the run is ``within`` or a child run of it."""
+        """Return the run of an open question, if it is the run ``within`` or its child run."""
         waiter = question.waiter
         if self.away(self._root, question) is not None:
             return None if question.answered else question.run or self._root
@@ -310,7 +310,7 @@ class OpenQuestions:
         )
 
     def taking(self, question: Question) -> tuple[Run, tuple[type[Event], ...]] | None:
-        """Return a run with steps that accept the answer to a question without a wait, and the types of the answer.
+        """Return a run that accepts the answer to a question without a wait, and the answer's types.
 
         The run that asked has priority over other runs of the tree.
         """
@@ -385,7 +385,7 @@ class OpenQuestions:
 
 
 def _without_state(run: Run, question: Question, waiter: Waiter) -> Question:
-    """Copy a question with the data for its answer, so that the state of the run can leave memory."""
+    """Copy a question with the data for its answer. The state of the run can then leave memory."""
     item = waiter.item
     light = WorkItem(item.id, StepState(item.spec), item.event, None, None)
     light.failures = item.failures and Failures(item.failures.count, item.failures.first_attempt_at)

@@ -432,7 +432,7 @@ _attaching: ContextVar[ClassSteps | None] = ContextVar("batonflow_attaching", de
 
 
 def attached_object(cls: type[T]) -> T:
-    """Return an object of a workflow class for its parent; without a step for a start event, other events start it."""
+    """Return an object of a workflow class for its parent. Without a step for a start event, other events start it."""
     before = _attaching.set(_attached_steps(cls))
     try:
         return cls()

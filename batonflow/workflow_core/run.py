@@ -1,4 +1,4 @@
-"""The interface of a run for callers and other runs: the tree, events, the stream, and release from memory."""
+"""The interface of a run for callers and other runs: tree, events, stream and release from memory."""
 
 import asyncio
 import concurrent.futures
@@ -103,7 +103,7 @@ class Run(Runner):
         return self.state.busy > 0 or not self.idle
 
     def child_over(self, child: Any) -> None:
-        """Note the end of a child run; the failure of a child run that an event started also fails this run."""
+        """Note the end of a child run. If an event started the child, its failure also fails this run."""
         ended = child.run
         counts = self.state.child_counts = self.state.child_counts or {}
         counts.setdefault(child.name, execution_counts()).add(ended.state)
@@ -120,13 +120,13 @@ class Run(Runner):
         return any(self.state.waiters.wanting(event))
 
     def reaches(self, event: Event) -> bool:
-        """Tell whether a step of this run or of a child run accepts the event or waits for it."""
+        """Tell whether a step of this run or its child runs accepts or awaits the event."""
         if self.state.table.route(type(event)).accepted or self.wants(event):
             return True
         return self.family is not None and any(child.run.reaches(event) for child in self.family.children)
 
     def take_from_inside(self, event: Event, causes: Causes) -> bool:
-        """Take an event that no step of a child run accepts; return False if no step here accepts or waits for it."""
+        """Take an event that no step of a child run accepts. Return False if no step here accepts or awaits it."""
         accepted = self.state.table.route(type(event)).accepted
         if not accepted and not self.wants(event):
             return False
@@ -157,7 +157,7 @@ class Run(Runner):
             self.send(event, target, None)
 
     def show(self, event: Event, item: WorkItem, context: Any) -> None:
-        """Show an event of a step to the readers of the stream; calls of other threads go through its context again."""
+        """Show an event of a step to the readers of the stream. Calls of other threads go through its context again."""
         if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WorkflowRuntimeError(f"write_event_to_stream() takes an Event, got {type(event).__name__}")
         if get_ident() != self.thread_id:
@@ -221,7 +221,7 @@ class Run(Runner):
         )
 
     def copy_unfinished(self, workflow: Any, given: Any) -> Any:
-        """Return the work that the run has left as a loaded snapshot for a workflow, None when it has finished."""
+        """Return the run's remaining work as a loaded snapshot for a workflow, or None after its end."""
         if not self.state.running:
             return None
         serializer = given or workflow.__batonflow__.serializer
@@ -261,7 +261,7 @@ class Run(Runner):
             self.ending.warn(f"some steps did not end within {timeout} seconds after the run was {ended_as}")
 
     async def wait_on_its_loop(self, work: Coroutine[Any, Any, None], seconds: float) -> None:
-        """Wait for work on the event loop of the run, which may be another loop than the running one."""
+        """Wait for work on the event loop of the run. The running loop may be another one."""
         loop = self.loop
         if asyncio.get_running_loop() is loop:
             await work
@@ -347,7 +347,7 @@ class Run(Runner):
         recorder.watch(self.cell)
 
     def open(self, event: Event | None, causes: Causes, *, then: Event | None = None) -> None:
-        """Begin, as the store has the run now, and deliver the events that came before; ``then`` is sent last."""
+        """Begin, because the store has the run. Deliver earlier events, and send ``then`` last."""
         held, self.arrived_while_released = self.arrived_while_released or [], None
         if self.ending.done:  # cancelled before its begin
             self.record_end()
@@ -362,7 +362,7 @@ class Run(Runner):
             self.send(then, None, None)
 
     def record_end(self) -> None:
-        """Record the end of the run if it could not be recorded before, unless the run goes on elsewhere."""
+        """Record the end of the run if it is not yet recorded, unless the run goes on elsewhere."""
         event = self.ending.event
         if self.recorder is not None and event is not None and not isinstance(self.ending.error, RunInterruptedError):
             self.recorder.ended(event, self.stream.seq)
@@ -381,7 +381,7 @@ class Run(Runner):
         self.ending.restore(event)
 
     def begin_release(self) -> bool:
-        """Hold events from now on, so that the run can leave memory; return False if there is work or input."""
+        """Hold events from now on, so that the run can leave memory. Return False if there is work or input."""
         # An answer may have arrived that is not delivered yet.
         coming = bool(self.held_back) or any(inner.undelivered() for inner in self.inside())
         if not self.awaits_people() or coming or self.ending.over:
@@ -454,7 +454,7 @@ class Run(Runner):
         self.workflow.__batonflow__.keeper.restore(self)
 
     def when_taken(self, event: Event, deliver: Callable[[], None], ready: Callable[[], bool] | None = None) -> None:
-        """Deliver an event; after a restore not before it is ``ready`` to be taken, or nothing else goes on."""
+        """Deliver an event. After a restore, wait until it is ``ready`` to be taken, or nothing else goes on."""
         self._when(ready or partial(self.reaches, event), deliver)
 
     def _when(self, ready: Callable[[], bool], deliver: Callable[[], None]) -> None:
@@ -488,7 +488,7 @@ class Run(Runner):
         root = self.root
         drive = root.drive
         stopped = RunInterruptedError(
-            f"Run {root.state.run_id!r} was stopped, as what it did cannot be recorded "
+            f"Run {root.state.run_id!r} was stopped, because its work cannot be recorded "
             f"({type(fault).__name__}: {fault}); it stands in the store as it was written last"
         )
         stopped.__cause__ = fault

@@ -125,6 +125,6 @@ def _inner_run(
 
 
 def keep_when_abandoned(run: Run | None) -> None:
-    """Let a run go on if a task that awaits or reads it is cancelled; the caller decides about runs without readers."""
+    """Let a run go on if a task that awaits or reads it is cancelled. The caller handles runs without readers."""
     if run is not None:
         run.stream.on_abandon = None

@@ -204,7 +204,7 @@ def catch_error(*, for_steps: list[str] | None = None, max_recoveries: int = 1) 
 def catch_error(
     func: Callable[..., Any] | None = None, /, *, for_steps: list[str] | None = None, max_recoveries: int = 1
 ) -> Any:
-    """Declare a method as the handler of failed steps; it runs after their last retry, so that the run does not fail.
+    """Declare a method as the handler of failed steps. It runs after their last retry, so that the run does not fail.
 
     Args:
         func: The function, if the decorator is used without parentheses.

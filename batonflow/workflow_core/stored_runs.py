@@ -58,7 +58,7 @@ def _check_texts(**given: Any) -> None:
 
 
 def _keeper_for(workflow: "StoredRuns[Any]", what: str, *ids: Any) -> Keeper:
-    """Return the keeper of a workflow for its method ``what``, after a check of the run ids that the method got."""
+    """Check the run ids of a call of method ``what``. Return the keeper of the workflow."""
     for run_id in ids:
         _check_id("run_id", run_id)
     keeper = workflow.__batonflow__.keeper
@@ -157,7 +157,7 @@ class StoredRuns(OfResult[ResultT]):
         return await _keeper_for(self, "open_inputs", run_id).open_inputs(self, run_id)
 
     async def awaited_events(self, run_id: str, at: int | None = None) -> set[type[Event]]:
-        """Return the classes of the events that the steps of a run and of its attached workflows wait for.
+        """Return the classes of the events that a run waits for, also in its attached workflows.
 
         Args:
             run_id: The run.
@@ -201,7 +201,7 @@ class StoredRuns(OfResult[ResultT]):
         new_id: str | None = None,
         deps: Any = None,
     ) -> WorkflowHandler[ResultT]:
-        """Start a run that shares the work of another run up to a commit, and return its handler at once.
+        """Start a run that shares another run's work up to a commit. Return its handler at once.
 
         External effects of the shared steps are not undone. Awaiting the handler raises ``StoreError`` if the commit
         does not exist or ended the run.

@@ -1,4 +1,4 @@
-"""The stream of a run: the streamed events, kept for late readers, and a bounded ring of internal notes."""
+"""The stream of a run: streamed events, kept for late readers, and a bounded ring of internal notes."""
 
 import asyncio
 import sys
@@ -215,7 +215,9 @@ class StreamLog:
             WorkflowRuntimeError: The running event loop is not that of the run.
         """
         if asyncio.get_running_loop() is not self._loop:
-            raise WorkflowRuntimeError(f"The run {ANOTHER_LOOP}; other loops can only read what is streamed already")
+            raise WorkflowRuntimeError(
+                f"The run {ANOTHER_LOOP}; other loops can only read events that are already streamed"
+            )
         sleeper: asyncio.Future[None] = self._loop.create_future()
         if self._sleepers is None:
             self._sleepers = []

@@ -50,7 +50,7 @@ class Turns:
         return len(self._pending)
 
     def launch(self, run: Run, event: Event | None, step: str | None = None, causes: Causes = ()) -> None:
-        """Begin a run with an event, a restored one without, now or when one of the active runs ends."""
+        """Begin a run now, or when an active run ends. A restored run has no event."""
         limit = self._options.num_concurrent_runs
         if limit is None:
             self._active.add(id(run))
@@ -72,7 +72,7 @@ class Turns:
             self.check(run)
 
     def check(self, run: Run) -> None:
-        """Warn of a run that may wait for ever, because all active runs wait for further runs of the workflow."""
+        """Warn of a run that may wait for ever. All active runs wait for further runs of the workflow."""
         limit = self._options.num_concurrent_runs
         with self._lock:
             if limit is None or run not in self._pending or run.ending.awaited_in is None:

@@ -422,7 +422,7 @@ class Workflow(StoredRuns[ResultT], Enqueueing):
         return handler
 
     def run_sync(self, *args: Any, **kwargs: Any) -> ResultT:
-        """Run to the end and return the result, in synchronous code, in notebooks and under a running event loop.
+        """Run to the end and return the result. It works in synchronous code, notebooks and under a running loop.
 
         Ctrl-C cancels the run and raises KeyboardInterrupt.
 

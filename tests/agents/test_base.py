@@ -120,13 +120,13 @@ class TestSubclasses:
             Echo(tools=Echo())
 
     def test_a_name_says_something(self) -> None:
-        with pytest.raises(ValidationError, match=r"name is what the agent is called .* cannot be empty"):
+        with pytest.raises(ValidationError, match=r"name identifies the agent .* cannot be empty"):
             Echo(name=" ")
 
     def test_a_name_that_is_given_later_says_something_too(self) -> None:
         agent = Echo(name="first")
         for wrong, said in (("", "cannot be empty"), (5, "a text, not 5"), (None, "a text, not None")):
-            with pytest.raises(ValueError, match=f"name is what the agent is called .*{said}"):
+            with pytest.raises(ValueError, match=f"name identifies the agent .*{said}"):
                 agent.name = wrong  # type: ignore[assignment]
         assert agent.name == "first"
         agent.name = "second"

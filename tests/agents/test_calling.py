@@ -191,7 +191,7 @@ class TestCancelled:
         (call,) = output.tool_calls
         assert str(output) == "Then not."
         assert call.tool_output.is_error
-        assert call.tool_output.content == "Tool 'wait' gave no result: what it waited for was cancelled"
+        assert call.tool_output.content == "Tool 'wait' gave no result: a call that it awaited was cancelled"
 
     async def test_code_can_catch_that_and_the_call_has_a_result(self) -> None:
         async def wait() -> str:
@@ -205,7 +205,7 @@ class TestCancelled:
         await handler
         results = {event.tool_name: event.tool_output.content for event in events if isinstance(event, ToolCallResult)}
         assert results["execute"].startswith("caught")
-        assert "what it waited for was cancelled" in results["wait"]
+        assert "a call that it awaited was cancelled" in results["wait"]
 
     async def test_a_run_that_is_cancelled_ends(self) -> None:
         begun = asyncio.Event()
@@ -754,4 +754,4 @@ async def test_what_is_cancelled_inside_a_hook_is_the_hooks_failure() -> None:
 
     output = await agent(find("a"), "Done.", before_tool=[hook]).run("Go.")
     assert RAN == []
-    assert "what it waited for was cancelled" in contents(output)[0]
+    assert "a call that it awaited was cancelled" in contents(output)[0]

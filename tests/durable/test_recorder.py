@@ -525,7 +525,7 @@ async def test_so_does_a_run_that_ends_at_its_timeout():
             return StopEvent()
 
     with pytest.raises(
-        RunInterruptedError, match=r"was stopped, as what it did cannot be recorded \(OSError: no space"
+        RunInterruptedError, match=r"was stopped, because its work cannot be recorded \(OSError: no space"
     ):
         await asyncio.wait_for(Streams(store=MemoryStore(), serializer=Failing(), timeout=0.01).run(), 30)
     handler = Streams(store=MemoryStore(), serializer=Failing()).run()

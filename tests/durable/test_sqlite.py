@@ -192,7 +192,7 @@ async def test_a_newer_schema_is_refused(store: SQLiteStore, path: Path):
     later = SQLiteStore(path)
     for _ in range(2):
         with pytest.raises(
-            StoreError, match=r"schema version 99, and this version of batonflow knows those up to \d+: use a newer"
+            StoreError, match=r"schema version 99, and this version of batonflow knows versions up to \d+: use a newer"
         ):
             await later.info("a")
     await later.aclose()

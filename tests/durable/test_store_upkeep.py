@@ -119,7 +119,7 @@ async def test_what_was_compacted_cannot_be_loaded_or_forked(store: RunStore):
     await write(store, epoch, 6, [b"7", b"8", b"9"])
     for at in (1, 3):
         assert await store.fork("a", at, "branch") == "compacted"
-        with pytest.raises(StoreError, match=f"Commit {at} of run 'a' is not kept any more: those up to 4"):
+        with pytest.raises(StoreError, match=f"Commit {at} of run 'a' is not kept any more: commits up to 4"):
             await store.load("a", at)
     for at in (0, 4, 5):
         loaded = await store.load("a", at)

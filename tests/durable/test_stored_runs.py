@@ -653,7 +653,7 @@ class TestEffects:
         intents = [one["outcome"] for one in await store.history("r") if one.get("outcome", [""])[0] == "intent"]
         assert intents == [["intent", ["pay", {"about": "12 kr"}]]]
         fork = Pays(store=store)
-        with pytest.raises(UnknownOutcomeError, match="Nobody knows whether 'pay' of step pay happened"):
+        with pytest.raises(UnknownOutcomeError, match="It is unknown whether 'pay' of step pay happened"):
             await fork.fork("r", 2, new_id="f")
         harmless = Pays(store=store)
         harmless.repeat = True

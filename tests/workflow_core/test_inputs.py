@@ -628,7 +628,7 @@ class TestNobodyToAsk:
         assert self.Ask().run_sync(wait=0.3) == "nobody"
         [said] = [record.message for record in caplog.records]
         assert "waits for a person to answer its Question" in said
-        assert "run(), whose handler has inputs() and, for agents, approvals()" in said
+        assert "use run() and inputs() of its handler or, for agents, approvals()" in said
 
     def test_one_that_is_answered_is_not(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

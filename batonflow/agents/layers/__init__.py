@@ -1,4 +1,4 @@
-"""Layers at named points of an agent's loop: around tools, around models, and at the ends of a turn.
+"""Layers at named points of an agent's loop: around tools, around models, and at a turn's ends.
 
 A layer around a tool takes a :class:`ToolInvocation` and the next layer. The names of other parts of the loop, such as
 ``keep_tools``, are here too. A module is loaded when one of its names is used.

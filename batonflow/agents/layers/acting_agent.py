@@ -32,6 +32,6 @@ def acting_agent(loop: Any, ctx: Context[Any]) -> AgentInfo:
 
 
 def _turn(run_id: str, session: str) -> int:
-    """Return the number of a turn from the id of its run or of a child run; 1 without a session."""
+    """Return the number of a turn from its run id or the id of a child run. It is 1 without a session."""
     number = run_id.removeprefix(f"{session}:").partition("/")[0]
     return int(number) if session and number.isdecimal() else 1

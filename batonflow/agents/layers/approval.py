@@ -29,7 +29,7 @@ async def check_approval(invocation: ToolInvocation, call_next: CallNext) -> Too
 
 
 def _is_approved(invocation: ToolInvocation) -> bool:
-    """Use the approval of an earlier run of the tool with the same arguments; return whether there is one."""
+    """Use the approval of an earlier run of the tool with the same arguments. Return whether there is one."""
     approval = invocation.approval
     if approval is None or approval.asked is not invocation.arguments:
         return False

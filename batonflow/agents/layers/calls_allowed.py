@@ -1,4 +1,4 @@
-"""Limits of calls: a tool runs at most ``max_calls`` times in a run, if its policy has a limit."""
+"""Limits of calls. A tool runs at most ``max_calls`` times in a run, if its policy has a limit."""
 
 from typing import Any
 

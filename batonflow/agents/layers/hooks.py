@@ -19,7 +19,7 @@ logger = logger_named("batonflow.agent")
 
 
 async def call_hooks(invocation: ToolInvocation, call_next: CallNext) -> ToolOutput:
-    """Call the hooks before the tool, and the hooks after it with its output unless the call was refused."""
+    """Call the hooks before the tool, and with its output the hooks after it. A refused call skips the latter."""
     ctx, agent, call = invocation.ctx, invocation.agent, invocation.call
     if agent.before_tool:
         decision = await _before_tool(agent.before_tool, ctx, call)

@@ -1,10 +1,9 @@
-"""Instructions: texts of functions in the system message, asked for once in a turn and kept in the run's state."""
+"""Instructions: texts of functions in the system message. A turn asks for them once and keeps them in its state."""
 
 import inspect
 from collections.abc import Sequence
 from typing import Any, cast
 
-from batonflow.agents import layers
 from batonflow.agents.hooks import name_of
 from batonflow.agents.instructions import EachStep
 from batonflow.agents.ledger import INSTRUCTIONS, has_options
@@ -27,7 +26,9 @@ async def system_message(ctx: Context[Any], team: Team, agent: Member) -> ChatMe
     """
     given: list[Any] = [*points_of(team, agent).instructions, *agent.instructions]
     if ctx.run is not None and has_options(ctx.run):
-        given += layers.instructions_of_run(ctx.run)
+        from batonflow.agents.run_options import instructions_of_run  # noqa: PLC0415 - most runs do not need it
+
+        given += instructions_of_run(ctx.run)
     fixed = [agent.system_prompt, *(one for one in given if isinstance(one, str))]
     texts = [*fixed, *await _texts_of_functions(ctx, agent.name, [one for one in given if not isinstance(one, str)])]
     blocks = [TextBlock(text=text) for text in texts if text]

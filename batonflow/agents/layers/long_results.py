@@ -18,7 +18,7 @@ _PAGE = 20_000
 
 
 async def cut_result(invocation: ToolInvocation, output: ToolOutput, limit: int) -> ToolOutput:
-    """Return ``output`` with at most ``limit`` characters of text, and a note; its whole text is kept under a handle.
+    """Return ``output`` with at most ``limit`` characters of text, and a note. A handle keeps the whole text.
 
     Args:
         invocation: The call.

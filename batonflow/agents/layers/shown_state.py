@@ -48,7 +48,7 @@ async def with_shown_state(
 
 
 def _as_text(state: Any) -> str:
-    """Return the state as text: JSON of a typed state, of the fields in ``__batonflow_shown__`` if it names some."""
+    """Return the state as text. A typed state is JSON, of the fields in ``__batonflow_shown__`` if it names some."""
     if not isinstance(state, BaseModel):
         return str(state)
     return state.model_dump_json(include=getattr(type(state), "__batonflow_shown__", None))

@@ -70,7 +70,7 @@ def _equal(given: dict[str, Any], before: dict[str, Any]) -> bool:
 
 
 def _repeated(invocation: ToolInvocation, arguments: dict[str, Any] | None, times: int) -> ToolInvocation:
-    """Return the invocation for one run of the tool, with a place of its own in the records after the first run."""
+    """Return the invocation for one run of the tool. After the first run, it has its own place in the records."""
     inner = copy(invocation)
     if arguments is not None:
         inner.arguments, inner.reported = arguments, as_sent(arguments)

@@ -14,7 +14,7 @@ __all__ = ["after_run", "before_run"]
 
 
 async def before_run(ctx: Context[Any], team: Team, agent: Member, message: ChatMessage) -> ChatMessage | AgentOutput:
-    """Return the user's message after the middleware, or the output of a turn that one of them has blocked."""
+    """Return the user's message after the middleware, or the output of a turn that a middleware blocked."""
     for middleware in points_of(team, agent).before_run:
         with noted(middleware, "before_run"):
             running = call_point(middleware, "before_run", ctx, message)

@@ -12,7 +12,7 @@ from batonflow.llms import ChatMessage, ContentBlock, TextBlock
 __all__ = ["BaseMemoryBlock", "BlockContent", "InsertMethod", "StaticMemoryBlock"]
 
 BlockContent = str | list[ContentBlock] | list[ChatMessage]
-"""The content of a block: text or blocks for a section of its own, or messages for the beginning."""
+"""The content of a block: text or blocks for its own section, or messages for the beginning."""
 
 T = TypeVar("T", str, list[ContentBlock], list[ChatMessage])
 

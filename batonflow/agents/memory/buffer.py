@@ -66,7 +66,7 @@ class ChatMemoryBuffer(BaseChatStoreMemory):
         tokenizer_fn: Tokenizer | None = None,
         token_flush_size: int | None = None,
     ) -> "ChatMemoryBuffer":
-        """Return a buffer with a limit: the given one, else three quarters of the model's window, else 3,000 tokens.
+        """Return a buffer with a limit. The default is three quarters of the model's window, else 3,000 tokens.
 
         Args:
             chat_history: Replaces the messages in the store.

@@ -34,7 +34,7 @@ class TurnTaking:
         self._guard = threading.Lock()
 
     def here(self) -> asyncio.Lock:
-        """Return the lock of the running loop; tasks get it in the order in which they asked for it."""
+        """Return the lock of the running loop. Tasks get it in the order in which they asked for it."""
         loop = asyncio.get_running_loop()
         with self._guard:
             lock = self._locks.get(loop)

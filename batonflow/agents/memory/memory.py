@@ -35,7 +35,7 @@ FLUSHED_SHARE = 10
 
 
 class Memory(AsyncMemory):
-    """A memory that shows the newest part of a conversation and its blocks; the older part goes to the blocks.
+    """A memory that shows the newest part of a conversation and its blocks. The older part goes to the blocks.
 
     When the conversation outgrows its share of the limit, its oldest turns are archived, ``token_flush_size`` tokens at
     least, and given to the blocks. Turns stay whole, calls of tools together with their results, and the newest turn is

@@ -66,7 +66,7 @@ def of_the_same_kind(part: _T, *left_out: str, **other: Any) -> _T:
 
 
 def opened(value: Any) -> Any:
-    """Return the chat store for a store, its data, a path or a URL; None and ``"memory:"`` give one in memory.
+    """Return the chat store for a store, its data, a path or a URL. None and ``"memory:"`` give one in memory.
 
     Raises:
         ValueError: The URL is of an unknown kind, or the data does not name a loaded store.

@@ -28,7 +28,7 @@ __all__ = ["SUMMARIZE_PROMPT", "ChatSummaryMemoryBuffer"]
 
 DEFAULT_TOKEN_LIMIT = 2000
 FLUSHED_SHARE = 4
-"""The part of the limit that is summed up at a time, larger than in the plain buffer as it costs a request."""
+"""The part of the limit that is summed up at a time. It is larger than in the plain buffer, as it costs a request."""
 
 SUMMARIZE_PROMPT = (
     "You keep the notes of a conversation between a user and an assistant, of which the assistant is soon going to see "
@@ -111,7 +111,7 @@ class ChatSummaryMemoryBuffer(BaseChatStoreMemory):
         count_initial_tokens: bool = False,
         token_flush_size: int | None = None,
     ) -> "ChatSummaryMemoryBuffer":
-        """Return a buffer with a limit: the given one, else three quarters of the model's window, else 2,000 tokens.
+        """Return a buffer with a limit. The default is three quarters of the model's window, else 2,000 tokens.
 
         Args:
             chat_history: Replaces the messages in the store.

@@ -260,7 +260,7 @@ class Window:
         return start
 
     def _new_cuts(self, messages: list[ChatMessage], offset: int, calls: Calls) -> list[int] | None:
-        """Return the cuts after ``offset``, or None when a result there belongs to a call before a known cut."""
+        """Return the cuts after ``offset``. None means that a result there belongs to a call before a known cut."""
         first = offset
         for position, result in calls.strangers.items():
             call = self._calls.get(result)

@@ -84,7 +84,7 @@ class EndOfTurn:
         return turn
 
     def _unfinished(self, status: str) -> TurnData:
-        """Return the user's message and a note of the calls; the state is as the tools have left it."""
+        """Return the user's message and a note of the calls. The tools' changes of the state are kept."""
         turn = TurnData([] if self._asked is None else [self._asked], archived=self._before.archived)
         turn.state = self._state()
         calls = self._calls()

@@ -64,7 +64,7 @@ class StoredPlace:
         return run if run is not None and run.is_live else None
 
     async def status(self, run_id: str) -> tuple[str, str] | None:
-        """Return the status of the run of a turn under way, and a remedy; None if it has ended meanwhile."""
+        """Return the status of the run of an open turn, and a remedy. None means that the run has ended."""
         with suppress(BatonflowError):  # records that do not fit the code have no questions that can be read
             questions = await self._keeper.open_inputs(self._agent, run_id)
             if questions:
@@ -79,12 +79,12 @@ class StoredPlace:
         return "interrupted", RESUME
 
     async def cancel(self, run_id: str) -> None:
-        """Request the end of the run of a turn from its owner, or from the process that takes it up."""
+        """Ask the owner of a turn's run, or the process that takes it up, to end the run."""
         with suppress(StoreError):  # it is over
             await self._keeper.cancel(run_id, "another message of the session took its place")
 
     async def take_up(self, run_id: str) -> None:
-        """Take up the run of a turn whose process has died; a run that waits is left as it is, unless it has input.
+        """Take up the run of a turn whose process has died. A waiting run stays as it is, unless it has input.
 
         Raises:
             BatonflowError: This process cannot take it up: it lacks the dependencies, or its code does not fit.
@@ -121,7 +121,7 @@ class ProcessPlace:
         return self.kept.live(run_id)
 
     async def status(self, run_id: str) -> tuple[str, str] | None:
-        """Return the status of the run of a turn under way, and a remedy; None if it has ended meanwhile."""
+        """Return the status of the run of an open turn, and a remedy. None means that the run has ended."""
         run = self.live(run_id)
         if run is None:
             return None

@@ -11,7 +11,7 @@ _LONGEST_NAME = 60
 
 
 def run_id_of_request(agent: Any, request_id: str) -> str:
-    """Return the id of the run of a request of an agent; the same request has the same id in all processes."""
+    """Return the run id for a request of an agent. The same request has the same id in all processes."""
     named = f"{agent.__batonflow__.workflow_name}\n{agent.name}\n{request_id}"
     digest = hashlib.sha256(named.encode(errors="surrogatepass")).hexdigest()[:32]
     return f"request:{_NOT_ALLOWED.sub('-', agent.name)[:_LONGEST_NAME]}:{digest}"

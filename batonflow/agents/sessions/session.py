@@ -63,6 +63,7 @@ class Turn(Generic[OutT]):
         ended: The time of its end; None before.
         messages: The messages that it has added.
         error: The error of a turn that did not end well; empty for others.
+        agent: The agent of a team that acts after it; empty for a turn of one agent, or without an answer.
     """
 
     number: int
@@ -76,6 +77,7 @@ class Turn(Generic[OutT]):
     ended: float | None
     messages: Sequence[ChatMessage] = ()
     error: str = ""
+    agent: str = ""
 
 
 class Session(Generic[AgentDepsT, OutT]):
@@ -241,6 +243,7 @@ class Session(Generic[AgentDepsT, OutT]):
             ended=turn.ended,
             messages=tuple(data.messages),
             error=data.error,
+            agent=data.agent,
         )
 
     def _output(self, turn: StoredTurn, data: TurnData) -> OutT | None:
@@ -372,7 +375,7 @@ class Session(Generic[AgentDepsT, OutT]):
         await self._change(deleted)
 
     async def _change(self, change_of: Callable[[StoredSession | None], Awaitable[dict[str, Any]]]) -> None:
-        """Change the session; a change that was made for other turns than it has by now is made anew."""
+        """Change the session. If its turns have changed in the meantime, make the change again."""
         name, workflow = self.name, self._agent.__batonflow__.workflow_name
         while True:
             found = await self._place.sessions.read_session(name)

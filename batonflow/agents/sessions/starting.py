@@ -38,7 +38,7 @@ from batonflow.workflow_core.validation.validate import check_once
 __all__ = ["IfBusy", "Request", "start_request", "take_request"]
 
 IfBusy = Literal["raise", "wait", "cancel"]
-"""The action for a message whose session is busy with another turn: raise an error, queue it, or end that turn."""
+"""The action for a message to a busy session: raise an error, queue it, or end the turn."""
 
 _PAUSE = 0.01
 

@@ -47,7 +47,7 @@ class TurnData:
 
 @dataclass(slots=True)
 class Conversation:
-    """A session before a turn, or after the last one; the fields are those of ``TurnData``, and the number of turns."""
+    """A session before a turn, or after the last one. It has the fields of ``TurnData`` and the number of turns."""
 
     messages: Messages = field(default_factory=Messages)
     members: dict[str, Messages] = field(default_factory=dict[str, Messages])

@@ -179,7 +179,7 @@ class Queue:
 
 
 async def busy_error(place: Place, found: StoredSession) -> SessionBusyError | None:
-    """Return the error for a session that has another turn, or messages that wait; None if the turn is over by now."""
+    """Return the error for a session with another turn or waiting messages. None means that the turn is over."""
     if found.open_turn is None:
         return SessionBusyError(found.name, f"{found.name}:{found.last}", "queued", f"Other messages wait. {WAIT}")
     status = await place.status(found.open_turn.run_id)

@@ -253,7 +253,7 @@ def _start_node(child: AttachedWorkflow) -> str | None:
 
 
 def _means(name: str, wanted: type, child: AttachedWorkflow, member: AttachedWorkflow) -> bool:
-    """Return True if a step parameter receives this attached workflow: by its name, or as the only one of its class."""
+    """Return True if a step parameter receives this attached workflow. It goes by name, or by a unique class."""
     if not issubclass(child.workflow_class, wanted):
         return False
     if child.name == name:

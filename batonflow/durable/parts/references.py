@@ -27,7 +27,7 @@ OF = "of"
 REDACTED = "redacted"
 
 Item = int | list[int]
-"""An item of a list: the number of a part, or a list part with the begin and the end of a range."""
+"""An item of a list. It is the number of a part, or a list part with the begin and the end of a range."""
 
 _KEPT_TYPES = frozenset({str, int, float, bool, type(None)})
 
@@ -150,7 +150,7 @@ _REDACTED = b'{"$":{"redacted":'
 
 
 def with_count(body: bytes, count: int) -> bytes:
-    """Mark the body of a commit whose values may refer to the first ``count`` parts, and in which data are escaped."""
+    """Mark the body of a commit with references to the first ``count`` parts and with escaped data."""
     return b"%b%d,%b" % (_COUNT, count, body[1:])
 
 
@@ -219,7 +219,7 @@ def escaped(data: Any) -> Any:
 
 
 def change_values(record: dict[str, Any], change: Callable[[Any], Any]) -> None:
-    """Change the events and values of a record in place; names, numbers and errors in it are not values."""
+    """Change the events and values of a record in place. Names, numbers and errors in it are not values."""
     if "event" in record:
         record["event"] = change(record["event"])
     for name, place in _PLACES.items():

@@ -1,6 +1,6 @@
 """The writing side of parts: it finds the parts that are written already, and numbers new ones."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -21,7 +21,7 @@ LONG_TEXT = 200
 """Characters from which on a text is a part."""
 
 LONG_LIST = 8
-"""Items from which on a list of a state is a part, and new items at its end as well."""
+"""Number of items from which a list of a state is a part. New items at its end are also parts."""
 
 _MOST_LISTS = 32
 _SPARE_OBJECTS = 1000
@@ -31,6 +31,15 @@ _kind: Callable[[Any], Any] = type
 
 Encode = Callable[[Any], Any]
 """Returns an item of a list as data; None if it cannot be a part."""
+
+
+def _is_short(values: Iterable[Any]) -> bool:
+    """Tell whether values stand in records as they are: numbers, short texts and None."""
+    for value in values:
+        kind = _kind(value)
+        if kind not in _SMALL and (kind is not str or len(value) >= LONG_TEXT):
+            return False
+    return True
 
 
 class _KnownList:
@@ -214,6 +223,8 @@ class PartWriter:
             return data if len(data) < LONG_TEXT else {REFERENCE: self.part(data)}
         if kind is dict:
             fields: dict[str, Any] = data
+            if REFERENCE not in fields and _is_short(fields.values()):
+                return fields
             found = {
                 name: one
                 if (kind := _kind(one)) in _SMALL or (kind is str and len(one) < LONG_TEXT)
@@ -261,7 +272,7 @@ class PartWriter:
         return None if pieces is None else ListReference(pieces, self._redacted, name)
 
     def _pieces(self, values: Sequence[Any], way: _Way) -> list[_Range | int] | None:
-        """Return a list as ranges of known lists and single parts; None if an item cannot be a part."""
+        """Return a list as ranges of known lists and single parts. None means that an item cannot be a part."""
         pieces: list[_Range | int] = []
         at = 0
         while at < len(values):
@@ -339,7 +350,7 @@ class PartWriter:
         return all(id(one) in self._objects for one in values)
 
     def _grow(self, pieces: list[_Range | int], values: Sequence[Any], way: _Way) -> bool:
-        """Lengthen a known list by the items behind it, or make a new one of many pieces; tell whether it was done."""
+        """Lengthen a known list by the items behind it, or make a list of many pieces. Return whether it was done."""
         ends = [at for at, piece in enumerate(pieces) if isinstance(piece, _Range) and piece.reaches_end]
         last = max(ends, key=lambda at: _size(pieces[at]), default=-1)
         behind = pieces[last + 1 :]

@@ -312,7 +312,7 @@ class MemoryStore(SessionsInMemory, StoredHistory):
             first = max((seq for seq in run.snapshots if seq <= last), default=0)
             if first < run.compacted and first < last:
                 raise StoreError(
-                    f"Commit {at} of run {run_id!r} is not kept any more: those up to {run.compacted} were dropped"
+                    f"Commit {at} of run {run_id!r} is not kept any more: commits up to {run.compacted} were dropped"
                 )
             inbox = [
                 entry.item

@@ -1,4 +1,4 @@
-"""Live owners: each owner holds a lock on a file of its name, which the system releases at the end of its process."""
+"""Live owners. Each holds a lock on a file of its name, which the system releases at the end of its process."""
 
 import os
 import sys

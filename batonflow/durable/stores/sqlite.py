@@ -79,7 +79,7 @@ RETIRED_AT_ONCE = 20
 
 
 class SQLiteStore(StoredHistory):
-    """A store of runs in one SQLite file with a write-ahead log, for any number of processes of one machine.
+    """A store of runs in one SQLite file with a write-ahead log, for all processes of one machine.
 
     The file is opened at first use. One object serves all event loops and threads of a process. After a ``fork``, the
     child's copy is a separate store with another ``owner``. SQLite's ``-wal`` and ``-shm`` are in the same folder, and

@@ -59,7 +59,7 @@ def log_length(session: DatabaseSession, log: int) -> int:
 
 
 def continued_log(session: DatabaseSession, run: NewRun) -> tuple[int | None, tuple[int, int] | None]:
-    """Return the log that a new run shares, or the parent and the begin of its own; None twice for a new log.
+    """Return the log that a new run shares, or the parent and the begin of its own. None twice for a new log.
 
     Raises:
         PartsGoneError: The log that the run continues was deleted.
@@ -195,14 +195,14 @@ def info_of(session: DatabaseSession, row: RunRow) -> RunInfo:
 
 
 def runs_of_conversation(session: DatabaseSession, log: int) -> list[str]:
-    """Return the runs that write into a log, into the logs that it continues, and into all that continue these."""
+    """Return the runs that write into a log, its parent logs, or logs that continue one of these."""
     while (parent := _parent(session, log)) is not None:
         log = parent[0]
     return [run_id for (run_id,) in session.connection.execute(_CONVERSATION, (log,)).fetchall()]
 
 
 def collect_log(session: DatabaseSession, log: int) -> None:
-    """Delete a log that no run, no session and no other log needs, and then the log that it continues."""
+    """Delete a log that no run, session or other log needs. Then do so for the log that it continues."""
     following: int | None = log
     while following is not None:
         (is_used,) = session.connection.execute(_IS_USED, {"log": following}).fetchone()

@@ -33,7 +33,7 @@ def load(session: DatabaseSession, run_id: str, at: int | None) -> Loaded | None
     first = snapshot[0] if snapshot else 0
     if first < row.compacted and first < last:
         raise StoreError(
-            f"Commit {at} of run {run_id!r} is not kept any more: those up to {row.compacted} were dropped"
+            f"Commit {at} of run {run_id!r} is not kept any more: commits up to {row.compacted} were dropped"
         )
     commits = _commits(session, row, first, last, last - first)
     inbox = _inbox(session, row, last if at is not None else None)

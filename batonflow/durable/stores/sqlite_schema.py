@@ -204,7 +204,7 @@ def _add_queues(connection: sqlite3.Connection) -> None:
 MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
     _create, _may_be_packed, _add_sessions, _add_parts, _add_queues,
 ]  # fmt: skip
-"""The function at place n turns version n into version n + 1, inside one transaction; version 0 is an empty file."""
+"""The function at index n turns version n into n + 1, in one transaction. Version 0 is an empty file."""
 
 
 class DatabaseFile:
@@ -335,8 +335,8 @@ class DatabaseFile:
         newest = len(MIGRATIONS)
         if version > newest:
             raise StoreError(
-                f"{self.path} has schema version {version}, and this version of batonflow knows those up to {newest}: "
-                "use a newer batonflow, or another path"
+                f"{self.path} has schema version {version}, and this version of batonflow knows versions up to "
+                f"{newest}: use a newer batonflow, or another path"
             )
         if version == newest:
             return

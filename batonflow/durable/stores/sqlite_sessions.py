@@ -96,7 +96,7 @@ def _stored(session: DatabaseSession, row: _Row, request_id: str | None = None) 
 
 
 def _next_number(session: DatabaseSession, name: str, last: int) -> int:
-    """Return the next number for which there is no run, such as one of a deleted session of this name."""
+    """Return the next number without a run. A deleted session of this name may have left runs."""
     number = last + 1
     while session.connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (f"{name}:{number}",)).fetchone():
         number += 1

@@ -287,7 +287,7 @@ async def _streamed(handler: AgentHandler, answer: _Answer, *, usage: bool) -> A
 
 
 async def _texts(handler: AgentHandler) -> AsyncGenerator[str, None]:
-    """Yield texts, a paragraph for each answer of a model, ending with the answer; stop at a question to a person."""
+    """Yield texts, a paragraph for each answer of a model, ending with the answer. Stop at a question to a person."""
     paragraph, last = "", ""
     async for item in handler.subscribe():
         event = item.event

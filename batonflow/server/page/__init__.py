@@ -1,4 +1,4 @@
-"""The page that shows runs: served over HTTP, written to a file for one run, or shown in a notebook."""
+"""The page that shows runs. It is served over HTTP, written to a file, or shown in a notebook."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Executors: sandboxes that run a model's code turn by turn, so that a run can be saved between turns."""
+"""Executors: sandboxes that run a model's code turn by turn. A run can be saved between turns."""
 
 from batonflow.tools.code.base import (
     Calls,

@@ -38,8 +38,8 @@ __all__ = ["BaseExecutor", "BaseSession", "Broke", "Effect", "Ended", "Pending",
 LONGEST_CODE = 1024 * 1024
 
 Effect = Literal["kept", "half", "undone", "lost"]
-"""State of a session after a failure: all effects of the snippet; all of them, but not exactly repeatable, because it
-was stopped; the state before the snippet; no state."""
+"""State of a session after a failure. In order: all effects of the snippet; all of them, but not exactly repeatable,
+because it was stopped; the state before the snippet; no state."""
 
 
 @dataclass(frozen=True)

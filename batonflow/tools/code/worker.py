@@ -375,7 +375,7 @@ def exception_of(name: str, message: str) -> Exception:
 
 
 def _die_with(host: int) -> None:
-    """Let Linux end this process with its parent; a stopped process would not see the end of its input."""
+    """Let Linux end this process with its parent. A stopped process would not see the end of its input."""
     import ctypes  # noqa: PLC0415 - most workers never use it
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

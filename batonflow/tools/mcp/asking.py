@@ -91,7 +91,7 @@ class Call:
             question.leave(self)
 
     async def name_question(self, ctx: Context[Any], asked: dict[str, Any], name: str | None) -> str:
-        """Return the name of a question; it stays the same when the step repeats its call after a restore.
+        """Return the name of a question. It stays the same when the step repeats its call after a restore.
 
         Args:
             ctx: The context of the step.

@@ -127,7 +127,7 @@ class Connection:
         self._stop.set()
 
     def _end_behind_calls(self, leaving: Call | None) -> None:
-        """End the connection when no call is in progress; a call that is about to return does not count."""
+        """End the connection when no call is in progress. A call that is about to return does not count."""
         if all(call is leaving for call in self._calls):
             self._stop.set()
 

@@ -72,7 +72,7 @@ def wait_for(
 
 
 def collect(run: Run, item: WorkItem, event: Event, expected: list[type[Event]], buffer_id: str) -> list[Event] | None:
-    """Put an event aside until one of each expected type has arrived; a repeated attempt gets the same result.
+    """Put an event aside until one of each expected type has arrived. A repeated attempt gets the same result.
 
     A complete set leaves the buffer at once. It stays with the delivery until its end, so that a retry finds it.
     """
@@ -140,7 +140,7 @@ def _collect(
 
 
 def _same_expectation(known: list[type[Event]], given: list[type[Event]]) -> bool:
-    """Tell whether two lists of expected types are equal; long lists are compared by samples, to keep fan-in linear."""
+    """Tell whether two lists of expected types are equal. Long lists are compared by samples, to keep fan-in linear."""
     size = len(known)
     if size != len(given):
         return False

@@ -115,7 +115,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         return parts.collecting.current_context()
 
     def with_state_type(self, wanted: type[BaseModel]) -> "Context[Any]":
-        """Return this context with a view on the typed state of an agent; the context itself for other workflows."""
+        """Return this context with a view on an agent's typed state. Other workflows get the context itself."""
         whole = self.whole or self
         find = getattr(getattr(whole.run, "workflow", None), "__batonflow_view__", None)
         store = None if find is None else find(whole.store, wanted)
@@ -271,7 +271,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         run.send_from(message, step, item, inside=self._item is not None)
 
     async def send_to(self, run_id: str, event: Event, *, step: str | None = None) -> bool:
-        """Send an event to another run: with a store to any run in it, otherwise to a live run of this process.
+        """Send an event to another run. With a store, it may be any stored run, otherwise a live run of this process.
 
         The event is sent after the earlier work of this step is recorded, and once for this delivery: a process that
         takes the step up after a crash does not send it again.
@@ -395,7 +395,7 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         timeout: float | None = None,
         key: str = "",
     ) -> Any:
-        """Ask a person, and wait for an answer of a type; the worker of the step is free in the meantime.
+        """Ask a person, and wait for an answer of a type. The step's worker is free in the meantime.
 
         The question appears in ``handler.inputs()``, on the page, and for ``batonflow approve``. An answer that does
         not fit is refused, and the question stays open.
@@ -582,8 +582,8 @@ class Context(EarlierContext, Generic[StateT, DepsT]):
         loaded = self._loaded
         if loaded is not None and loaded.children and type(given or own) is not type(self.given_serializer or own):
             raise ValueError(
-                "This context has not begun to run, and holds what workflows inside it were at as its snapshot has "
-                f"it: write it with the serializer it was read with, not with {type(serializer).__name__}"
+                "This context has not begun to run, and its child runs are data of its snapshot: write it with the "
+                f"serializer it was read with, not with {type(serializer).__name__}"
             )
         state = RunState("", workflow.__batonflow__.steps.table) if loaded is None else loaded.state
         return dump_run(state, self._cell, given or own, loaded=loaded, include_state=include_state)

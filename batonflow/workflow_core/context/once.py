@@ -19,7 +19,7 @@ _OF_MAP = re.compile(r"\[\d+\]$")
 
 
 def name_of_call(item: WorkItem, kind: str, key: str) -> str:
-    """Return the name of a map or a question: the key, or its number; inside a call of ``once`` with that call."""
+    """Return the name of a map or a question: the key, or its number. Inside ``once``, it begins with that call."""
     numbers = item.make_progress().here()
     numbers.named_calls += 1
     name = key or f"{kind} {numbers.named_calls}"
@@ -27,7 +27,7 @@ def name_of_call(item: WorkItem, kind: str, key: str) -> str:
 
 
 def key_here(item: WorkItem, key: str) -> str:
-    """Return the key of ``once`` in the records: in a function of ``map`` each item has keys of its own."""
+    """Return the key of ``once`` in the records. In a function of ``map``, each item has its own keys."""
     call = item.make_progress().here()
     return f"{call.key}/{key}" if isinstance(call, OnceCall) and _OF_MAP.search(call.key) else key
 
@@ -129,7 +129,7 @@ async def run_effect(
         # A call with a wait inside begins again by contract.
         if not (repeat or waits):
             raise UnknownOutcomeError(
-                f"Nobody knows whether {key!r} of step {item.spec.name} happened: the process ended in the midst of it",
+                f"It is unknown whether {key!r} of step {item.spec.name} happened: the process ended during the call",
                 times,
             )
         del intents[key]

@@ -50,7 +50,7 @@ __all__ = ["LoadedRun", "count_work", "dump_run", "event_type_of", "load_run"]
 
 @dataclass(slots=True)
 class LoadedRun:
-    """A run that is not started: its state, its child runs, and its counts of child runs by name."""
+    """A run that is not started: its state, child runs, and counts of child runs by name."""
 
     state: RunState
     cell: StateCell

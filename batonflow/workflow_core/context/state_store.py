@@ -1,4 +1,4 @@
-"""The key-value state of a run: typed or free, with dotted paths and edits that commit as a whole."""
+"""The key-value state of a run, typed or free, with dotted paths. Edits commit as a whole."""
 
 import asyncio
 import copy
@@ -105,7 +105,7 @@ def new_state(state_type: type[StateT]) -> StateT:
 
 
 COPIES_LOOKED_AT = 16
-"""At the end of a step so many of the copies that it was given last are compared with the state."""
+"""Number of a step's last copies that are compared with the state at its end."""
 
 _making_lock = Lock()
 
@@ -264,7 +264,7 @@ class InMemoryStateStore(Generic[StateT]):
         return found
 
     async def get_state(self) -> StateT:
-        """Return a shallow copy of the state; a step that adds names only to the copy gets a warning."""
+        """Return a shallow copy of the state. A step gets a warning if it adds names only to the copy."""
         return await self._carried(self._get_state)
 
     def get_state_sync(self) -> StateT:
@@ -575,7 +575,7 @@ class InMemoryStateStore(Generic[StateT]):
 def _look_for_lost(
     cell: StateCell, given: DictState, before: dict[str, Any], step: StepSpec, written: set[str]
 ) -> None:
-    """Warn of values that a step has added to a copy of the state but not to the state."""
+    """Warn of values that a step has added to a copy but not to the state."""
     after, state = given.to_dict(), cell.state
     changed = [name for name in {**before, **after} if after.get(name, MISSING) is not before.get(name, MISSING)]
     lost = [
@@ -609,7 +609,7 @@ def _refuse_inside_edit(lock: "StateLock") -> None:
 
 
 def load_state(payload: dict[str, Any], serializer: BaseSerializer, state_type: type[BaseModel]) -> BaseModel:
-    """Return the state from its part of a snapshot; the form of the data, not a module name, decides how it is read.
+    """Return the state from its part of a snapshot. The form of the data, not a module name, decides how it is read.
 
     Raises:
         ContextSerdeError: The data have neither form, or do not fit ``state_type``.

@@ -49,7 +49,7 @@ def outcomes_as_data(ticks: Sequence[Tick], write: WriteEvent) -> dict[int, dict
 
 
 def _outcome(tick: StepReturned | StepFailed, write: WriteEvent) -> dict[str, Any] | None:
-    """Return an outcome as data; None if it could not be restored, so that the step has to run again."""
+    """Return an outcome as data. None means that it could not be restored, so that the step runs again."""
     if isinstance(tick, StepFailed):
         return _failure(tick.error)
     result = tick.result

@@ -1,4 +1,4 @@
-"""Attempts of steps: the call of the function, its waits and time limits, and the record of the outcome."""
+"""Attempts of steps: the function's call, its waits and time limits, and the record of the outcome."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -84,7 +84,7 @@ async def _call_by_names(run: LiveRun, item: WorkItem) -> Any:
 
 
 def _attached_arguments(parent: AnyWorkflow, spec: StepSpec) -> dict[str, Any]:
-    """Return the attached workflows for the parameters of a step: by name, or the only one of the class."""
+    """Return the attached workflows for the parameters of a step, by name or by a unique class."""
     found: dict[str, Any] = {}
     attached = parent.__batonflow__.children
     for child in spec.children:
@@ -159,7 +159,7 @@ def verdict(tick: StepReturned | StepFailed, commands: list[Command]) -> dict[st
 
 
 def was_returned(causes: Causes) -> bool:
-    """Tell whether an event was the result of a step; the step's record then shows that no step accepted it."""
+    """Tell whether an event was the result of a step. The step's record then shows that no step accepted it."""
     number = causes[0][1]
     return not isinstance(number, tuple) and number <= RETURNED
 

@@ -1,4 +1,4 @@
-"""The broker decides: it takes the state of a run and one tick, changes the state and returns commands.
+"""The broker decides. It takes a run's state and one tick, changes the state and returns commands.
 
 It does not read a clock, create ids or do I/O: equal states and equal ticks give equal commands. The cost of a tick
 does not depend on the number of steps, queued events or past ticks.
@@ -179,7 +179,7 @@ class Broker:
         return item
 
     def _enqueue(self, item: WorkItem) -> None:
-        """Start a delivery if a worker is free, otherwise put it last in the queue; it counts as busy in both cases."""
+        """Start a delivery if a worker is free, otherwise put it last in the queue. It counts as busy in both cases."""
         step = item.step
         self._state.items[item.id] = item
         if step.active < item.spec.num_workers and not step.queue:
@@ -414,7 +414,7 @@ class Broker:
             self._enqueue(tick.item)
 
     def _recover(self, item: WorkItem, error: BaseException, attempts: int, elapsed: float, now: float) -> bool:
-        """Give a failure to the ``@catch_error`` handler of the step, if the handler may still run for this lineage."""
+        """Give a failure to the step's ``@catch_error`` handler, if it may still run for this lineage."""
         name = item.spec.handler
         if name is None or not isinstance(error, Exception):
             return False

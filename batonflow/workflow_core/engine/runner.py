@@ -456,7 +456,7 @@ class Runner(LiveRun):
     # --- deciding and acting ------------------------------------------------------------------------------------------
 
     def _deliver_next(self) -> list[WorkItem]:
-        """Deliver from the inbox until a step starts, in a task that has no other step to continue with.
+        """Deliver from the inbox until a step starts. The task has no other step to continue with.
 
         That saves a task for each event that a step sends. The pump is scheduled in any case, and finds less to do.
         """
@@ -473,7 +473,7 @@ class Runner(LiveRun):
         return []
 
     def _pump(self) -> None:
-        """Deliver from the inbox until a step starts; the rest waits for the next turn of the event loop."""
+        """Deliver from the inbox until a step starts. The rest waits for the next turn of the event loop."""
         if self._pump_held:
             self._pump_held = False
             self.loop.call_soon(self._pump)
@@ -589,7 +589,7 @@ class Runner(LiveRun):
                 self._set_retry_timer(command.item)
 
     def _offer(self, command: Unrouted) -> None:
-        """Offer an event that no step accepts to the tree of workflows; report it as unhandled if it is not taken."""
+        """Offer an unaccepted event to the tree of workflows. Report it as unhandled if it is not taken."""
         event = command.event
         if is_address(command.target) and command.target != TO_STEPS:
             self.ending.warn(f"{type(event).__name__} answers a question that is not open any more, and is dropped")

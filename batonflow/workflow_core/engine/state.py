@@ -27,7 +27,7 @@ Number = int | tuple[str, int]
 """A place in an attempt; inside ``ctx.once`` its key and the place within the call."""
 
 CAME_IN = 0
-"""The number of an event that came from outside, or from another workflow, in the record of its arrival."""
+"""The number of an event from outside or another workflow, in the record of its arrival."""
 
 RETURNED = -1
 """The number of the event that a step returned; the further events of a list count on downwards."""
@@ -62,7 +62,7 @@ class PastRecord:
 
 
 Cause = tuple[AttemptRecord | PastRecord, Number]
-"""The origin of an event: the record of the attempt that made it, and the number of the event there."""
+"""The origin of an event: the record of its attempt, and its number in that record."""
 
 Causes = tuple[Cause, ...]
 """The origins of the events of a delivery; empty when no recorder listens."""
@@ -209,7 +209,7 @@ class Failures:
 
 
 class WorkItem:
-    """The delivery of an event to a step, from its arrival to its end, over all attempts and waits."""
+    """The delivery of an event to a step, from arrival to end, over all attempts and waits."""
 
     __slots__ = (
         "after", "answered", "at_end", "away", "causes", "context", "due", "event", "failures", "id", "inputs",
@@ -562,7 +562,7 @@ class StepState:
         self._join_causes: dict[int, list[deque[Cause]]] | None = None
 
     def occupy(self, item: WorkItem) -> None:
-        """Give a delivery the worker that was freed last, or a new one; the first worker if all are free."""
+        """Give a delivery the worker that was freed last, or a new one. If all are free, it gets the first one."""
         if self.active == 0:
             self.workers, self._free_workers = 1, None
             item.worker = 0

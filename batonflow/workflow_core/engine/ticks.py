@@ -1,4 +1,4 @@
-"""Ticks, the inputs of the broker and the only things that change a run's state, and commands, its outputs."""
+"""Ticks, the inputs of the broker, and commands, its outputs. Only ticks change a run's state."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from batonflow.workflow_core.events import Event, StopEvent
 
 @dataclass(slots=True)
 class EventArrived:
-    """An event was sent by a step (``causes`` holds its open record), by the caller, or by another workflow."""
+    """An event was sent by a step, the caller or another workflow. ``causes`` holds the open record of a step."""
 
     event: Event
     target: str | None = None
@@ -72,7 +72,7 @@ class WorkerLent:
 
 @dataclass(slots=True)
 class WorkerWanted:
-    """The calls of a step are over: it goes on with a worker; at once if the waiter has no future."""
+    """The calls of a step are over. It goes on with a worker, or at once if the waiter has no future."""
 
     waiter: Waiter
 

@@ -1,4 +1,4 @@
-"""A workflow with its attached workflows, as checks and drawings see them, and the events that pass between them.
+"""A workflow with its attached workflows, for checks and drawings, and the events between them.
 
 An event that no step of its own workflow takes goes to the attached workflows and to the workflow around, and no
 further. So only its neighbours in the tree matter to a workflow.

@@ -32,7 +32,7 @@ Node = str | type[Event]
 
 
 def graph_problems(member: AttachedWorkflow, skipped: frozenset[str]) -> list[str]:
-    """Return the errors in the graph of one workflow, one text per check, each with a hint on its second line."""
+    """Return the errors in the graph of one workflow. Each is a text with a hint on its second line."""
     graph = _Graph(member)
     problems: list[str] = []
     if "reachability" not in skipped:
@@ -288,7 +288,7 @@ def _check_list_joins(member: AttachedWorkflow) -> None:
             raise WorkflowValidationError(
                 f"Step {spec.name!r} of {member.label}: parameter {spec.config.event_name!r} collects "
                 f"list[{_names(missing)}], but {_names(missing)} has no returned-list producer. A list parameter is "
-                "filled by what comes from a step annotated `-> list[...]`; for events sent one by one use "
+                "filled by the output of a step annotated `-> list[...]`; for events sent one by one use "
                 "ctx.collect_events"
             )
 

@@ -59,7 +59,7 @@ async def test_a_first_visit_shows_what_is_served_and_leads_to_a_conversation(
         await watched.page.locator(".chat-welcome .sketch svg").wait_for()
         await say(watched, "How is the sea?")
         await answered(watched, 1)
-        assert await watched.texts(".turn .message > header b") == ["user", "assistant", "assistant"]
+        assert await watched.texts(".turn .message > header b") == ["user", "skipper", "skipper"]
         assert await watched.texts(".turn .md strong") == ["calm"]
         assert (await watched.texts(".turn .call-result")) == ["Leith is calm"]
         await say(watched, "And now?")

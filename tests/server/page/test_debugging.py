@@ -71,6 +71,7 @@ async def test_a_wrong_tool_call_is_traced_to_its_prompt_repaired_compared_and_f
         await page.locator(".turn.completed").wait_for()
         assert "there is no note on tide" in " ".join(await watched.texts(".turn .call-result"))
         await page.get_by_role("link", name="Calls").last.click()
+        await page.locator(".metrics", has_text="Conversation").wait_for()
 
         # The prompt that led to the wrong call, and its cost.
         failed = page.locator(f'{NODES}[data-state="failed"]')
@@ -81,6 +82,10 @@ async def test_a_wrong_tool_call_is_traced_to_its_prompt_repaired_compared_and_f
         await page.locator(".call-main .answer").wait_for()
         assert HINT in " ".join(await watched.texts(".call-main .message"))
         assert "$" in " ".join(await watched.texts(".call-side"))
+        await page.get_by_role("link", name="Run", exact=True).click()
+        await page.get_by_role("tab", name="Errors").click()
+        await page.get_by_role("link", name="Open the call").click()
+        await page.get_by_role("heading", name="researcher: call 1").wait_for()
 
         # The same call with the temperature 0.
         await page.get_by_role("button", name="Try again").click()
@@ -90,19 +95,27 @@ async def test_a_wrong_tool_call_is_traced_to_its_prompt_repaired_compared_and_f
         await form.get_by_role("button", name="Run from here").click()
         await form.get_by_role("link", name="Open the new run").wait_for()
         [fork] = await form.locator("code").all_inner_texts()
-        await form.get_by_role("link", name="Open the new run").click()
+
+        # Beside the run that it came from, where its question is answered.
+        await form.get_by_role("link", name="Compare").click()
         await page.get_by_role("button", name="Review").click()
         await page.get_by_role("dialog").get_by_role("button", name="Approve").click()
-        await served.over(fork)
+        await page.locator(".compare-run .status.completed").nth(1).wait_for()
+        await page.locator(".compare .banner").wait_for(state="detached")
+        cells = await watched.texts(".compare .pair-cell")
+        assert ["temperature\nnot set" in cells[0], "temperature\n0" in cells[1]] == [True, True]
+        assert "Cost" in " ".join(await watched.texts(".compare .card"))
+        await page.locator(".compare-run a").last.click()
+        await page.locator(NODES).first.wait_for()
+        assert (await served.over(fork))["status"] == "completed"
         assert await page.locator(f'{NODES}[data-state="failed"]').count() == 0
 
-        # Beside the run that it came from.
+        # The head of a fork leads to the comparison.
         await page.get_by_role("link", name="Compare").click()
         await page.locator(".compare .pair-cell").first.wait_for()
         cells = await watched.texts(".compare .pair-cell")
         assert "there is no note on tide; there is one on tides" in cells[0]
         assert "The moon pulls the sea towards it." in cells[1]
-        assert "Cost" in " ".join(await watched.texts(".compare .card"))
 
         # The conversation goes on from the first run.
         await page.goto(f"{served.url}/#chat=team")

@@ -13,7 +13,18 @@ from batonflow.server.client import WorkflowClient
 from batonflow.workflow_core import Context, StartEvent, StopEvent, Workflow, step
 from tests.server.conftest import Running, Serving
 from tests.server.page.browser import Chromium, Watched
-from tests.server.page.flows import Asking, Counting, Failing, Hostile, Inner, Large, Making, Outer, make_writer
+from tests.server.page.flows import (
+    Asking,
+    Counting,
+    Failing,
+    Hostile,
+    Inner,
+    Large,
+    Making,
+    Outer,
+    make_writer,
+    waiting_run,
+)
 
 pytestmark = [pytest.mark.external("chromium"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -31,7 +42,7 @@ async def opened(watched: Watched, served: Running, run_id: str) -> None:
 
 async def test_a_run_is_started_from_its_schema_and_followed(browser: Chromium, serving: Serving) -> None:
     go_on, server = asyncio.Event(), WorkflowServer()
-    async with serving(server, making=Making(go_on)) as served, browser.page(served.url, wait=LIST) as watched:
+    async with serving(server, making=Making(go_on)) as served, browser.page(served.url, wait=".runs-head") as watched:
         await watched.page.get_by_role("button", name="Start a run").click()
         form = watched.page.get_by_role("dialog")
         assert await form.get_by_label("count").input_value() == "3"
@@ -57,7 +68,10 @@ async def test_a_run_is_started_from_its_schema_and_followed(browser: Chromium, 
 
 
 async def test_a_run_may_be_started_from_json(browser: Chromium, serving: Serving) -> None:
-    async with serving(WorkflowServer(), making=Making()) as served, browser.page(served.url, wait=LIST) as watched:
+    async with (
+        serving(WorkflowServer(), making=Making()) as served,
+        browser.page(served.url, wait=".runs-head") as watched,
+    ):
         await watched.page.get_by_role("button", name="Start a run").click()
         form = watched.page.get_by_role("dialog")
         # What is written goes along, whether or not it is all that is needed.
@@ -106,6 +120,35 @@ async def test_a_tool_call_is_approved_with_other_arguments(browser: Chromium, s
             await form.get_by_role("button", name="Approve").click()
             await until_status(watched, "completed")
             await watched.page.locator(".row.node", has_text="published Tides, 12 letters").wait_for()
+
+
+async def test_arguments_that_do_not_fit_are_asked_again_with_the_problem(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), writer=make_writer()) as served:
+        run_id = await served.start("writer", user_msg="Write about tides, and publish it.")
+        async with browser.page(f"{served.url}/#run={run_id}") as watched:
+            await watched.page.get_by_role("button", name="Review").click()
+            form = watched.page.get_by_role("dialog")
+            await form.get_by_label("Arguments").fill('{"title": 5}')
+            await form.get_by_role("button", name="Approve").click()
+            await watched.page.locator(".banner", has_text="title: Input should be a valid string").wait_for()
+            await watched.page.goto(f"{served.url}/#view=inbox")
+            await watched.page.locator(".inbox-cards", has_text="title: Input should be a valid string").wait_for()
+
+
+async def test_a_run_whose_workflow_is_not_served_is_shown_with_its_question(
+    browser: Chromium, serving: Serving
+) -> None:
+    run = await waiting_run()
+    async with (
+        serving(WorkflowServer(store=run.store), counting=Counting()) as served,
+        browser.page(f"{served.url}/#run={run.run_id}") as watched,
+    ):
+        await watched.page.locator(".banner.waiting", has_text="May I spend it?").wait_for()
+        assert "can only show this run" in (await watched.texts(".banner.unserved"))[0]
+        assert await watched.page.get_by_role("button", name="Fork").count() == 0
+        await watched.page.get_by_role("link", name="Runs").click()
+        await watched.page.get_by_label("Workflow").select_option("Asking")
+        await watched.page.locator(".pager", has_text="1\N{EN DASH}1").wait_for()
 
 
 async def test_a_tool_call_is_denied_with_a_reason(browser: Chromium, serving: Serving) -> None:
@@ -223,6 +266,15 @@ async def test_runs_are_listed_newest_first_filtered_and_paged(browser: Chromium
             assert await rows.last.locator("a").inner_text() == "counting-0"
             await watched.page.get_by_role("button", name="Newer").click()
             await watched.page.locator(".pager", has_text="1\N{EN DASH}50").wait_for()
+            # The way back from a run leads to the same page.
+            await watched.page.get_by_role("button", name="Older").click()
+            await watched.page.locator(".pager", has_text="51\N{EN DASH}").wait_for()
+            await watched.page.locator(f"{LIST} tbody a").first.click()
+            await watched.page.locator(".run-id").wait_for()
+            await watched.page.go_back()
+            await watched.page.locator(".pager", has_text="51\N{EN DASH}").wait_for()
+            await watched.page.get_by_role("link", name="Runs", exact=True).click()
+            await watched.page.locator(".pager", has_text="1\N{EN DASH}50").wait_for()
             await watched.page.get_by_label("Status").select_option("failed")
             await watched.page.locator(".pager", has_text="1\N{EN DASH}1").wait_for()
             await watched.page.get_by_label("Status").select_option("")
@@ -251,7 +303,8 @@ async def test_runs_are_found_by_their_contents(browser: Chromium, serving: Serv
             assert await rows.locator("a").all_inner_texts() == ["failing-1"]
             await watched.page.get_by_label("From", exact=True).fill("2020-01-01")
             await watched.page.get_by_label("To", exact=True).fill(datetime.now().astimezone().date().isoformat())
-            await watched.page.get_by_label("Metadata").fill("wrong")  # not name=value
+            await watched.page.get_by_label("Metadata").fill("wrong")
+            await watched.page.get_by_text("Write it as name=value.").wait_for()
             await watched.page.wait_for_url(lambda url: "until=20" in url and "since=2020-01-01" in url)
             assert await rows.locator("a").all_inner_texts() == ["failing-1"]
             # The address has all of it.
@@ -300,7 +353,10 @@ async def test_an_exported_run_is_the_same_without_the_server(
 
 
 async def test_hostile_payloads_stay_text_while_they_are_streamed(browser: Chromium, serving: Serving) -> None:
-    async with serving(WorkflowServer(), hostile=Hostile()) as served, browser.page(served.url, wait=LIST) as watched:
+    async with (
+        serving(WorkflowServer(), hostile=Hostile()) as served,
+        browser.page(served.url, wait=".runs-head") as watched,
+    ):
         run_id = await served.start("hostile")
         await opened(watched, served, run_id)
         await until_status(watched, "failed")

@@ -273,7 +273,7 @@ async def test_the_keyboard_alone_reaches_everything(browser: Chromium, exported
         await watched.presses("Escape", "j", "j")
         assert await watched.texts(".inspector h2") == ["Tick"]
         assert await watched.page.locator('.row[aria-selected="true"]').count() == 1
-        await watched.presses("k", "Escape", "3")
+        await watched.presses("k", "Escape", "4")
         assert await watched.texts('[role="tab"][aria-selected="true"]') == ["State"]
         await watched.page.locator('[data-node][tabindex="0"]').focus()
         await watched.presses("ArrowDown", "Enter")
@@ -313,6 +313,13 @@ async def test_on_a_phone_nothing_is_cut_off(browser: Chromium, exported: Export
         for tab in ("Graph", "Timeline", *TABS):
             await watched.page.get_by_role("tab", name=tab).click()
             assert await watched.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        await watched.page.get_by_role("tab", name="Calls").click()
+        failed = watched.page.locator('.row.node[data-state="failed"]:not([hidden]) .n-name small')
+        box = await failed.bounding_box()
+        assert box is not None
+        assert box["width"] > 20, "the mark of the tool that failed is shown"
+        await watched.page.get_by_role("tab", name="Errors").click()
+        await watched.page.locator(".card").first.click(trial=True)
         await watched.page.get_by_role("tab", name="Events").click()
         await watched.page.locator(".row:not(.node)", has_text="AgentStream").first.click()
         await watched.page.locator(".inspector .link", has_text="run_agent_step").click()

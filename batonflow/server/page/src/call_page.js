@@ -263,7 +263,7 @@ function aside(session, tree, call, record) {
       h("h2", { text: "Parameters" }),
       Object.keys(options).length
         ? valueTree(options, { open: 1 })
-        : h("p", { class: "muted", text: "Those of the model." }),
+        : h("p", { class: "muted", text: "The parameters of the model." }),
     ),
     h(
       "section",
@@ -311,7 +311,7 @@ function counted(messages) {
   return found;
 }
 
-/** Takes a message out of those that are known; false if it is not known. @param {Map<string, number>} known @param {any} message */
+/** Takes a message out of the known ones; false if it is not among them. @param {Map<string, number>} known @param {any} message */
 function taken(known, message) {
   const key = JSON.stringify(message);
   const left = known.get(key) ?? 0;

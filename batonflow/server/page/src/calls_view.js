@@ -3,7 +3,7 @@
 import { h, icon } from "./dom.js";
 import { callTree, recordOf, sumOf } from "./calls.js";
 import { prose } from "./chat.js";
-import { brief, compact, duration, money } from "./format.js";
+import { brief, compact, duration, money, textOf } from "./format.js";
 import { address, place } from "./router.js";
 import { Rows } from "./rows.js";
 import { attemptRow } from "./selection.js";
@@ -232,12 +232,8 @@ const many = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 /** @param {import("./calls.js").Call} call */
 function ofCall(call) {
   const record = recordOf(call);
-  const texts = (record.answer?.blocks ?? [])
-    .filter((block) => typeof block?.text === "string")
-    .map((block) => block.text);
   const asked = call.tools.map((tool) => tool.name);
-  const said =
-    record.error ?? (texts.join(" ") || record.answer?.preview || (asked.length ? `calls ${asked.join(", ")}` : ""));
+  const said = record.error ?? (textOf(record.answer) || (asked.length ? `calls ${asked.join(", ")}` : ""));
   const note = [record.model, call.purpose !== "turn" && call.purpose].filter(Boolean).join(" · ");
   const state = record.error ? "failed" : "";
   return {
@@ -250,12 +246,14 @@ function ofCall(call) {
   };
 }
 
+/** The kinds of the blocks of an output without text. @param {any} output */
+const kinds = (output) => (output?.blocks ?? []).map((block) => block.block_type).join(" ");
+
 /** @param {import("./calls.js").ToolCall} tool */
 function ofTool(tool) {
   const output = tool.result?.value?.tool_output;
-  const result = output?.content ?? (output?.blocks ?? []).map?.((block) => block.text ?? block.block_type).join(" ");
   const known = tool.state === "completed" || tool.state === "failed";
-  const outcome = known ? ` → ${brief(result ?? "", 120)}` : "";
+  const outcome = known ? ` → ${brief(textOf(output) || kinds(output), 120)}` : "";
   const time = known && tool.end !== null ? duration(tool.end - tool.began) : "";
   return {
     name: tool.name,

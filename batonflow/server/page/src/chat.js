@@ -22,8 +22,9 @@ const isMessage = (value) =>
   typeof value?.role === "string" && (Array.isArray(value.blocks) || typeof value.content === "string");
 
 /**
- * @typedef {{raw?: boolean, tools?: Map<string, string>, results?: Map<string, any>}} Look
- *   `raw` shows texts as they are written; `tools` has the names of tools by the ids of their calls, and `results` the outputs.
+ * @typedef {{raw?: boolean, tools?: Map<string, string>, results?: Map<string, any>, speaker?: string}} Look
+ *   `raw` shows texts as they are written; `tools` has the names of tools by the ids of their calls, and `results` the
+ *   outputs; `speaker` is the name of the agent.
  */
 
 /** @param {any} message @param {Look} [look] */
@@ -37,7 +38,7 @@ export function messageCard(message, look = {}) {
     h(
       "header",
       {},
-      h("b", { text: message.role }),
+      h("b", { text: look.speaker ?? message.role }),
       id && h("small", { text: look.tools?.get(id) ?? id }),
       failed && h("small", { class: "bad", text: "error" }),
     ),
@@ -105,7 +106,8 @@ function structured(text) {
 
 /** A tool call, with its result. @param {string} name @param {any} args @param {any} [result] @param {string} [note] */
 export function toolCall(name, args, result, note = "") {
-  const failed = result?.is_error === true;
+  // A tool's output, or the message that a conversation keeps of it.
+  const failed = (result?.is_error ?? result?.additional_kwargs?.is_error) === true;
   return h(
     "div",
     { class: failed ? "call failed" : "call" },

@@ -33,17 +33,30 @@ export const plain = (value) =>
 
 /** @param {Call} call */
 export function callKey(call) {
-  const { messages, answer, error, model } = recordOf(call);
-  return plain([call.path, call.agent, call.purpose, model, messages, answer, error]);
+  const { messages, answer, error, model, options } = recordOf(call);
+  return plain([call.path, call.agent, call.purpose, model, options, messages, answer, error]);
 }
 
 /** @param {Row} row */
 export const rowKey = (row) => plain([row.path, row.step, row.type, row.how, row.value]);
 
-/** The figures of a run, by name. @param {Side} side */
-export function figuresOf({ session, calls }) {
+/** The parameters of calls that differ, each with its two values. @param {Call} one @param {Call} other @returns {[string, any, any][]} */
+export function changedParameters(one, other) {
+  const [before, after] = [one, other].map((call) => {
+    const { model, options, tools } = recordOf(call);
+    return { model, ...options, tools };
+  });
+  const names = [...new Set([...Object.keys(before), ...Object.keys(after)])];
+  return names
+    .filter((name) => plain(before[name]) !== plain(after[name]))
+    .map((name) => [name, before[name], after[name]]);
+}
+
+/** The figures of a run, by name. @param {Side} side @param {number} equal the number of calls that the runs have in common */
+export function figuresOf({ session, calls }, equal) {
   const { handler, model } = session;
   const sum = sumOf(calls);
+  const own = sumOf(calls.slice(equal));
   const used = handler.tokens ?? (sum.used ? { input: sum.input, output: sum.output } : null);
   return {
     took: took(handler, Number.isFinite(model.to) ? model.to : undefined),
@@ -52,6 +65,7 @@ export function figuresOf({ session, calls }) {
     input: used?.input ?? null,
     output: used?.output ?? null,
     cost: handler.cost ?? sum.cost,
+    ownCost: equal ? own.cost : null,
     commits: model.lastCommit,
   };
 }

@@ -3,17 +3,30 @@
 import { attempt, button, h } from "./dom.js";
 import { recordOf } from "./calls.js";
 import { messageCard } from "./chat.js";
-import { callKey, figuresOf, load, plain, rowKey, shared, sideOf, stateDifferences } from "./compare.js";
+import {
+  callKey,
+  changedParameters,
+  figuresOf,
+  load,
+  plain,
+  rowKey,
+  shared,
+  sideOf,
+  stateDifferences,
+} from "./compare.js";
 import { brief, compact, duration, money, number, shortName } from "./format.js";
+import { isOver } from "./model.js";
+import { showPending } from "./pending_view.js";
 import { address } from "./router.js";
 import { Session } from "./session.js";
 import { statusMark } from "./status.js";
 
 const PAIRS = 20;
+const EVERY = 2000;
 
 /** @typedef {import("./compare.js").Side} Side */
 
-/** The two runs of an address, whose ids are encoded and parted by a comma. @param {string} text @returns {string[] | null} */
+/** The two runs of an address, with encoded ids that a comma parts. @param {string} text @returns {string[] | null} */
 export function pairIn(text) {
   try {
     const ids = text.split(",").map(decodeURIComponent);
@@ -26,7 +39,7 @@ export function pairIn(text) {
 /** The address of a comparison. @param {string} one @param {string} other */
 export const comparison = (one, other) => address({ compare: [one, other].map(encodeURIComponent).join(",") });
 
-/** Two runs beside each other, as they are now. @param {any} source @param {string[]} ids @returns {Promise<HTMLElement>} */
+/** Two runs beside each other, read again while one of them goes on. @param {any} source @param {string[]} ids @returns {Promise<HTMLElement>} */
 export async function compareView(source, ids) {
   const [one, other] = await Promise.all(ids.map((id) => opened(source, id)));
   const again = async () => box.replaceWith(await compareView(source, ids));
@@ -40,11 +53,31 @@ export async function compareView(source, ids) {
       h("h1", { text: "Comparison" }),
       button("Refresh", () => void attempt(again), { class: "quiet" }),
     ),
+    [one, other].map(({ session }) => {
+      const banners = h("div", { class: "banners" });
+      showPending(session, banners);
+      return banners;
+    }),
     figures(one, other),
     parts,
     state(one, other),
   );
+  const open = [one, other].filter(({ session }) => !isOver(session.handler));
+  if (open.length) setTimeout(() => void follow(open, box, again), EVERY);
   return box;
+}
+
+/**
+ * Reads the runs again when one of them has changed, as long as they are shown.
+ * @param {Side[]} open @param {HTMLElement} box @param {() => Promise<void>} again
+ */
+async function follow(open, box, again) {
+  if (!box.isConnected) return;
+  const grown = async ({ session }) => (await session.source.handler(session.id)).updated_at !== session.handler.updated_at;
+  // A server that does not answer is asked again.
+  const changed = document.visibilityState === "visible" && (await Promise.all(open.map(grown)).catch(() => []));
+  if (changed && changed.some(Boolean) && box.isConnected) await attempt(again);
+  else setTimeout(() => void follow(open, box, again), EVERY);
 }
 
 /** @param {Side} one @param {Side} other */
@@ -78,7 +111,8 @@ const change = ({ where, before, after }) => [
 
 /** @param {Side} one @param {Side} other */
 function figures(one, other) {
-  const [left, right] = [figuresOf(one), figuresOf(other)];
+  const equal = shared(one.calls, other.calls, callKey);
+  const [left, right] = [figuresOf(one, equal), figuresOf(other, equal)];
   const lines = [
     ["Took", left.took, right.took, duration],
     ["Model calls", left.calls, right.calls, number],
@@ -86,6 +120,7 @@ function figures(one, other) {
     ["Tokens in", left.input, right.input, compact],
     ["Tokens out", left.output, right.output, compact],
     ["Cost", left.cost, right.cost, money],
+    ["Cost where they differ", left.ownCost, right.ownCost, money],
     ["Commits", left.commits, right.commits, number],
   ].filter(([, a, b]) => a || b);
   const rows = lines.map(([name, a, b, shown]) => [name, shown(a), shown(b), difference(a, b)]);
@@ -170,7 +205,7 @@ async function calls(one, other) {
 }
 
 /**
- * A call, with the messages that its counterpart does not have.
+ * A call, with the parameters and the messages that its counterpart does not have.
  * @param {Side} side @param {import("./calls.js").Call} [call] @param {import("./calls.js").Call} [counterpart]
  */
 function callCell({ session }, call, counterpart) {
@@ -182,6 +217,7 @@ function callCell({ session }, call, counterpart) {
     duration(took),
     Array.isArray(messages) && `${messages.length} ${messages.length === 1 ? "message" : "messages"}`,
   ];
+  const parameters = counterpart ? changedParameters(call, counterpart) : [];
   const there = counterpart && recordOf(counterpart).messages;
   const known = new Set(Array.isArray(there) ? there.map(plain) : []);
   const own =
@@ -203,6 +239,15 @@ function callCell({ session }, call, counterpart) {
       h("small", { text: facts.filter(Boolean).join(" · ") }),
       h("small", { class: "of-run", text: session.id }),
     ),
+    parameters.length > 0 && h("small", { text: "Parameters that differ" }),
+    parameters.length > 0 &&
+      h(
+        "dl",
+        { class: "facts" },
+        parameters.map(([name, value]) =>
+          h("div", {}, h("dt", { text: name }), h("dd", { text: value === undefined ? "not set" : brief(value, 300) })),
+        ),
+      ),
     own.length > 0 && h("small", { text: "Messages that only this run has" }),
     own.slice(0, PAIRS).map((message) => messageCard(message)),
     own.length > 0 && h("small", { text: "Answer" }),

@@ -115,7 +115,9 @@ export function dialog(title, content, css = "") {
   box.addEventListener("pointerdown", (event) => event.target === box && box.close());
   document.body.append(box);
   box.showModal();
-  box.querySelector(".dialog-body :is(input, select, textarea, button)")?.focus();
+  const first = box.querySelector(".dialog-body :is(input, select, textarea, button)");
+  first?.focus();
+  if (first instanceof HTMLTextAreaElement) first.setSelectionRange(0, 0);
   return box;
 }
 

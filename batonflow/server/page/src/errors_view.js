@@ -1,7 +1,9 @@
 // Errors, with tracebacks and the attempts before and after.
 
+import { callTree } from "./calls.js";
 import { button, fill, h } from "./dom.js";
-import { clock, duration, shortName } from "./format.js";
+import { clock, duration, shortName, textOf } from "./format.js";
+import { address, place } from "./router.js";
 import { mark } from "./status.js";
 import { attemptRow } from "./selection.js";
 
@@ -66,8 +68,8 @@ export function failedCalls(model) {
   return [...found.values()];
 }
 
-/** @param {import("./session.js").Session} session @param {HTMLElement} place */
-export function showErrors(session, place) {
+/** @param {import("./session.js").Session} session @param {HTMLElement} element */
+export function showErrors(session, element) {
   const { model, handler } = session;
   const cards = troubles(model)
     .slice(0, 60)
@@ -85,20 +87,20 @@ export function showErrors(session, place) {
           ),
         )
       : null;
-  const calls = failedCalls(model)
-    .slice(0, 60)
-    .map((row) => callCard(session, row));
-  const nothing = !cards.length && !calls.length && !end && h("p", { class: "empty", text: "Nothing failed." });
-  fill(place, end, cards, calls, nothing);
+  const tools = failedCalls(model).slice(0, 60);
+  const { calls } = tools.length ? callTree(model, Infinity, session.live) : { calls: [] };
+  const toolCards = tools.map((row) => callCard(session, row, calls));
+  const nothing = !cards.length && !tools.length && !end && h("p", { class: "empty", text: "Nothing failed." });
+  fill(element, end, cards, toolCards, nothing);
 }
 
-/** The output of a tool, as text. @param {any} output */
-const outputText = (output) =>
-  String(output?.content ?? (output?.blocks ?? []).map((block) => block.text ?? "").join(" ")) || "It gave no reason.";
-
-/** @param {import("./session.js").Session} session @param {import("./model.js").Row} row */
-function callCard(session, row) {
+/**
+ * A tool call that failed, with a link to the model call that asked for it.
+ * @param {import("./session.js").Session} session @param {import("./model.js").Row} row @param {import("./calls.js").Call[]} calls
+ */
+function callCard(session, row, calls) {
   const { tool_name: name, tool_output: output } = row.value;
+  const call = calls.find((one) => one.tools.some((tool) => tool.attempt && tool.attempt === row.attempt));
   return h(
     "article",
     { class: "card" },
@@ -109,8 +111,9 @@ function callCard(session, row) {
       mark("failed"),
       h("span", { class: "spring" }),
       button("Show", () => session.select(row), { class: "quiet" }),
+      call && h("a", { class: "button quiet", href: address({ ...place(), call: call.key }), "data-call": call.key, text: "Open the call" }),
     ),
-    h("p", { class: "failure-text", text: outputText(output) }),
+    h("p", { class: "failure-text", text: textOf(output) || "The tool did not give a reason." }),
     h("p", { class: "muted", text: "The agent read the error and continued." }),
   );
 }

@@ -1,7 +1,7 @@
 // The list of events, with its search and its filters.
 
 import { fill, h, oncePerFrame } from "./dom.js";
-import { brief, duration, shortName } from "./format.js";
+import { brief, duration, shortName, textOf } from "./format.js";
 import { Rows } from "./rows.js";
 
 const HOWS = {
@@ -173,29 +173,21 @@ function summary(row) {
   const { value } = row;
   if (row.kind === "failure") return value.message || "";
   if (row.type === "AgentStream") return brief(value?.response || value?.delta || toolNames(value), 200);
-  if (row.type === "AgentOutput") return brief(messageText(value?.response) || toolNames(value), 200);
+  if (row.type === "AgentOutput") return brief(textOf(value?.response) || toolNames(value), 200);
   if (row.type === "ToolCall") return `${value?.tool_name ?? ""}(${brief(value?.tool_kwargs, 160)})`;
   if (row.type === "ToolCallResult")
-    return `${value?.tool_name ?? ""} → ${brief(messageText(value?.tool_output), 160)}`;
-  if (Array.isArray(value?.input) && messageText(value.input.at(-1))) {
-    return `${value.input.length} ${value.input.length > 1 ? "messages" : "message"} · ${brief(messageText(value.input.at(-1)), 160)}`;
+    return `${value?.tool_name ?? ""} → ${brief(textOf(value?.tool_output), 160)}`;
+  const asked = Array.isArray(value?.input) && textOf(value.input.at(-1));
+  if (asked) {
+    return `${value.input.length} ${value.input.length > 1 ? "messages" : "message"} · ${brief(asked, 160)}`;
   }
-  if (row.how === "recorded" && messageText(value)) return brief(messageText(value), 200);
+  if (row.how === "recorded" && value?.blocks) return brief(textOf(value), 200);
   return brief(value ?? {}, 200);
 }
 
 /** @param {any} value */
 const toolNames = (value) =>
   (value?.tool_calls ?? []).map?.((call) => `${call.tool_name}(${brief(call.tool_kwargs, 80)})`).join(", ") ?? "";
-
-/** @param {any} message */
-const messageText = (message) =>
-  Array.isArray(message?.blocks)
-    ? message.blocks
-        .map((block) => block.text ?? "")
-        .filter(Boolean)
-        .join(" ")
-    : "";
 
 /** @param {any} select @param {string} all @param {Set<string>} names @param {string} chosen */
 function options(select, all, names, chosen) {

@@ -80,7 +80,6 @@ export function fieldsOf(value) {
   return data && typeof data === "object" ? { ...data, ...declared } : (value ?? {});
 }
 
-/** The last part of a dotted name. @param {string | null | undefined} name */
 /** The duration of a run, in seconds. @param {Record<string, any>} run @param {number} [last] time of its last event */
 export function took(run, last) {
   const started = instant(run.started_at);
@@ -88,6 +87,7 @@ export function took(run, last) {
   return started && end ? Math.max(0, end - started) : null;
 }
 
+/** The last part of a dotted name. @param {string | null | undefined} name */
 export const shortName = (name) => (name ?? "").split(".").pop() ?? "";
 
 /** A value in one line. @param {any} value @param {number} [room] characters @returns {string} */
@@ -114,6 +114,24 @@ export function brief(value, room = 200) {
     if (text.length > room) break;
   }
   return cut(text || (Object.keys(value).length ? "…" : ""), room);
+}
+
+/** The text of a message or of the output of a tool; of a cut one, its beginning. @param {any} value @returns {string} */
+export function textOf(value) {
+  if (value === null || value === undefined) return "";
+  if (typeof value !== "object") return String(value);
+  if ("$large" in value) return beginning(value.preview ?? "");
+  if (!Array.isArray(value)) return textOf(value.content ?? value.blocks);
+  return value
+    .map((block) => textOf(block?.text))
+    .filter(Boolean)
+    .join(" ");
+}
+
+/** The first text in the beginning of a value as JSON. @param {string} preview */
+function beginning(preview) {
+  const found = /(?:^|"text":)"((?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)/.exec(preview);
+  return found ? `${JSON.parse(`"${found[1]}"`)}…` : `${preview}…`;
 }
 
 /** The distinctive part of an event: its texts, and its numbers with their names. @param {any} value */

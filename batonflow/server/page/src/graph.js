@@ -54,6 +54,7 @@ function rebuilt(source) {
 
 /** The graph alone of a drawing. @param {string} text @returns {Element | null} */
 function drawing(text) {
+  if (!text) return null;
   // Its own style is dropped, because the policy would refuse and report it.
   const bare = text.replace(/<style>[\s\S]*?<\/style>/g, "");
   const parsed = new DOMParser().parseFromString(bare, "image/svg+xml");
@@ -69,7 +70,11 @@ export function sketch(source, workflow) {
     if (!graph) return;
     fill(place, s("svg", { class: "bf-flow", role: "img", "aria-label": `Graph of ${workflow}` }, graph));
     const { x, y, width, height } = /** @type {any} */ (graph).getBBox();
-    place.firstElementChild.setAttribute("viewBox", `${x - 8} ${y - 8} ${width + 16} ${height + 16}`);
+    const svg = place.firstElementChild;
+    svg.setAttribute("viewBox", `${x - 8} ${y - 8} ${width + 16} ${height + 16}`);
+    // In its own size, so that its texts can be read.
+    svg.style.setProperty("width", `${width + 16}px`);
+    place.tabIndex = place.scrollHeight > place.clientHeight ? 0 : -1;
   });
   return place;
 }
@@ -126,7 +131,7 @@ export class Graph {
     if (!graph) {
       fill(
         this.frame,
-        h("p", { class: "empty", text: "The server does not have the code of this workflow, so it has no graph." }),
+        h("p", { class: "empty", text: "The graph is drawn from the code of the workflow, which the server does not have." }),
       );
       return;
     }

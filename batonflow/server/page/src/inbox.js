@@ -102,6 +102,7 @@ function card(inbox, request) {
       answer,
     ),
     h("p", { class: "inbox-note", text: note }),
+    value.problem && h("p", { class: "failure-text", text: value.problem }),
     h(
       "p",
       { class: "muted" },

@@ -27,7 +27,9 @@ async function show() {
   const asks = run === null && !pair && chat === undefined && place().view === "inbox";
   const talks = `chat ${chat} ${place().session}`;
   const wanted = pair ? `compare ${place().compare}` : chat !== undefined ? talks : asks ? "the inbox" : `run ${run}`;
-  if (wanted === shown) return;
+  const lists = run === null && !pair && chat === undefined && !asks;
+  // The filters and the page of the list are in its address.
+  if (wanted === shown && !lists) return;
   shown = wanted;
   stop();
   stop = () => {};

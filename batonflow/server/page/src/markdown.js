@@ -52,7 +52,7 @@ function block(lines, at, depth) {
   return paragraph(lines, at, depth);
 }
 
-/** A heading, two levels below those of the page. @param {number} level @param {string} text */
+/** A heading, two levels below the headings of the page. @param {number} level @param {string} text */
 const title = (level, text) => h(`h${Math.min(6, level + 2)}`, {}, spans(text.trim()));
 
 /** @param {string[]} lines @param {number} at @param {string} fence @param {string} language @returns {[HTMLElement, number]} */
@@ -90,7 +90,7 @@ function list(lines, at, depth) {
   return [h(ordered ? "ol" : "ul", ordered ? { start: Number.parseInt(mark, 10) } : {}, items), end];
 }
 
-/** Returns true if a line is inside an item whose mark is so far from the left. @param {string} line @param {number} left */
+/** Returns true if a line is inside an item with a mark so far from the left. @param {string} line @param {number} left */
 const belongs = (line, left) => Boolean(line.trim()) && line.length - line.trimStart().length > left + 1;
 
 /** @param {string} line @param {number} width */

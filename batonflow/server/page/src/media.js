@@ -9,7 +9,7 @@ const KINDS = /^image\/(?:png|jpeg|gif|webp|avif|bmp)$/;
 const LARGEST = 6_000_000;
 
 /**
- * A picture from its data; null if they are not those of a picture, or too large.
+ * A picture from its data; null if the data is not a picture, or too large.
  * @param {string} address @param {string} text its description
  */
 export function picture(address, text) {

@@ -32,8 +32,9 @@ export function showPending(session, place) {
     );
     return;
   }
-  // In a file, only the records contain the waits of the run.
-  const waits = handler.status === "running" && session.source.embedded ? model.openWaits() : [];
+  // In a file, and without the code of the workflow, only the records contain the waits of the run.
+  const recorded = session.source.embedded || session.representation === null;
+  const waits = handler.status === "running" && recorded ? model.openWaits() : [];
   fill(
     place,
     waits.map(({ attempt: one, entry, question: asked }) =>
@@ -63,6 +64,7 @@ function banner(session, request) {
     h("span", { class: "pill", text: approval ? "Approval" : "Waiting" }),
     h("b", { text: question(request) }),
     h("span", { class: "muted banner-note", text: note }),
+    value.problem && h("span", { class: "problem banner-note", text: value.problem, title: value.problem }),
     h("span", { class: "spring" }),
     answer,
   );

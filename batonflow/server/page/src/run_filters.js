@@ -25,7 +25,7 @@ export function filtersOf() {
   return Object.fromEntries(NAMES.map((name) => [name, given[name] ?? ""]));
 }
 
-/** The query of a request for filters; days are those of this place. @param {Record<string, string>} filter */
+/** The query of a request for filters; days begin at midnight of this place. @param {Record<string, string>} filter */
 export function queryOf(filter) {
   const { workflow, since, until, ...same } = filter;
   const query = { ...same, workflow_name: workflow, since: startOf(since, 0), until: startOf(until, 1) };
@@ -43,19 +43,34 @@ function startOf(day, later) {
  * The fields of the filters.
  * @param {Record<string, string>} filter @param {(changed: Record<string, string>) => void} narrow
  * @param {() => Promise<string[]>} workflows
- * @returns {{controls: HTMLElement[], further: HTMLElement, refresh: () => Promise<void>}}
+ * @returns {{controls: HTMLElement[], further: HTMLElement, refresh: () => Promise<void>,
+ *   offer: (names: string[]) => void}}
  */
 export function filterFields(filter, narrow, workflows) {
   const search = field("text", "Search", "search", "Search the contents of runs", filter.text, narrow);
   const status = choice("Status", STATUSES, filter.status, (value) => narrow({ status: value }));
   const known = filter.workflow ? [filter.workflow] : [];
   const workflow = choice("Workflow", known, filter.workflow, (value) => narrow({ workflow: value }));
+  /** @param {string[]} names of workflows that can be chosen */
+  const offer = (names) => {
+    const select = workflow.querySelector("select");
+    const offered = new Set([...select.options].map((option) => option.value));
+    for (const name of new Set(names)) {
+      if (!offered.has(name)) select.append(h("option", { value: name, text: shortName(name) }));
+    }
+  };
   const open = FURTHER.some(([name]) => filter[name]);
   const further = h(
     "div",
     { class: "runs-further", id: "runs-further", hidden: !open },
     FURTHER.map(([name, label, kind, example]) =>
-      h("label", {}, h("span", { text: label }), field(name, label, kind, example, filter[name], narrow)),
+      h(
+        "label",
+        {},
+        h("span", { text: label }),
+        field(name, label, kind, example, filter[name], narrow),
+        name === "metadata" && h("span", { class: "problem", role: "alert" }),
+      ),
     ),
     button("Clear the filters", () => {
       for (const input of [...further.querySelectorAll("input"), search]) input.value = "";
@@ -72,12 +87,8 @@ export function filterFields(filter, narrow, workflows) {
   return {
     controls: [search, status, workflow, more],
     further,
-    refresh: async () => {
-      for (const name of await workflows()) {
-        if (name === filter.workflow) continue;
-        workflow.querySelector("select").append(h("option", { value: name, text: shortName(name) }));
-      }
-    },
+    refresh: async () => offer(await workflows()),
+    offer,
   };
 }
 
@@ -90,6 +101,8 @@ function field(name, label, kind, example, value, narrow) {
   let timer = 0;
   const tell = () => {
     clearTimeout(timer);
+    if (name === "metadata")
+      input.nextSibling.textContent = input.validity.valid ? "" : "Write it as name=value.";
     if (input.validity.valid) narrow({ [name]: input.value.trim() });
   };
   const changed = () => {

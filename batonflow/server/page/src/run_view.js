@@ -2,11 +2,12 @@
 
 import { cancelDialog, exportRun, forkDialog } from "./actions.js";
 import { CallPage } from "./call_page.js";
+import { conversation } from "./chat_view.js";
 import { comparison } from "./compare_view.js";
 import { CallsTab, ErrorsTab, MemoryTab, StateTab, SummaryTab, Tabs } from "./tabs.js";
 import { attempt, button, fill, h, oncePerFrame } from "./dom.js";
 import { EventList } from "./event_list.js";
-import { ago, compact, duration, instant, money, moment, shortName, took } from "./format.js";
+import { ago, brief, compact, duration, instant, money, moment, shortName, took } from "./format.js";
 import { Graph } from "./graph.js";
 import { Inspector } from "./inspector.js";
 import { nextTheme } from "./theme.js";
@@ -27,15 +28,17 @@ import { sums } from "./usage.js";
 export async function runView(source, id, root) {
   const handler = await source.handler(id);
   const representation = await source.representation(handler.workflow_name);
+  const talks = Boolean(handler.session) && !source.embedded && (await source.chats()).includes(handler.workflow_name);
   const session = new Session(source, handler, representation);
   const fork = (commit) => void attempt(() => forkDialog(session, commit));
   const head = h("header", { class: "run-head" });
+  const failure = h("div", { class: "banner failed", role: "status", hidden: true });
   const banners = h("div", { class: "banners", "aria-live": "polite" });
   const timeline = new Timeline(session);
   const graph = new Graph(session);
   const list = new EventList(session);
   const inspector = new Inspector(session, fork);
-  const tabs = new Tabs(session, list, CallsTab, [SummaryTab, StateTab, MemoryTab, ErrorsTab]);
+  const tabs = new Tabs(session, list, CallsTab, [ErrorsTab, SummaryTab, StateTab, MemoryTab]);
   const page = new CallPage(session);
   fill(
     root,
@@ -58,12 +61,15 @@ export async function runView(source, id, root) {
     list.render();
   };
 
-  const showHead = oncePerFrame(() => fill(head, ...headOf(session, fork)));
+  const showHead = oncePerFrame(() => {
+    showFailure(session.handler, failure);
+    fill(head, ...headOf(session, fork, talks), !failure.hidden && failure);
+  });
   session.on("handler", showHead);
   session.on("data", showHead);
   session.on("instant", showHead);
   session.on("pending", () => showPending(session, banners));
-  session.on("data", () => source.embedded && showPending(session, banners));
+  session.on("data", () => (source.embedded || !representation) && showPending(session, banners));
   session.on("instant", () => note({ commit: session.commit === null ? undefined : String(session.commit) }));
   session.on("select", () =>
     note({
@@ -126,8 +132,8 @@ function arrive(session, tabs) {
   if (row) session.select(row);
 }
 
-/** @param {Session} session @param {(commit: number) => void} fork */
-function headOf(session, fork) {
+/** @param {Session} session @param {(commit: number) => void} fork @param {boolean} talks true if the run is a turn of a conversation */
+function headOf(session, fork, talks) {
   const { handler, model, source } = session;
   const { total } = sums(model, Infinity);
   const tokens = handler.tokens ?? (total.calls ? { input: total.input, output: total.output } : null);
@@ -137,6 +143,10 @@ function headOf(session, fork) {
     ["Took", duration(took(handler, source.embedded && Number.isFinite(model.to) ? model.to : undefined))],
     ["Tokens", tokens ? `${compact(tokens.input)} → ${compact(tokens.output)}` : null],
     ["Cost", typeof cost === "number" ? money(cost) : null],
+    [
+      "Conversation",
+      talks && h("a", { href: conversation(handler.workflow_name, handler.session), text: handler.session }),
+    ],
     ["Commits", compact(Math.max(handler.commits ?? 0, model.lastCommit))],
     [
       "Started",
@@ -157,6 +167,7 @@ function headOf(session, fork) {
           }),
       ` after commit ${handler.forked_from[1]}`,
     );
+  const served = session.representation !== null;
   const actions = source.embedded
     ? []
     : [
@@ -167,8 +178,8 @@ function headOf(session, fork) {
             text: "Compare",
             title: "Compare with the run that it was forked from",
           }),
-        !isOver(handler) && button("Cancel", () => cancelDialog(session), { icon: "stop" }),
-        button("Fork", () => fork(session.instant.commit), { icon: "fork", title: "Fork from the chosen moment" }),
+        served && !isOver(handler) && button("Cancel", () => cancelDialog(session), { icon: "stop" }),
+        served && button("Fork", () => fork(session.instant.commit), { icon: "fork", title: "Fork from the chosen moment" }),
         button("Export", () => void attempt(() => exportRun(session)), {
           icon: "down",
           title: "Save as one HTML file",
@@ -192,15 +203,30 @@ function headOf(session, fork) {
         .map(([name, value]) => h("div", {}, h("dt", { text: name }), h("dd", {}, value))),
     ),
     h("div", { class: "actions" }, actions),
-    handler.status === "failed" &&
-      handler.error &&
+    !served &&
+      !source.embedded &&
       h(
         "p",
-        { class: "banner failed", role: "status" },
-        h("span", { class: "pill", text: shortName(handler.error_type) || "Failed" }),
-        h("span", { text: handler.error }),
+        { class: "banner unserved", role: "status" },
+        `This server does not have the workflow ${handler.workflow_name}, so it can only show this run.`,
       ),
   ].filter(Boolean);
+}
+
+/** Characters of an error that are shown at once. */
+const ROOM = 240;
+
+/** Shows the error of a failed run; a long one is folded. @param {any} handler @param {HTMLElement} place */
+function showFailure({ status, error, error_type: type }, place) {
+  place.hidden = status !== "failed" || !error;
+  if (place.hidden || place.childElementCount) return;
+  const short = brief(error, ROOM);
+  const whole = h("pre", { text: error, tabindex: 0 });
+  fill(
+    place,
+    h("span", { class: "pill", text: shortName(type) || "Failed" }),
+    short.endsWith("…") ? h("details", {}, h("summary", { text: short }), whole) : h("span", { text: error }),
+  );
 }
 
 /** Goes to an address, if this page may: a frame created from a text does not have its own. @param {import("./router.js").Place} wanted */

@@ -4,7 +4,7 @@ import { conversation } from "./chat_view.js";
 import { attempt, button, dialog, fill, h } from "./dom.js";
 import { ago, compact, duration, money, shortName, took } from "./format.js";
 import { sketch } from "./graph.js";
-import { address, visit } from "./router.js";
+import { address, note, place, visit } from "./router.js";
 import { filterFields, filtersOf, queryOf } from "./run_filters.js";
 import { eitherForm } from "./schema_form.js";
 import { statusMark } from "./status.js";
@@ -16,8 +16,8 @@ const COLUMNS = ["Status", "Run", "Workflow", "Started", "Took", "Tokens", "Cost
 
 /** @param {any} source @param {HTMLElement} root @returns {() => void} a function that stops it */
 export function runsView(source, root) {
-  // The run before the first of each page gone through, to find the way back.
-  const trail = [undefined];
+  // The run before the first of each page gone through, to find the way back; the address has them too.
+  const trail = [undefined, ...(place().page ?? "").split(",").filter(Boolean).map(decodeURIComponent)];
   const filter = filtersOf();
   let next = null;
   let round = 0;
@@ -28,13 +28,17 @@ export function runsView(source, root) {
   away.hidden = true;
   const count = h("span", { class: "muted", "aria-live": "polite" });
   const welcome = h("div", { class: "welcome", hidden: true });
+  const turn = () => {
+    note({ page: trail.slice(1).map(encodeURIComponent).join(",") });
+    void attempt(show);
+  };
   const back = button("Newer", () => {
     trail.pop();
-    void attempt(show);
+    turn();
   });
   const on = button("Older", () => {
     trail.push(next);
-    void attempt(show);
+    turn();
   });
   const fields = filterFields(filter, narrow, () => source.workflows());
 
@@ -58,10 +62,12 @@ export function runsView(source, root) {
     back.disabled = trail.length < 2;
     on.disabled = !next;
     fill(rows, page.handlers.map(line));
+    fields.offer(page.handlers.map((run) => run.workflow_name));
     const first = (trail.length - 1) * PAGE;
     const all = Object.values(filter).every((value) => !value);
     const blank = !page.handlers.length && trail.length < 2 && all;
     welcome.hidden = !blank;
+    rows.closest(".table-frame").hidden = blank;
     if (blank && !welcome.childElementCount) void attempt(() => greet(source, welcome));
     const found = page.handlers.length ? `${first + 1}–${first + page.handlers.length}` : all ? "No runs." : "No run fits.";
     const left = page.unread ? ` ${compact(page.unread)} runs are still being read for the search…` : "";
@@ -102,7 +108,7 @@ export function runsView(source, root) {
   };
 }
 
-/** Shows what is served, and how to begin. @param {any} source @param {HTMLElement} place */
+/** Shows the served workflows, and the ways to begin. @param {any} source @param {HTMLElement} place */
 async function greet(source, place) {
   const [names, chats] = await Promise.all([source.workflows(), source.chats()]);
   const card = (name) =>

@@ -85,12 +85,8 @@ export class LiveSource {
 
   /** The graph of a workflow and its drawing; null when its code is not served here. @param {string} workflow */
   async representation(workflow) {
-    try {
-      return await this.#json(`workflows/${encodeURIComponent(workflow)}/representation`);
-    } catch (error) {
-      if (error.status === 404) return null;
-      throw error;
-    }
+    const served = (await this.workflows()).includes(workflow);
+    return served ? this.#json(`workflows/${encodeURIComponent(workflow)}/representation`) : null;
   }
 
   /** @param {string} id @param {number} after @returns {Promise<TracePage>} */
@@ -306,7 +302,7 @@ function whole(event, answers) {
   return made;
 }
 
-/** An entry whose calls refer to other parts. @param {any} entry @param {(index: number) => any} part */
+/** An entry with calls that refer to other parts. @param {any} entry @param {(index: number) => any} part */
 function withCalls(entry, part) {
   if (!entry.calls) return entry;
   const shown = (items) => (Array.isArray(items) ? items.map((one) => (typeof one === "number" ? part(one) : one)) : items);

@@ -64,11 +64,11 @@ export class Tabs {
       on: { keydown: (event) => this.#key(event) },
     });
     this.panels = h("div", { class: "panels" });
-    for (const [name, title] of NARROW) this.#add(name, title, null, "narrow");
     this.#add(first.name, first.title, first).head.hidden = true;
     this.first = first;
     this.#add("events", "Events", null).panel.append(list.element);
     for (const tab of tabs) this.#add(tab.name, tab.title, tab);
+    for (const [name, title] of NARROW) this.#add(name, title, null, "narrow");
     this.element = h("section", { class: "views pane", "aria-label": "Views" }, this.heads, this.panels);
     this.choose("events");
     const refresh = oncePerFrame(() => this.#refresh());

@@ -140,7 +140,7 @@ export class TryAgain {
   }
 }
 
-/** A quiet button whose accessible name tells the message. @param {string} text @param {string} label @param {() => void} pressed */
+/** A quiet button with an accessible name that tells the message. @param {string} text @param {string} label @param {() => void} pressed */
 function titled(text, label, pressed) {
   const made = button(text, pressed, { class: "quiet" });
   made.setAttribute("aria-label", `${text}: ${label}`);

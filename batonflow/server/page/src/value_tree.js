@@ -40,7 +40,9 @@ const label = (name) => h("span", { class: "key", text: name });
 export function scalar(value) {
   if (typeof value === "string") return text(value);
   const kind = value === null || value === undefined ? "null" : typeof value;
-  return h("span", { class: `scalar ${kind}`, text: value === undefined ? "–" : String(value) });
+  // Sums of fractions have noise in their last digits.
+  const shown = kind === "number" && !Number.isInteger(value) ? Number(value.toPrecision(12)) : value;
+  return h("span", { class: `scalar ${kind}`, text: value === undefined ? "–" : String(shown) });
 }
 
 /** @param {string} value */

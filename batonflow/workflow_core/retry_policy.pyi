@@ -1,0 +1,1 @@
+from batonflow.retry_policies import *
