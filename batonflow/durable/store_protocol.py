@@ -52,7 +52,7 @@ DEFAULT_QUEUE = "default"
 """The queue of runs that name no other one."""
 
 MOST_ATTEMPTS = 5
-"""Owners of a run that may end or lose their lease one after the other without a commit; then the run is held."""
+"""Owners that may end or lose their lease without a commit until a run is held."""
 
 RunStatus = Literal["ready", "running", "waiting", "completed", "failed", "cancelled"]
 """``ready``: to be driven; ``running``: an owner drives it; ``waiting``: nothing to do until its inbox or a
@@ -427,7 +427,7 @@ class RunStore(Protocol):
         ...
 
     async def release_held(self, run_id: str) -> bool:
-        """Let a held run be claimed again, with as many attempts as a new one; return False if it is not held."""
+        """Let a held run be claimed again, like a new one. Return False if it is not held."""
         ...
 
     async def load(self, run_id: str, at: int | None = None) -> Loaded | None:

@@ -16,7 +16,7 @@ __all__ = ["PostgresChatStore"]
 
 
 class PostgresChatStore(TableChatStore):
-    """A chat store in a PostgreSQL database, which any number of processes of any number of machines may share.
+    """A chat store in a PostgreSQL database. Any number of processes and machines may share it.
 
     Every call makes a connection, is one transaction, and closes it: there is nothing to close afterwards, and the
     object may be copied and used in any thread.

@@ -719,7 +719,7 @@ def _make_ready(run: _Run, pause: float = 0.0) -> None:
 
 
 def _pause(run: _Run) -> bool:
-    """Make a run ready whose owner has ended or lost its lease; return whether it can be claimed at once."""
+    """Make a run of a lost owner ready. Return whether it can be claimed at once."""
     run.attempts += 1
     held = "" if run.attempts < MOST_ATTEMPTS else held_words(run.attempts, run.owner)
     pause = pause_after(run.attempts)

@@ -6,7 +6,7 @@ from batonflow.durable.stores.attempts import LONGEST_PAUSE
 __all__ = ["CLAIM_FUNCTIONS", "CLOCK_FUNCTIONS"]
 
 YOUNG_SECONDS = 5
-"""Seconds after the start of the server in which owners that are not back yet keep runs with an expired lease."""
+"""Seconds after the start of the server in which owners keep runs with an expired lease."""
 
 # Leases have a clock of their own, so that tests can set the clocks differently.
 CLOCK_FUNCTIONS = f"""

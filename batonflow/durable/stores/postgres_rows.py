@@ -197,7 +197,7 @@ _UNREAD = _Unread()
 
 
 def no_parts() -> Sequence[bytes]:
-    """Return a sequence in the place of parts that were not read yet, for data that may not refer to any."""
+    """Return a sequence in the place of unread parts, for data that may not refer to any."""
     return _UNREAD
 
 

@@ -163,7 +163,7 @@ INSERT INTO batonflow.facts VALUES (0, 0);
 _FUNCTIONS = CLOCK_FUNCTIONS + LOG_FUNCTIONS + CLAIM_FUNCTIONS + UPKEEP_FUNCTIONS + SESSION_FUNCTIONS
 
 MIGRATIONS: list[str] = [_TABLES + _FUNCTIONS]
-"""The statements at place n turn version n into version n + 1, inside one transaction; version 0 is an empty schema.
+"""The statements at index n turn version n into n + 1, in one transaction. Version 0 is an empty schema.
 
 Processes with an earlier version go on with its functions, so a function that is changed gets another name.
 """

@@ -314,7 +314,7 @@ def _make_ready(session: DatabaseSession, row: RunRow) -> None:
 
 
 def _pause(session: DatabaseSession, row: RunRow) -> bool:
-    """Make a run ready whose owner has ended or lost its lease; return whether it can be claimed at once."""
+    """Make a run of a lost owner ready. Return whether it can be claimed at once."""
     attempts, now = row.attempts + 1, session.source.now()
     held = None if attempts < MOST_ATTEMPTS else held_words(attempts, row.owner)
     pause = pause_after(attempts)

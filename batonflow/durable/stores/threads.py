@@ -167,7 +167,7 @@ class HeldLeases:
 
 
 async def outcome(threads: StoreThreads, operate: Callable[[Any], Any]) -> Any:
-    """Run an operation in a thread, and wait for it; it is also completed if the caller is cancelled."""
+    """Run an operation in a thread, and wait for it. It is also completed if the caller is cancelled."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
