@@ -1,4 +1,4 @@
-"""Marks that new runs take from the code that starts them: input of a client of a server, and a place in a queue.
+"""Marks of new runs: input of a client of a server, and a place in a queue.
 
 Input of a client must not choose the files and addresses that are read.
 """

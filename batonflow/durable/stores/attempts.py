@@ -1,4 +1,4 @@
-"""Attempts at a run: the pause after an owner that ended without a commit, and the words for a held run."""
+"""Attempts at a run: the pause after a lost owner, and the words for a held run."""
 
 __all__ = ["held_words", "pause_after"]
 
@@ -6,7 +6,7 @@ LONGEST_PAUSE = 300.0
 
 
 def pause_after(attempts: int) -> float:
-    """Return the seconds until a run may be claimed again: 0 after the first attempt, then 1, 2, 4 and so on.
+    """Return the seconds until a run may be claimed again: 0, then 1, 2, 4 and so on.
 
     Args:
         attempts: The number of owners that have ended or lost their lease since the last commit.

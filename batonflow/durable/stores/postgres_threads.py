@@ -240,7 +240,7 @@ class _Session:
                 connection.close()
 
     def fail(self, job: Job, error: Exception) -> None:
-        """End a job with an error, unless the same may work later: then it is left for another attempt, for a while."""
+        """End a job with an error, unless the same may work later. Then it is left for another attempt."""
         if is_temporary(error):
             now = time.monotonic()
             job.stuck_since = job.stuck_since or now
