@@ -85,7 +85,7 @@ def load(run_id: str, at: int | None) -> Steps[Loaded | None]:
     first = snapshot[0] if snapshot else 0
     if first < row.compacted and first < last:
         raise StoreError(
-            f"Commit {at} of run {run_id!r} is not kept any more: those up to {row.compacted} were dropped"
+            f"Commit {at} of run {run_id!r} is not kept any more: commits up to {row.compacted} were dropped"
         )
     return Loaded(
         (yield from info_of(row)),
