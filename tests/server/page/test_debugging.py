@@ -98,6 +98,10 @@ async def test_a_wrong_tool_call_is_traced_to_its_prompt_repaired_compared_and_f
 
         # Beside the run that it came from, where its question is answered.
         await form.get_by_role("link", name="Compare").click()
+        await page.get_by_role("button", name="Review").wait_for()
+        places = [await page.locator(one).first.bounding_box() for one in (".compare .banner", ".compare .card")]
+        assert [one and one["width"] > 1000 for one in places] == [True, True], "they lie above each other"
+        assert [one and one["y"] < 400 for one in places] == [True, True]
         await page.get_by_role("button", name="Review").click()
         await page.get_by_role("dialog").get_by_role("button", name="Approve").click()
         await page.locator(".compare-run .status.completed").nth(1).wait_for()

@@ -140,7 +140,8 @@ export class CallPage {
   #toTry(tree, call, record) {
     const pressed = () => {
       this.#again = this.#again ? null : new TryAgain(this.session, call, record);
-      void this.#fill(tree, call, false).then(() => this.element.querySelector(".call-head .again").focus());
+      const first = this.#again ? ".try-again :is(input, textarea, select)" : ".call-head .again";
+      void this.#fill(tree, call, false).then(() => this.element.querySelector(first).focus());
     };
     const made = button("Try again", pressed, {
       icon: "fork",
@@ -181,11 +182,12 @@ export class CallPage {
       gone > 0 && `${gone} of it left out`,
     ];
     const [target] = cards.filter((card) => card.classList.contains("fresh"));
-    const jump =
+    const jumps = cards.length > 6 && [
       target &&
-      fresh < cards.length &&
-      cards.length > 6 &&
-      button("Go to the first new one", () => target.scrollIntoView({ block: "start" }), { class: "quiet" });
+        fresh < cards.length &&
+        button("Go to the first new one", () => target.scrollIntoView({ block: "start" }), { class: "quiet" }),
+      button("Go to the answer", () => this.element.querySelector(".answer")?.scrollIntoView({ block: "start" }), { class: "quiet" }),
+    ];
     return h(
       "section",
       { class: "conversation" },
@@ -195,7 +197,7 @@ export class CallPage {
         h("h2", { text: "Messages" }),
         h("span", { class: "muted", text: facts.filter(Boolean).join(" · ") }),
         h("span", { class: "spring" }),
-        jump,
+        jumps,
       ),
       cards,
       !cards.length && h("p", { class: "muted", text: "The conversation was empty." }),

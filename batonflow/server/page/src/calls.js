@@ -149,7 +149,9 @@ class Builder {
     const rows = attempt ? model.rowsOf(attempt) : [];
     const results = rows.filter((one) => one.type === "ToolCallResult" && one.at <= time);
     const result = results.find((one) => one.how === "returned") ?? results[0] ?? null;
-    const { tool_name: name = "tool", tool_kwargs: args } = row.value ?? {};
+    const { tool_name: name = "tool", tool_kwargs: asked } = row.value ?? {};
+    // A person may have changed the arguments.
+    const args = result?.value?.tool_kwargs ?? asked;
     const began = attempt?.began ?? row.at;
     const end = result ? (attempt?.end ?? result.at) : null;
     const state = this.#state(attempt, result);

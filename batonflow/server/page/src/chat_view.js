@@ -2,6 +2,7 @@
 
 import { button, fill, h, icon, oncePerFrame } from "./dom.js";
 import { messageCard, prose, toolCall } from "./chat.js";
+import { errorText } from "./errors_view.js";
 import { ago, brief, compact, duration, fieldsOf, money } from "./format.js";
 import { sketch } from "./graph.js";
 import { isApproval, openRequest, question } from "./pending_view.js";
@@ -33,6 +34,7 @@ export async function chatView(source) {
   return chat;
 }
 
+const BACK = "Try again when it is back.";
 const AWAY = "The server does not answer.";
 /** Milliseconds in which it answers, unless it is away. */
 const PATIENCE = 8000;
@@ -117,6 +119,7 @@ class Chat {
     try {
       const answer = await request;
       this.trouble = "";
+      if (this.failed.endsWith(BACK)) this.failed = "";
       return answer;
     } catch (error) {
       this.trouble = isAway(error) ? away : `This conversation cannot be read: ${error.message}`;
@@ -137,7 +140,7 @@ class Chat {
     try {
       await work();
     } catch (error) {
-      this.failed = `${failed}: ${isAway(error) ? "the server does not answer. Try again when it is back." : error.message}`;
+      this.failed = `${failed}: ${isAway(error) ? `the server does not answer. ${BACK}` : error.message}`;
     }
     this.#tell();
   }
@@ -266,7 +269,7 @@ class Chat {
         items.push({ kind: "tool", id: value.tool_id, name: value.tool_name, args: value.tool_kwargs });
     } else if (type === "ToolCallResult") {
       const tool = items.find((one) => one.id === value.tool_id);
-      if (tool) tool.result = value.tool_output;
+      if (tool) Object.assign(tool, { result: value.tool_output, args: value.tool_kwargs ?? tool.args });
     } else if (event.types?.includes("InputRequiredEvent")) void this.#readPending(live);
     this.#draw();
   }
@@ -370,7 +373,7 @@ class Chat {
       "article",
       { class: `turn ${turn.status}` },
       cards,
-      turn.status === "failed" && h("p", { class: "failure-text", text: turn.error || "This turn was ended by an error." }),
+      turn.status === "failed" && h("div", { class: "failure-text" }, errorText(turn.error || "This turn was ended by an error.")),
       turn.status === "cancelled" && h("p", { class: "muted", text: `Stopped. ${turn.error?.split("The run was cancelled: ")[1] ?? ""}` }),
       h(
         "footer",
@@ -413,13 +416,14 @@ class Chat {
         throw isAway(error) ? new Error("The answer was not sent: the server does not answer. Try again when it is back.") : error;
       });
     const asker = { source: { answer }, id: live.id, refresh: () => void this.#readPending(live) };
-    const given = isApproval(request) ? fieldsOf(request.event?.value).arguments : {};
+    const { arguments: given, problem } = isApproval(request) ? fieldsOf(request.event?.value) : {};
     return h(
       "div",
       { class: "banner waiting", role: "status" },
       h("span", { class: "pill", text: isApproval(request) ? "Approval" : "Question" }),
       h("b", { text: question(request) }),
       h("span", { class: "muted banner-note", text: brief(given ?? {}, 140) }),
+      problem && h("span", { class: "problem banner-note", text: problem, title: problem }),
       h("span", { class: "spring" }),
       button(isApproval(request) ? "Review" : "Answer", () => openRequest(asker, request), { class: "primary" }),
     );

@@ -2,10 +2,20 @@
 
 import { callTree } from "./calls.js";
 import { button, fill, h } from "./dom.js";
-import { clock, duration, shortName, textOf } from "./format.js";
+import { brief, clock, duration, shortName, textOf } from "./format.js";
 import { address, place } from "./router.js";
 import { mark } from "./status.js";
 import { attemptRow } from "./selection.js";
+
+/** Characters of an error that are shown at once. */
+const ROOM = 240;
+
+/** The text of an error; a long one is folded. @param {string} text */
+export function errorText(text) {
+  const short = brief(text, ROOM);
+  if (!short.endsWith("…") && !text.includes("\n")) return h("span", { text });
+  return h("details", { class: "long-error" }, h("summary", { text: short }), h("pre", { text, tabindex: 0 }));
+}
 
 /** A failure in full. @param {any} outcome of an entry, or of a failed run */
 export function traceback(outcome) {
@@ -71,9 +81,10 @@ export function failedCalls(model) {
 /** @param {import("./session.js").Session} session @param {HTMLElement} element */
 export function showErrors(session, element) {
   const { model, handler } = session;
-  const cards = troubles(model)
-    .slice(0, 60)
-    .map((attempts) => card(session, attempts));
+  const failures = troubles(model).slice(0, 60);
+  const tools = failedCalls(model).slice(0, 60);
+  const { calls } = tools.length || failures.length ? callTree(model, Infinity, session.live) : { calls: [] };
+  const cards = failures.map((attempts) => card(session, attempts, calls));
   const end =
     handler.status === "failed" && !cards.length && handler.error
       ? h(
@@ -87,8 +98,6 @@ export function showErrors(session, element) {
           ),
         )
       : null;
-  const tools = failedCalls(model).slice(0, 60);
-  const { calls } = tools.length ? callTree(model, Infinity, session.live) : { calls: [] };
   const toolCards = tools.map((row) => callCard(session, row, calls));
   const nothing = !cards.length && !tools.length && !end && h("p", { class: "empty", text: "Nothing failed." });
   fill(element, end, cards, toolCards, nothing);
@@ -111,19 +120,27 @@ function callCard(session, row, calls) {
       mark("failed"),
       h("span", { class: "spring" }),
       button("Show", () => session.select(row), { class: "quiet" }),
-      call && h("a", { class: "button quiet", href: address({ ...place(), call: call.key }), "data-call": call.key, text: "Open the call" }),
+      call && opener(call),
     ),
     h("p", { class: "failure-text", text: textOf(output) || "The tool did not give a reason." }),
     h("p", { class: "muted", text: "The agent read the error and continued." }),
   );
 }
 
-/** @param {import("./session.js").Session} session @param {import("./model.js").Attempt[]} attempts */
-function card(session, attempts) {
+/** A link to the page of a call. @param {import("./calls.js").Call} call */
+const opener = ({ key }) =>
+  h("a", { class: "button quiet", href: address({ ...place(), call: key }), "data-call": key, text: "Open the call" });
+
+/**
+ * A delivery with an attempt that failed, with a link to the model call that failed in it.
+ * @param {import("./session.js").Session} session @param {import("./model.js").Attempt[]} attempts @param {import("./calls.js").Call[]} calls
+ */
+function card(session, attempts, calls) {
   const { model } = session;
   const last = attempts.at(-1);
   const failed = attempts.filter((attempt) => attempt.state === "failed");
   const [final] = failed.slice(-1);
+  const call = calls.find((one) => one.attempt === final);
   const outcome = final.entries.at(-1).outcome;
   const then =
     last.state === "failed" ? "The run went no further here." : `Attempt ${last.attempt + 1}: ${last.state}.`;
@@ -137,6 +154,7 @@ function card(session, attempts) {
       mark(last.state === "failed" ? "failed" : "recovered"),
       h("span", { class: "spring" }),
       button("Show", () => session.select(attemptRow(model, final)), { class: "quiet" }),
+      call && opener(call),
     ),
     attempts.length > 1 &&
       h(

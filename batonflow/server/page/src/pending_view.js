@@ -78,7 +78,12 @@ export function openRequest(session, request) {
 
 /** @param {Asker} session @param {Request} request @param {any} fields @param {HTMLDialogElement} box */
 async function send(session, request, fields, box) {
-  await session.source.answer(session.id, request.id, fields);
+  try {
+    await session.source.answer(session.id, request.id, fields);
+  } catch (error) {
+    if (error.status === 404 || error.status === 409) box.close(); // it was answered elsewhere
+    throw error;
+  }
   box.close();
   notice("Answer sent.");
   session.refresh();

@@ -6,8 +6,9 @@ import { conversation } from "./chat_view.js";
 import { comparison } from "./compare_view.js";
 import { CallsTab, ErrorsTab, MemoryTab, StateTab, SummaryTab, Tabs } from "./tabs.js";
 import { attempt, button, fill, h, oncePerFrame } from "./dom.js";
+import { errorText } from "./errors_view.js";
 import { EventList } from "./event_list.js";
-import { ago, brief, compact, duration, instant, money, moment, shortName, took } from "./format.js";
+import { ago, compact, duration, instant, money, moment, shortName, took } from "./format.js";
 import { Graph } from "./graph.js";
 import { Inspector } from "./inspector.js";
 import { nextTheme } from "./theme.js";
@@ -213,20 +214,11 @@ function headOf(session, fork, talks) {
   ].filter(Boolean);
 }
 
-/** Characters of an error that are shown at once. */
-const ROOM = 240;
-
 /** Shows the error of a failed run; a long one is folded. @param {any} handler @param {HTMLElement} place */
 function showFailure({ status, error, error_type: type }, place) {
   place.hidden = status !== "failed" || !error;
   if (place.hidden || place.childElementCount) return;
-  const short = brief(error, ROOM);
-  const whole = h("pre", { text: error, tabindex: 0 });
-  fill(
-    place,
-    h("span", { class: "pill", text: shortName(type) || "Failed" }),
-    short.endsWith("…") ? h("details", {}, h("summary", { text: short }), whole) : h("span", { text: error }),
-  );
+  fill(place, h("span", { class: "pill", text: shortName(type) || "Failed" }), errorText(error));
 }
 
 /** Goes to an address, if this page may: a frame created from a text does not have its own. @param {import("./router.js").Place} wanted */
