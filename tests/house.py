@@ -539,7 +539,7 @@ SLACK = 0.005
 
 BOUNDS: dict[str, tuple[float, str]] = {
     "all packages, Python lines": (
-        91_000,
+        91_500,
         "69,500 after the work on the house; sessions, parts, calls, cases, search and PostgreSQL came after it",
     )
 }

@@ -237,7 +237,12 @@ class AgentRuns(OfAgent[AgentDepsT, OutT], Workflow[AgentResult[OutT]]):
         __batonflow_team__: Team
 
         async def recover(  # noqa: D102  # pyright: ignore[reportIncompatibleMethodOverride] - lists are invariant
-            self, limit: int = 10_000, *, skip: Collection[str] = (), deps: Any = None
+            self,
+            limit: int = 10_000,
+            *,
+            skip: Collection[str] = (),
+            queues: Sequence[str] | None = None,
+            deps: Any = None,
         ) -> list[AgentHandler[OutT]]: ...
     else:
         __batonflow_team__ = NotInitialized()

@@ -5,6 +5,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Protocol
 
@@ -76,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"batonflow {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _of_objects(commands)
+    _of_fleets(commands)
     _of_lists(commands)
     _of_stores(commands)
     completions = _added(commands, "completions", "print a script that completes command lines in a shell")
@@ -102,6 +104,19 @@ def _takes_store(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _takes_fields(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "fields",
+        nargs="*",
+        default=[],
+        metavar="key=value",
+        help="fields of the start event; for an agent also the user's message",
+    )
+    command.add_argument(
+        "--input", metavar="JSON", help="fields of the start event as a JSON object; - reads it from stdin"
+    )
+
+
 def _takes_json(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print JSON, for programs")
 
@@ -109,16 +124,7 @@ def _takes_json(command: argparse.ArgumentParser) -> None:
 def _of_objects(commands: _Commands) -> None:
     run = _added(commands, "run", "run a workflow or an agent, and print its result")
     _takes_object(run)
-    run.add_argument(
-        "fields",
-        nargs="*",
-        default=[],
-        metavar="key=value",
-        help="fields of the start event; for an agent also the user's message",
-    )
-    run.add_argument(
-        "--input", metavar="JSON", help="fields of the start event as a JSON object; - reads it from stdin"
-    )
+    _takes_fields(run)
     run.add_argument("--run-id", metavar="ID", help="the run's id; the same id again resumes the run")
     run.add_argument("--stream", action="store_true", help="print the events that the run streams")
     _takes_store(run)
@@ -176,6 +182,44 @@ def _of_objects(commands: _Commands) -> None:
     serve.add_argument("--open", action="store_true", help="open the page in a browser")
     serve.add_argument("--token", help="the bearer token that clients must send; BATONFLOW_TOKEN when left out")
     _takes_store(serve)
+
+
+def _of_fleets(commands: _Commands) -> None:
+    worker = _added(commands, "worker", "drive the runs of a store, beside other workers")
+    worker.add_argument("objects", nargs="+", metavar="OBJ", help=_OBJECT)
+    worker.add_argument(
+        "--concurrency",
+        type=_positive,
+        default=20,
+        metavar="N",
+        help="the largest number of runs in memory (default: 20)",
+    )
+    worker.add_argument("--queue", type=_names, metavar="NAMES", help="only runs of these queues, such as default,gpu")
+    worker.add_argument(
+        "--drain", type=_seconds, default=60.0, help="the seconds that runs get after SIGTERM or Ctrl-C (default: 60)"
+    )
+    _takes_store(worker)
+
+    enqueue = _added(commands, "enqueue", "store a run for the worker or server that takes it up")
+    _takes_object(enqueue)
+    _takes_fields(enqueue)
+    enqueue.add_argument("--run-id", metavar="ID", help="the run's id; the same id again does not store a second run")
+    enqueue.add_argument("--queue", metavar="NAME", help="the queue (default: default)")
+    enqueue.add_argument(
+        "--priority", type=_priority, default=0, metavar="N", help="larger numbers are taken up first (default: 0)"
+    )
+    enqueue.add_argument("--at", type=_time, metavar="TIME", help="the earliest time to take it up (ISO 8601)")
+    _takes_store(enqueue)
+    _takes_json(enqueue)
+
+    queue = _added(commands, "queue", "count the runs that are ready, running, waiting and held")
+    _takes_store(queue)
+    _takes_json(queue)
+
+    release = _added(commands, "release", "let a held run be taken up again")
+    release.add_argument("run", metavar="RUN", help="the run's id")
+    _takes_store(release)
+    _takes_json(release)
 
 
 def _of_lists(commands: _Commands) -> None:
@@ -261,6 +305,27 @@ def _of_stores(commands: _Commands) -> None:
 
 def _positive(text: str) -> int:
     return _whole(text, 1, None, "a whole number from 1 on")
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if all(names):
+        return names
+    raise argparse.ArgumentTypeError(f"{text!r} is not a list of names, such as default,gpu")
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if 0 <= (seconds := float(text)) < float("inf"):
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, 0 or more")
+
+
+def _priority(text: str) -> int:
+    with suppress(ValueError):
+        if -1000 <= (number := int(text)) <= 1000:
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from -1000 to 1000")
 
 
 def _time(text: str) -> float:

@@ -4,7 +4,7 @@ It begins, resumes, forks and recovers runs, lets them leave memory while they w
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 from typing import Any, cast
@@ -58,6 +58,10 @@ class StoreKeeper:
         """Return the runs of a workflow in this process."""
         return runs_of(self.store, workflow)
 
+    def count_awake(self, workflow: AnyWorkflow) -> int:
+        """Return the number of active runs of a workflow in the memory of this process."""
+        return sum(not (run.is_asleep or run.ending.done) for run in self.live_runs(workflow))
+
     def forget_sleeping(self, workflow: AnyWorkflow) -> int:
         """Forget released runs without handlers, and return their number."""
         asleep = [run for run in self.live_runs(workflow) if run.is_asleep and not run.ending.handlers]
@@ -97,13 +101,16 @@ class StoreKeeper:
         opening = Opening(workflow, self.store, run)
         opening.start(opening.fork(source, at, state, event))
 
-    async def recover(self, workflow: AnyWorkflow, limit: int, skip: Collection[str], ctx: Any) -> list[Run]:
+    async def recover(
+        self, workflow: AnyWorkflow, limit: int, skip: Collection[str], queues: Sequence[str] | None, ctx: Any
+    ) -> list[Run]:
         """Resume runs of a workflow that no live process drives, or that are due.
 
         Args:
             workflow: The workflow.
             limit: The maximum number of runs.
             skip: The ids of runs to leave out.
+            queues: The queues of the runs; None for all.
             ctx: A context with the dependencies of the runs, or None.
         """
         store, options = self.store, workflow.__batonflow__
@@ -111,7 +118,9 @@ class StoreKeeper:
         left_out = set(skip)
         while len(found) < limit:
             most = min(100, limit - len(found))
-            claimed = await store.claim_due(store.owner, store.lease_seconds, most, [serves(options)], skip=left_out)
+            claimed = await store.claim_due(
+                store.owner, store.lease_seconds, most, [serves(options)], queues=queues, skip=left_out
+            )
             for one in claimed:
                 if (live := self.live_run(workflow, one.run_id)) is not None:
                     connection_of(store).claimed_here(one, live)

@@ -17,12 +17,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from batonflow.durable.claimer import Claimer
 from batonflow.durable.stores.opening import open_store
 from batonflow.instrumentation.logs import clean, logger_named
 from batonflow.new_runs import served_input
 from batonflow.server.connections import Connections
 from batonflow.server.guard import Guard, check_bind
-from batonflow.server.keeper import Keeper
 from batonflow.server.limits import BodyLimit, ReaderLimit
 from batonflow.server.mounts import Door, Lifespan, own_path
 from batonflow.server.openapi import openapi_document
@@ -34,6 +34,7 @@ from batonflow.server.routes_workflows import WorkflowRoutes
 from batonflow.server.runs import Runs
 from batonflow.server.served import Served
 from batonflow.server.stopping import before_shutdown, uvicorn_here
+from batonflow.values.types import is_whole
 from batonflow.workflow_core.errors import ServerConfigurationError, StoreError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.handler import WorkflowHandler
@@ -72,6 +73,8 @@ class WorkflowServer:
         accept_context_api: Accept snapshots as ``context`` at the start of a run.
         accept_sessions: Accept ``session``, ``request_id``, ``if_busy`` and ``metadata`` at the start of a run of an
             agent. Every client may then use every session, and choose the metadata that ``deps_for`` gets.
+        concurrency: Largest number of runs in memory up to which the server takes up runs of its stores; None for any
+            number. Runs that clients start begin at once.
         middleware: Starlette's, around the routes and behind the checks of clients.
         exception_handlers: Starlette's.
         workflow_store: Another name of ``store``.
@@ -100,6 +103,7 @@ class WorkflowServer:
         compat_status_codes: bool = False,
         accept_context_api: bool = False,
         accept_sessions: bool = False,
+        concurrency: int | None = None,
         middleware: Sequence[Middleware] | None = None,
         exception_handlers: Mapping[Any, Callable[..., Any]] | None = None,
         workflow_store: "str | PathLike[str] | RunStore | None" = None,
@@ -112,6 +116,9 @@ class WorkflowServer:
         self.compat_status_codes = compat_status_codes
         self.accept_context_api = accept_context_api
         self.accept_sessions = accept_sessions
+        if concurrency is not None and not is_whole(concurrency, least=1):
+            raise ServerConfigurationError(f"concurrency must be a whole number, 1 or more, not {concurrency!r}")
+        self._concurrency = concurrency
         self.sse_heartbeat_interval = sse_heartbeat_interval
         self._slow_reader_timeout = slow_reader_timeout
         self.runs = Runs(open_store(store or workflow_store or "memory:"))
@@ -125,7 +132,7 @@ class WorkflowServer:
         self._exception_handlers = dict(exception_handlers or {})
         self._mounts: list[Door] = []
         self._lifespans: list[Lifespan] = []
-        self._keeper: Keeper | None = None
+        self._claimer: Claimer | None = None
         self._app: Starlette | None = None
         self._lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -262,18 +269,24 @@ class WorkflowServer:
         """Start, and return True if the server did not run before."""
         self._enter_loop()
         async with self._lock:
-            if self._keeper is not None:
+            if self._claimer is not None:
                 return False
             self.is_closing = self._was_stopped = False
-            self._keeper = Keeper(self.runs)
+            self._claimer = Claimer(
+                self.runs.served.values,
+                logger=logger,
+                concurrency=self._concurrency,
+                taken_up=self.runs.arrived,
+                refused=self.runs.troubles.__setitem__,
+            )
             try:
                 with served_input():
-                    await self._keeper.start()
+                    await self._claimer.start()
                 for mount in self._mounts:
                     self._lifespans.append(Lifespan(mount.app))
                     await self._lifespans[-1].begin()
             except BaseException:
-                await self._end(self._keeper)
+                await self._end(self._claimer)
                 raise
             return True
 
@@ -289,8 +302,8 @@ class WorkflowServer:
 
     async def _stop(self) -> None:
         async with self._lock:
-            if self._keeper is not None:
-                await self._end(self._keeper)
+            if self._claimer is not None:
+                await self._end(self._claimer)
 
     def _enter_loop(self) -> None:
         """Bind the server to the running event loop.
@@ -301,14 +314,14 @@ class WorkflowServer:
         here = asyncio.get_running_loop()
         if self._loop is here:
             return
-        if self._loop is not None and (self._keeper is not None or self._lock.locked()):
+        if self._loop is not None and (self._claimer is not None or self._lock.locked()):
             if not self._loop.is_closed():
                 raise LoopError(
                     "The server runs on another event loop: stop it there, and start it on the loop that answers its "
                     "requests"
                 )
             # Its tasks and its runs have ended with the loop.
-            self._keeper = None
+            self._claimer = None
             self._lifespans.clear()
             self._changing.clear()
             self.runs.forget_arrivals()
@@ -331,9 +344,9 @@ class WorkflowServer:
             return "The server cannot start; see its log"
         return None
 
-    async def _end(self, keeper: Keeper) -> None:
+    async def _end(self, claimer: Claimer) -> None:
         self.is_closing = True
-        await keeper.stop()
+        await claimer.stop()
         await self._interrupt()
         while self._lifespans:
             await self._lifespans.pop().end(SECONDS_TO_STOP)
@@ -343,7 +356,7 @@ class WorkflowServer:
             await asyncio.wait(changing, timeout=SECONDS_TO_STOP)
             await self._interrupt()
         self.runs.all_left()
-        self._keeper = None
+        self._claimer = None
 
     async def _interrupt(self) -> None:
         interrupted: set[str] = set()
@@ -357,7 +370,7 @@ class WorkflowServer:
 
     @property
     def _runs_here(self) -> bool:
-        return self._keeper is not None and not self.is_closing
+        return self._claimer is not None and not self.is_closing
 
     @asynccontextmanager
     async def contextmanager(self) -> AsyncGenerator["WorkflowServer"]:

@@ -1,6 +1,6 @@
 """The methods of a workflow for runs in a store, which outlive the process."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -241,7 +241,7 @@ class StoredRuns(OfResult[ResultT]):
         return self.__batonflow_handler__(run)
 
     async def recover(
-        self, limit: int = 10_000, *, skip: Collection[str] = (), deps: Any = None
+        self, limit: int = 10_000, *, skip: Collection[str] = (), queues: Sequence[str] | None = None, deps: Any = None
     ) -> list[WorkflowHandler[ResultT]]:
         """Resume the unfinished runs of this workflow that no live process drives; call it when a program starts.
 
@@ -250,6 +250,7 @@ class StoredRuns(OfResult[ResultT]):
         Args:
             limit: The maximum number of runs.
             skip: The ids of runs to leave out, for example after a failed attempt to resume them.
+            queues: The queues of the runs; None for all.
             deps: The dependencies that all these runs share. For an agent, ``deps_for`` can create them for each run.
 
         Raises:
@@ -260,7 +261,9 @@ class StoredRuns(OfResult[ResultT]):
         ids: Any = skip
         if isinstance(ids, str) or not isinstance(ids, Collection):
             raise TypeError(f"skip must be a list of run ids, not {ids!r}")
-        runs = await _keeper_for(self, "recover").recover(self, limit, skip, _with_deps(self, deps))
+        if isinstance(queues, str):
+            raise TypeError(f"queues must be a list of names, such as [{queues!r}]")
+        runs = await _keeper_for(self, "recover").recover(self, limit, skip, queues, _with_deps(self, deps))
         return [self.__batonflow_handler__(run) for run in runs]
 
     async def send_to_run(self, run_id: str, event: Event, *, key: str | None = None, step: str | None = None) -> bool:

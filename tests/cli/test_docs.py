@@ -40,7 +40,7 @@ def fits(expected: str, printed: str) -> bool:
 
 def in_time(command: str, expected: str) -> str:
     """The command, ended by itself where it serves."""
-    if not expected.startswith("serving"):
+    if not expected.startswith(("serving", "driving")):
         return command
     return f"{shlex.quote(sys.executable)} -c {shlex.quote(UNTIL_SERVED)} {command}"
 

@@ -1,0 +1,47 @@
+"""``worker``: drive the runs of a store, beside other workers, until Ctrl-C or SIGTERM."""
+
+import asyncio
+import signal
+from argparse import Namespace
+from contextlib import suppress
+
+from batonflow.cli.errors import DONE, USAGE, CommandError
+from batonflow.cli.loading import load_workflow
+from batonflow.cli.output import complain, say
+from batonflow.cli.stores import with_store
+from batonflow.fleet.worker import Worker
+
+__all__ = ["worker"]
+
+
+def worker(given: Namespace) -> int:
+    """Drive runs until the process is told to stop."""
+    workflows = [
+        with_store(load_workflow(one), Namespace(store=given.store, object=one), needed=True) for one in given.objects
+    ]
+    try:
+        made = Worker(*workflows, concurrency=given.concurrency, queues=given.queue, drain=given.drain)
+    except ValueError as error:
+        raise CommandError(str(error), USAGE) from error
+    names = ", ".join(one.__batonflow__.workflow_name for one in workflows)
+    return asyncio.run(_work(made, names, given))
+
+
+async def _work(worker: Worker, names: str, given: Namespace) -> int:
+    loop = asyncio.get_running_loop()
+    stops = 0
+
+    def stop() -> None:
+        nonlocal stops
+        stops += 1
+        worker.stop()
+        if stops == 1 and worker.runs:
+            runs = "1 run" if worker.runs == 1 else f"{worker.runs} runs"
+            complain(f"{runs} may go on for {given.drain:g} seconds; a second signal interrupts them")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):  # on Windows Ctrl-C interrupts at once
+            loop.add_signal_handler(number, stop)
+    say(f"driving runs of {names} (Ctrl-C stops)")
+    await worker.run()
+    return DONE

@@ -1,0 +1,5 @@
+"""Workers: processes that drive the runs of a store together."""
+
+from batonflow.fleet.worker import Worker
+
+__all__ = ["Worker"]

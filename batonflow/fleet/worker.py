@@ -1,0 +1,140 @@
+"""Worker: a process, or a part of one, that drives runs of a store beside others."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, cast
+
+from batonflow.durable.claimer import Claimer
+from batonflow.durable.store_protocol import RunStore
+from batonflow.durable.stores.opening import open_store
+from batonflow.instrumentation.logs import logger_named
+from batonflow.values.types import is_whole
+from batonflow.workflow_core.stored_runs import StoredRuns
+from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["Worker"]
+
+logger = logger_named("batonflow.worker")
+
+SECONDS_BETWEEN_COUNTS = 0.05
+SECONDS_FOR_STEPS = 5.0
+
+
+@dataclass
+class _Kept:
+    """A workflow of a worker."""
+
+    name: str
+    workflow: Any
+    store: RunStore
+
+
+class Worker:
+    """A worker, which takes up the runs of its workflows that no live process drives.
+
+    Runs come from ``Workflow.enqueue``, from servers, and from processes that have ended. Any number of workers may
+    share a store. A run is driven by one of them at a time.
+
+    Args:
+        workflows: The workflows, agents and teams.
+        store: The store of the workflows without their own, as for ``Workflow``.
+        concurrency: The largest number of runs in the memory of this worker. It does not claim further runs.
+        queues: The queues of the runs; None for all.
+        drain: Seconds that running runs get after ``stop``. After that they are interrupted, and other workers continue
+            them.
+        idle_release: Seconds of waiting for an event from outside until a run leaves memory, and its slot is free.
+
+    Raises:
+        TypeError: A value is not a workflow, or an argument has a wrong type.
+        ValueError: There are no workflows, two have the same name, one does not have a store, or a number is too small.
+
+    Example:
+        >>> worker = Worker(flow, store="postgresql://app@db/prod", concurrency=20)
+        >>> await worker.run()
+    """
+
+    def __init__(
+        self,
+        *workflows: Workflow,
+        store: "str | PathLike[str] | RunStore | None" = None,
+        concurrency: int = 20,
+        queues: Sequence[str] | None = None,
+        drain: float = 60.0,
+        idle_release: float | None = 1.0,
+    ) -> None:
+        if not workflows:
+            raise ValueError("Worker() needs a workflow: pass the workflows whose runs it drives")
+        if not is_whole(concurrency, least=1):
+            raise ValueError(f"concurrency must be a whole number, 1 or more, not {concurrency!r}")
+        if isinstance(queues, str):
+            raise TypeError(f"queues must be a list of names, such as [{queues!r}]")
+        if not drain >= 0:
+            raise ValueError(f"drain must be a number of seconds, 0 or more, not {drain!r}")
+        self._drain = drain
+        default = None if store is None else open_store(store)
+        self._kept = [_kept(workflow, default, idle_release) for workflow in workflows]
+        names = [kept.name for kept in self._kept]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two workflows have the name {twice!r}: give one of them another workflow_name")
+        self._claimer = Claimer(lambda: self._kept, logger=logger, concurrency=concurrency, queues=queues)
+        self._stopping = asyncio.Event()
+        self._ending = asyncio.Event()
+
+    @property
+    def runs(self) -> int:
+        """The number of runs in the memory of this worker."""
+        return self._claimer.awake
+
+    async def run(self) -> None:
+        """Drive runs until ``stop`` or a cancellation.
+
+        Raises:
+            StoreError: A store cannot be used.
+        """
+        try:
+            await self._claimer.start()
+            await self._stopping.wait()
+            await self._claimer.stop()
+            logger.info("draining: %d runs have %g seconds", self.runs, self._drain)
+            await self._drained()
+        finally:
+            await self._claimer.stop()
+            await self._interrupt()
+
+    def stop(self) -> None:
+        """Take up no further run. The second call also interrupts the running runs at once."""
+        self._claimer.pause()
+        if self._stopping.is_set():
+            self._ending.set()
+        self._stopping.set()
+
+    async def _drained(self) -> None:
+        """Wait until no run is in memory, at most for the seconds of ``drain``."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._drain
+        while self.runs and loop.time() < until and not self._ending.is_set():  # noqa: ASYNC110 - two things end it
+            await asyncio.sleep(SECONDS_BETWEEN_COUNTS)
+
+    async def _interrupt(self) -> None:
+        handlers = [handler for kept in self._kept for handler in StoredRuns.live_handlers(kept.workflow)]
+        if handlers:
+            await asyncio.gather(*(handler.interrupt(timeout=SECONDS_FOR_STEPS) for handler in handlers))
+            logger.info("interrupted %d runs, which other workers continue", len(handlers))
+
+
+def _kept(workflow: Workflow, default: RunStore | None, idle_release: float | None) -> _Kept:
+    """Return the copy of a workflow that a worker drives."""
+    given: Any = workflow
+    if not isinstance(given, Workflow):
+        raise TypeError(f"Worker() takes workflows, agents and teams, not {given!r}")
+    options = workflow.__batonflow__
+    store = options.store or default
+    if store is None:
+        name = options.workflow_name
+        raise ValueError(f'{name} does not have a store: pass store="postgresql://..." or store="runs.db" to Worker()')
+    copy = cast("Workflow", StoredRuns.with_store(workflow, store, idle_release=idle_release))
+    copy.__batonflow__.timeout_excludes_waiting = True  # a person may take days to answer
+    copy.__batonflow__.on_abandon = "continue"  # no caller holds the handlers of these runs
+    return _Kept(options.workflow_name, copy, store)

@@ -1,0 +1,117 @@
+"""`batonflow worker`, `enqueue`, `queue` and `release`: runs that processes of their own take up."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.projects import cli, start
+
+Started = Callable[..., "subprocess.Popen[str]"]
+STORE = ("--store", "runs.db")
+
+
+@pytest.fixture
+def worker(folder: Path) -> Iterator[Started]:
+    """Starts a worker, and waits until it drives runs."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def begin(*arguments: str) -> "subprocess.Popen[str]":
+        process = start(folder, "worker", *arguments, *STORE)
+        begun.append(process)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("driving runs of"), (line, process.stderr.read() if process.stderr and not line else "")
+        return process
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def output(folder: Path, *arguments: str) -> str:
+    code, out, err = cli(folder, *arguments)
+    assert code == 0, err
+    return out
+
+
+def status_of(folder: Path, run_id: str) -> str:
+    listed = json.loads(output(folder, "runs", "--json", *STORE))
+    return next(run["status"] for run in listed if run["run_id"] == run_id)
+
+
+def until(folder: Path, run_id: str, status: str) -> None:
+    for _ in range(200):
+        if status_of(folder, run_id) == status:
+            return
+    raise AssertionError(f"{run_id} is {status_of(folder, run_id)}")
+
+
+def test_runs_are_stored_counted_driven_and_the_worker_ends_with_sigterm(folder: Path, worker: Started) -> None:
+    assert (
+        output(folder, "enqueue", "flows.py:greet", "name=Ann", "--run-id", "g1", "--queue", "mail", *STORE) == "g1\n"
+    )
+    [line] = json.loads(output(folder, "queue", "--json", *STORE))
+    assert [line[name] for name in ("queue", "workflow", "ready", "running")] == ["mail", "greet", 1, 0]
+    process = worker("flows.py:greet", "flows.py:ask", "--queue", "mail,default")
+    until(folder, "g1", "completed")
+    assert "every run is over" in output(folder, "queue", *STORE)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=40)
+    assert (process.returncode, errors) == (0, "")
+
+
+def test_a_run_of_a_killed_worker_is_ended_by_another(folder: Path, worker: Started) -> None:
+    output(folder, "enqueue", "flows.py:slow", "--run-id", "s1", *STORE)
+    first = worker("flows.py:slow")
+    assert first.stdout is not None
+    assert [first.stdout.readline().strip() for _ in range(2)] == ["first", "second"]
+    first.send_signal(signal.SIGKILL)
+    first.wait(timeout=40)
+    (folder / "go").touch()
+    second = worker("flows.py:slow")
+    assert second.stdout is not None
+    assert second.stdout.readline().strip() == "second", "the first step is not repeated"
+    until(folder, "s1", "completed")
+
+
+def test_a_run_that_does_not_end_in_time_is_given_back(folder: Path, worker: Started) -> None:
+    output(folder, "enqueue", "flows.py:slow", "--run-id", "s1", *STORE)
+    process = worker("flows.py:slow", "--drain", "0.2")
+    assert process.stdout is not None
+    assert [process.stdout.readline().strip() for _ in range(2)] == ["first", "second"]
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=40)
+    assert process.returncode == 0
+    assert "1 run may go on for 0.2 seconds" in errors
+    [line] = json.loads(output(folder, "queue", "--json", *STORE))
+    assert (line["ready"], line["running"]) == (1, 0)
+
+
+def test_mistakes_end_in_one_line(here: Cli) -> None:
+    for words, expected in {
+        ("worker", "flows.py:greet"): "has no store",
+        ("worker", "flows.py:greet", "flows.py:greet", *STORE): "two workflows have the name 'greet'",
+        ("worker", "flows.py:greet", "--drain", "-1", *STORE): "not a number of seconds",
+        ("worker", "flows.py:greet", "--queue", "a,,b", *STORE): "not a list of names",
+        ("enqueue", "flows.py:greet"): "has no store",
+        ("enqueue", "flows.py:greet", "nam=Ann", *STORE): "nam",
+        ("enqueue", "flows.py:greet", "--priority", "5000", *STORE): "from -1000 to 1000",
+        ("queue", "--store", "none.db"): "there is no store none.db",
+    }.items():
+        code, _, err = here(*words)
+        assert (code, expected in err, "Traceback" in err) == (2, True, False), (words, err)
+
+
+def test_only_a_held_run_is_released(here: Cli) -> None:
+    here("enqueue", "flows.py:greet", "--run-id", "g1", *STORE)
+    code, _, err = here("release", "g1", *STORE)
+    assert (code, "g1 is not held" in err) == (1, True)
+    code, _, err = here("release", "g2", *STORE)
+    assert code != 0
+    assert "g2" in err
