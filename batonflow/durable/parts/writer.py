@@ -224,7 +224,7 @@ class PartWriter:
         if kind is dict:
             fields: dict[str, Any] = data
             if REFERENCE not in fields and _is_short(fields.values()):
-                return fields
+                return fields.copy()
             found = {
                 name: one
                 if (kind := _kind(one)) in _SMALL or (kind is str and len(one) < LONG_TEXT)

@@ -51,6 +51,13 @@ def test_values_are_the_same_when_they_are_read_by_the_serializer(value: Any) ->
     assert Codec(JsonSerializer(), stored=objects).read(lean) == value
 
 
+def test_data_of_a_record_do_not_change_with_the_value() -> None:
+    value: dict[str, Any] = {"short": 1, "inside": {"short": 1}}
+    lean = PartWriter().lean([value, value["inside"]])
+    value["short"] = value["inside"]["short"] = 2
+    assert lean == [{"short": 1, "inside": {"short": 1}}, {"short": 1}]
+
+
 class Note(BaseModel):
     free: Any = None
     by_name: dict[str, Any] = {}
