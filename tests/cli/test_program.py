@@ -150,7 +150,8 @@ def test_completions_name_every_command_and_option(here: Cli, shell: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("typed", "completed"), [("re", {"resume", "replay"}), ("serve --re", {"--reload"}), ("runs comp", {"completed"})]
+    ("typed", "completed"),
+    [("re", {"resume", "replay", "release"}), ("serve --re", {"--reload"}), ("runs comp", {"completed"})],
 )
 def test_a_shell_completes_with_the_script(here: Cli, folder: Path, typed: str, completed: set[str]) -> None:
     (folder / "complete.bash").write_text(here("completions", "bash")[1])

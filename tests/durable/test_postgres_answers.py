@@ -122,6 +122,7 @@ class TestLeaving:
             ("b", lambda epoch: store.release("b", store.owner, epoch)),
         ):
             epoch = await begin(store, run_id)
+            proxy.was_cut.clear()
             with proxy.shut():
                 leaving = asyncio.create_task(lost(proxy, b"owner = NULL", leave(epoch)))
                 await asyncio.to_thread(proxy.was_cut.wait, 5)
