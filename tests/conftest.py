@@ -159,7 +159,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     mark = item.get_closest_marker("external")
-    if mark is None:
+    if mark is None or mark.args[0] == "postgresql":  # tests/postgres.py finds or starts a server
         return
     program = _PROGRAMS.get(mark.args[0], mark.args[0])
     if shutil.which(program) is None:

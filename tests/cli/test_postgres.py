@@ -9,6 +9,8 @@ from batonflow.durable.stores.postgres import PostgresStore
 from tests.cli.conftest import Cli
 from tests.postgres import new_schema, server_address, skip_without_driver
 
+pytestmark = pytest.mark.external("postgresql")
+
 
 @pytest.fixture
 def address() -> str:

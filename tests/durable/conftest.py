@@ -91,7 +91,7 @@ class Stores:
             drop_schema(self.address, self.schema)
 
 
-KINDS = ("memory", "sqlite", "postgres")
+KINDS = ("memory", "sqlite", pytest.param("postgres", marks=pytest.mark.external("postgresql")))
 
 
 @pytest.fixture(params=KINDS)

@@ -17,6 +17,8 @@ from batonflow.durable.stores.postgres_connection import address_of
 from batonflow.workflow_core.errors import StoreError
 from tests.postgres import drop_schema, server_address
 
+pytestmark = pytest.mark.external("postgresql")
+
 WRONG = [
     "host=db user=ann password=secret",
     "postgresql+x://ann:secret@db/prod",

@@ -14,6 +14,8 @@ from tests.durable.conftest import Stores
 from tests.durable.runs import TTL, begin, bodies, known, new_run, take, write
 from tests.postgres import Proxy, connected
 
+pytestmark = pytest.mark.external("postgresql")
+
 
 @pytest.fixture
 async def others(tmp_path: Path) -> AsyncIterator[Stores]:

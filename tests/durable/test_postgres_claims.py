@@ -14,6 +14,8 @@ from batonflow.workflow_core.errors import StoreError
 from tests.durable.conftest import Stores
 from tests.durable.runs import TTL, begin, known, new_run, write
 
+pytestmark = pytest.mark.external("postgresql")
+
 
 @pytest.fixture
 async def others(tmp_path: Path) -> AsyncIterator[Stores]:

@@ -25,6 +25,8 @@ from tests.durable.conftest import Stores
 from tests.durable.runs import TTL, begin, bodies, entry, known, write
 from tests.postgres import OwnServer, connected
 
+pytestmark = pytest.mark.external("postgresql")
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[OwnServer]:

@@ -19,6 +19,8 @@ from tests.durable.conftest import Stores
 from tests.durable.runs import TTL, begin, write
 from tests.postgres import Proxy, connected
 
+pytestmark = pytest.mark.external("postgresql")
+
 
 @pytest.fixture
 async def others(tmp_path: Path) -> AsyncIterator[Stores]:

@@ -15,6 +15,8 @@ from batonflow.workflow_core.errors import StoreError
 from tests.durable.runs import TTL, begin, bodies, known, new_run, write
 from tests.postgres import OwnServer
 
+pytestmark = pytest.mark.external("postgresql")
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[OwnServer]:

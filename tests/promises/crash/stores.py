@@ -6,13 +6,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from batonflow.durable.stores.postgres import PostgresStore
 from batonflow.durable.stores.sqlite import SQLiteStore
 from tests.postgres import drop_schema, new_schema, server_address
 
 __all__ = ["KINDS", "SECONDS_TO_NOTICE", "KeptStore", "damages_of", "is_noticed_later", "kept_in", "store_in"]
 
-KINDS = ("sqlite", "postgres")
+KINDS = ("sqlite", pytest.param("postgres", marks=pytest.mark.external("postgresql")))
 KeptStore = SQLiteStore | PostgresStore
 
 SECONDS_TO_NOTICE = 0.2
