@@ -53,7 +53,7 @@ class Module:
 
     @property
     def is_lazy_package(self) -> bool:
-        """Whether it is a package with public names, which are loaded from its modules at their first use."""
+        """True for a package that loads its public names from its modules at their first use."""
         return self.is_package and "__getattr__" in self.text and self.name not in PRIVATE_PACKAGES
 
 
@@ -71,7 +71,7 @@ class Figure:
 
     @property
     def is_held(self) -> bool:
-        """Whether the value is within its bound, and a bound above the asked value is close to it."""
+        """True if the value is within its bound, and the bound is close to the value."""
         return self.found <= self.asked or self.found <= self.bound <= (1 + SLACK) * self.found
 
     def row(self) -> str:

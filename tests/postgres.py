@@ -165,7 +165,7 @@ def new_schema() -> str:
 
 
 def drop_schema(address: str, schema: str) -> None:
-    """Remove what a test has written."""
+    """Remove the schema of a test."""
     with connected(address) as connection:
         connection.execute("SET client_min_messages = warning")
         connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE".encode())

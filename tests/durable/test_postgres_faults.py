@@ -139,7 +139,7 @@ class Next(Event):
 
 
 class Steps(Workflow):
-    """Twenty steps, each of which is noted."""
+    """A workflow of twenty steps that are noted."""
 
     def __init__(self, store: RunStore, done: Counter[str]) -> None:
         super().__init__(store=store, timeout=None)

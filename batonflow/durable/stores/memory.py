@@ -95,7 +95,7 @@ class _Run:
     stream_seq: int = 0
     wake_at: float | None = None
     due_at: float | None = None
-    is_later: bool = False  # nobody takes it up before its due_at
+    is_later: bool = False  # it is not taken up before its due_at
     attempts: int = 0
     held: str = ""
     bodies: list[bytes] = field(default_factory=list[bytes])

@@ -102,7 +102,7 @@ class Listener:
         self._ring()
 
     def stop(self) -> None:
-        """Send what is left, release the locks, and end the thread."""
+        """Send the remaining notifications, release the locks, and end the thread."""
         with self._guard:
             self._stopped = True
         self._ring()

@@ -49,7 +49,7 @@ CREATE TABLE batonflow.runs (
     part_log bigint,                                     -- a run without one writes into the log of its own id
     queue text COLLATE "C" NOT NULL DEFAULT 'default',
     priority integer NOT NULL DEFAULT 0,
-    not_before float8,                                   -- of a ready run that nobody takes up before its due_at
+    not_before float8,                                   -- a ready run is not taken up before its due_at
     attempts integer NOT NULL DEFAULT 0,
     held text,
     nonce bigint NOT NULL,                               -- of the call that made it, which may be made again

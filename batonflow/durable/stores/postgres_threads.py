@@ -103,7 +103,7 @@ class _Threads(StoreThreads):
             writing = Writing(self._listener.vouch, retries=deadline is not None)
             try:
                 session.carry_out(jobs, writing)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is for those who asked, who wait
+            except Exception as error:  # noqa: BLE001 - the callers wait for the error
                 if not is_lost(error):
                     for job in jobs:
                         session.fail(job, error)

@@ -196,7 +196,7 @@ END $$;
 """
 
 SESSION_FUNCTIONS = """
--- Return the next number of a turn for which there is no run, such as one of a deleted session of this name.
+-- Return the next number of a turn without a run. A deleted session of this name may have left runs.
 CREATE FUNCTION batonflow.next_turn(wanted text, last bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 DECLARE
     number bigint := last + 1;

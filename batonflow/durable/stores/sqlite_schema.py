@@ -187,7 +187,7 @@ def _add_parts(connection: sqlite3.Connection) -> None:
 _QUEUES = (
     "ALTER TABLE runs ADD COLUMN queue TEXT NOT NULL DEFAULT 'default'",
     "ALTER TABLE runs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0",
-    "ALTER TABLE runs ADD COLUMN not_before REAL",  # of a ready run that nobody takes up before its due_at
+    "ALTER TABLE runs ADD COLUMN not_before REAL",  # a ready run is not taken up before its due_at
     "ALTER TABLE runs ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE runs ADD COLUMN held TEXT",
     "DROP INDEX runs_due",

@@ -154,7 +154,7 @@ class Writer(_Threads):
         """Run jobs in one transaction; if one fails, run each by itself."""
         try:
             results = self._attempt(jobs)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is for those who asked, who wait
+        except Exception as error:  # noqa: BLE001 - the callers wait for the error
             if len(jobs) == 1 or concerns_all(error):
                 for job in jobs:
                     job.finish(None, explained(self._file, error, self._busy_seconds))
