@@ -83,10 +83,21 @@ class PromptType(str, Enum):  # noqa: UP042 - like MessageRole, for the programs
     """The purpose of a prompt. It is kept in its metadata and not used."""
 
     SUMMARY = "summary"
+    TREE_INSERT = "insert"
+    TREE_SELECT = "tree_select"
+    TREE_SELECT_MULTIPLE = "tree_select_multiple"
     QUESTION_ANSWER = "text_qa"
     REFINE = "refine"
+    KEYWORD_EXTRACT = "keyword_extract"
+    QUERY_KEYWORD_EXTRACT = "query_keyword_extract"
     SIMPLE_INPUT = "simple_input"
+    SINGLE_SELECT = "single_select"
+    MULTI_SELECT = "multi_select"
+    VECTOR_STORE_QUERY = "vector_store_query"
+    SUB_QUESTION = "sub_question"
     CONVERSATION = "conversation"
+    DECOMPOSE = "decompose"
+    CHOICE_SELECT = "choice_select"
     CUSTOM = "custom"
 
 

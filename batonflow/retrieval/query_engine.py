@@ -1,0 +1,288 @@
+"""Query engines that are workflows: retrieve, postprocess, synthesize. A stored query continues after a crash."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from os import PathLike
+from typing import Any, Self
+
+from batonflow.llms import LLM
+from batonflow.llms._bridge import run_sync
+from batonflow.llms.prompts import PromptMixin
+from batonflow.nodes import (
+    AsyncStreamingResponse,
+    BaseNodePostprocessor,
+    BaseQueryEngine,
+    BaseRetriever,
+    NodeWithScore,
+    QueryBundle,
+    Response,
+)
+from batonflow.retrieval.requests import recording_requests
+from batonflow.retrieval.synthesizers import AnyResponse, BaseSynthesizer, get_response_synthesizer
+from batonflow.threads import in_thread
+from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, WorkflowHandler, step
+from batonflow.workflow_core.engine.state import current_item
+
+__all__ = [
+    "AnswerDelta", "Postprocessed", "QueryAsked", "QueryWorkflow", "Retrieved", "RetrieverQueryEngine",
+    "TransformQueryEngine", "start_query",
+]  # fmt: skip
+
+
+class QueryAsked(StartEvent):
+    """A question to a query engine."""
+
+    query: QueryBundle
+
+
+class Retrieved(Event):
+    """The nodes that a retriever has found."""
+
+    query: QueryBundle
+    nodes: list[NodeWithScore]
+
+
+class Postprocessed(Event):
+    """The nodes after all postprocessors, from which the answer is made."""
+
+    query: QueryBundle
+    nodes: list[NodeWithScore]
+
+
+class AnswerDelta(Event):
+    """A piece of a streamed answer."""
+
+    delta: str
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Self]) -> Self:
+        """Return an event with the content of several pieces of an answer, for records."""
+        return cls(delta="".join(piece.delta for piece in pieces))
+
+    def sizes(self) -> tuple[int]:
+        """Return the number of new characters."""
+        return (len(self.delta),)
+
+    def without(self, text: int) -> Self:
+        """Return the event without the first characters, which a reader already has."""
+        return self.model_copy(update={"delta": self.delta[text:]})
+
+
+class QueryWorkflow(Workflow[Any]):
+    """The workflow of a query engine, ``engine.workflow``, which can be drawn and served.
+
+    Args:
+        engine: The engine.
+        **options: The options of the workflow.
+    """
+
+    def __init__(self, engine: "RetrieverQueryEngine", **options: Any) -> None:
+        super().__init__(**{"timeout": None, "on_abandon": "stop", **options})
+        self.engine = engine
+
+    @step
+    async def retrieve(self, ctx: Context[Any], ev: QueryAsked) -> Retrieved | StopEvent:
+        """Find nodes; an engine with a ``_query`` or ``_aquery`` of its own answers at once."""
+        with recording_requests(ctx.once):
+            if (own := self.engine.own_answer(ev.query)) is not None:
+                return StopEvent(result=await own)
+            found = Retrieved(query=ev.query, nodes=await self.engine.retriever.aretrieve(ev.query))
+        ctx.write_event_to_stream(found)
+        return found
+
+    @step
+    async def postprocess(self, ctx: Context[Any], ev: Retrieved) -> Postprocessed:
+        """Pass the nodes through the postprocessors."""
+        with recording_requests(ctx.once):
+            left = Postprocessed(query=ev.query, nodes=await self.engine.postprocess(ev.query, ev.nodes))
+        ctx.write_event_to_stream(left)
+        return left
+
+    @step
+    async def synthesize(self, ctx: Context[Any], ev: Postprocessed) -> StopEvent:
+        """Make the answer, and stream it if the synthesizer does."""
+        with recording_requests(ctx.once):
+            response = await self.engine.asynthesize(ev.query, ev.nodes)
+            if isinstance(response, AsyncStreamingResponse):
+                text = ""
+                async for delta in response.async_response_gen():
+                    text += delta
+                    ctx.write_event_to_stream(AnswerDelta(delta=delta))
+                response = Response(text, source_nodes=response.source_nodes, metadata=response.metadata)
+        return StopEvent(result=response)
+
+
+def start_query(
+    flow: Workflow[Any], query: str | QueryBundle, run_id: str | None, store: str | PathLike[str] | Any
+) -> WorkflowHandler[Any]:
+    """Start the run of a query engine's workflow. In a step of another run, it is a child run of that run."""
+    if store is not None:
+        flow = flow.with_store(store)
+    elif run_id is None and (item := current_item.get()) is not None and item.run is not None:
+        family = item.run.family
+        # The step may have called from a thread, under another loop.
+        if family is not None and family.name_of(flow) is None and item.run.loop is asyncio.get_running_loop():
+            family.adopt(f"query {len(family.attached()) + 1}", flow)
+    return flow.run(QueryAsked(query=QueryBundle(query) if isinstance(query, str) else query), run_id=run_id)
+
+
+class RetrieverQueryEngine(BaseQueryEngine, PromptMixin):
+    """Answers questions from the nodes of a retriever.
+
+    Args:
+        retriever: Finds the nodes.
+        response_synthesizer: Makes the answer; by default one of mode ``compact``.
+        node_postprocessors: Drop, order or change the nodes.
+        callback_manager: Accepted and kept; use instrumentation instead.
+
+    Example:
+        >>> engine = RetrieverQueryEngine.from_args(index.as_retriever(similarity_top_k=3), llm=llm)
+        >>> print(engine.query("What moves the sea?"))
+    """
+
+    def __init__(
+        self,
+        retriever: BaseRetriever,
+        response_synthesizer: BaseSynthesizer | None = None,
+        node_postprocessors: Sequence[BaseNodePostprocessor] | None = None,
+        callback_manager: Any = None,
+    ) -> None:
+        super().__init__(callback_manager)
+        self._retriever = retriever
+        self._response_synthesizer = response_synthesizer or get_response_synthesizer()
+        self._node_postprocessors = list(node_postprocessors or ())
+        self.workflow = QueryWorkflow(self)
+
+    @classmethod
+    def from_args(
+        cls,
+        retriever: BaseRetriever,
+        llm: LLM | str | None = None,
+        response_synthesizer: BaseSynthesizer | None = None,
+        node_postprocessors: Sequence[BaseNodePostprocessor] | None = None,
+        callback_manager: Any = None,
+        **options: Any,
+    ) -> Self:
+        """Return an engine; ``llm`` and ``options`` (``response_mode``, ...) go to ``get_response_synthesizer``."""
+        made = response_synthesizer or get_response_synthesizer(llm, **options)
+        return cls(retriever, made, node_postprocessors, callback_manager)
+
+    def with_retriever(self, retriever: BaseRetriever) -> "RetrieverQueryEngine":
+        """Return an engine with another retriever."""
+        return type(self)(retriever, self._response_synthesizer, self._node_postprocessors, self.callback_manager)
+
+    @property
+    def retriever(self) -> BaseRetriever:
+        """The retriever."""
+        return self._retriever
+
+    def own_answer(self, query_bundle: QueryBundle) -> Coroutine[Any, Any, Any] | None:
+        """Call the ``_query`` or ``_aquery`` of a subclass; None if it writes neither."""
+        cls, ours = type(self), RetrieverQueryEngine
+        if cls._aquery is not ours._aquery:
+            return self._aquery(query_bundle)
+        return in_thread(self._query, query_bundle) if cls._query is not ours._query else None
+
+    def run(
+        self, query: str | QueryBundle, *, run_id: str | None = None, store: str | PathLike[str] | Any = None
+    ) -> WorkflowHandler[Any]:
+        """Start a query and return its handler at once. In a step of another run, the query is a part of that run.
+
+        Args:
+            query: The question.
+            run_id: The id of the run. With a store, a second call with it continues the run or returns its result.
+            store: The store of the run, as for ``Workflow(store=...)``.
+
+        Example:
+            >>> handler = engine.run("What moves the sea?", run_id="sea-1", store="runs.db")
+            >>> async for event in handler.stream_events():
+            ...     print(event)
+            >>> print(await handler)
+        """
+        return start_query(self.workflow, query, run_id, store)
+
+    def _get_prompts(self) -> dict[str, Any]:
+        return {}
+
+    def _update_prompts(self, prompts_dict: dict[str, Any]) -> None: ...
+
+    def _get_prompt_modules(self) -> dict[str, PromptMixin]:
+        return {"response_synthesizer": self._response_synthesizer}
+
+    def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        """Find nodes and pass them through the postprocessors."""
+        nodes = self._retriever.retrieve(query_bundle)
+        for one in self._node_postprocessors:
+            nodes = one.postprocess_nodes(nodes, query_bundle=query_bundle)
+        return nodes
+
+    async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        """Find nodes and pass them through the postprocessors."""
+        return await self.postprocess(query_bundle, await self._retriever.aretrieve(query_bundle))
+
+    async def postprocess(self, query_bundle: QueryBundle, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
+        """Pass nodes through the postprocessors."""
+        for one in self._node_postprocessors:
+            nodes = await one.apostprocess_nodes(nodes, query_bundle=query_bundle)
+        return nodes
+
+    def synthesize(
+        self,
+        query_bundle: QueryBundle,
+        nodes: list[NodeWithScore],
+        additional_source_nodes: Sequence[NodeWithScore] | None = None,
+    ) -> AnyResponse:
+        """Make the answer from nodes."""
+        return self._response_synthesizer.synthesize(query_bundle, nodes, additional_source_nodes)
+
+    async def asynthesize(
+        self,
+        query_bundle: QueryBundle,
+        nodes: list[NodeWithScore],
+        additional_source_nodes: Sequence[NodeWithScore] | None = None,
+    ) -> AnyResponse:
+        """Make the answer from nodes."""
+        return await self._response_synthesizer.asynthesize(query_bundle, nodes, additional_source_nodes)
+
+    def _query(self, query_bundle: QueryBundle) -> AnyResponse:
+        return self.synthesize(query_bundle, self.retrieve(query_bundle))
+
+    async def _aquery(self, query_bundle: QueryBundle) -> AnyResponse:
+        if self._response_synthesizer.is_streaming:  # the caller reads the stream
+            return await self.asynthesize(query_bundle, await self.aretrieve(query_bundle))
+        return await self.run(query_bundle)
+
+
+class TransformQueryEngine(BaseQueryEngine):
+    """Changes the question before another engine answers it.
+
+    Args:
+        query_engine: The engine.
+        query_transform: Its ``arun(bundle, metadata=...)`` or ``run`` returns the new query.
+        transform_metadata: Data for the transformation.
+        callback_manager: Accepted and kept; use instrumentation instead.
+    """
+
+    def __init__(
+        self,
+        query_engine: BaseQueryEngine,
+        query_transform: Any,
+        transform_metadata: dict[str, Any] | None = None,
+        callback_manager: Any = None,
+    ) -> None:
+        super().__init__(callback_manager)
+        self._query_engine = query_engine
+        self._query_transform = query_transform
+        self._transform_metadata = transform_metadata
+
+    async def _transformed(self, query: QueryBundle) -> QueryBundle:
+        transform, metadata = self._query_transform, self._transform_metadata
+        if hasattr(transform, "arun"):
+            return await transform.arun(query, metadata=metadata)
+        return await in_thread(transform.run, query, metadata=metadata)
+
+    def _query(self, query_bundle: QueryBundle) -> Any:
+        return self._query_engine.query(run_sync(self._transformed(query_bundle)))
+
+    async def _aquery(self, query_bundle: QueryBundle) -> Any:
+        return await self._query_engine.aquery(await self._transformed(query_bundle))
