@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -35,6 +36,10 @@ def required_query(query_bundle: QueryBundle | None) -> QueryBundle:
     if query_bundle is None:
         raise ValueError("Missing query bundle: pass query_bundle= or query_str=")
     return query_bundle
+
+
+def _embed_model() -> Any:
+    return getattr(Settings, "embed_model", None)
 
 
 def _changed(found: NodeWithScore, text: str) -> NodeWithScore:
@@ -135,35 +140,20 @@ def _in_document_order(nodes: list[NodeWithScore]) -> list[NodeWithScore]:
     by_id = {found.node.node_id: found for found in nodes}
     chains: dict[str, list[list[NodeWithScore]]] = {}
     for found in nodes:
-        chains.setdefault(found.node.ref_doc_id or found.node.node_id, [])
+        of_document = chains.setdefault(found.node.ref_doc_id or found.node.node_id, [])
         before = found.node.prev_node
-        if before is not None and before.node_id in by_id:
-            continue
-        chain = [found]
-        while (after := chain[-1].node.next_node) is not None and after.node_id in by_id:
-            chain.append(by_id[after.node_id])
-        chains[found.node.ref_doc_id or found.node.node_id].append(chain)
-    ordered: list[NodeWithScore] = []
+        if before is None or before.node_id not in by_id:
+            chain = [found]
+            while (after := chain[-1].node.next_node) is not None and after.node_id in by_id:
+                chain.append(by_id[after.node_id])
+            of_document.append(chain)
     for of_document in chains.values():
-        places = [getattr(chain[0].node, "start_char_idx", None) for chain in of_document]
-        if None not in places:
-            of_document = [
-                chain for _, chain in sorted(zip(places, of_document, strict=True), key=lambda pair: pair[0])
-            ]
-        ordered += [found for chain in of_document for found in chain]
-    return ordered
+        of_document.sort(key=lambda chain: getattr(chain[0].node, "start_char_idx", None) or 0)
+    return [found for of_document in chains.values() for chain in of_document for found in chain]
 
 
 class AutoPrevNextNodePostprocessor(_Neighbours):
-    """Add neighbours where a model says that the answer needs them; one request for each node, at once.
-
-    Args:
-        docstore: Holds the nodes.
-        num_nodes: The number of neighbours.
-        llm: A model or its name; by default ``Settings.llm``.
-        infer_prev_next_tmpl: The prompt, with ``{context_str}`` and ``{query_str}``; the answer is PREVIOUS, NEXT or
-            NONE.
-    """
+    """Add neighbours where a model answers PREVIOUS or NEXT; one request for each node, at once."""
 
     llm: Any = Field(default=None, exclude=True)
     infer_prev_next_tmpl: BasePromptTemplate = NEIGHBOURS
@@ -190,23 +180,19 @@ def _date_of(found: NodeWithScore, key: str) -> float:
     value = found.node.metadata.get(key)
     if value is None or isinstance(value, int | float):
         return float("-inf") if value is None else float(value)
-    if isinstance(value, datetime):
-        date = value
-    else:
-        text = str(value).strip()
-        for read in (datetime.fromisoformat, *(_reader(form) for form in _DATES)):
-            try:
-                date = read(text)
-                break
-            except ValueError:
-                continue
-        else:
-            raise ValueError(f"{key} of node {found.node.node_id} is not a date: {value!r}; write it as 2026-01-31")
+    date = value if isinstance(value, datetime) else _read_date(str(value).strip())
+    if date is None:
+        raise ValueError(f"{key} of node {found.node.node_id} is not a date: {value!r}; write it as 2026-01-31")
     return (date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp()
 
 
-def _reader(form: str) -> Callable[[str], datetime]:
-    return lambda text: datetime.strptime(text, form).replace(tzinfo=UTC)
+def _read_date(text: str) -> datetime | None:
+    with suppress(ValueError):
+        return datetime.fromisoformat(text)
+    for form in _DATES:
+        with suppress(ValueError):
+            return datetime.strptime(text, form).replace(tzinfo=UTC)
+    return None
 
 
 class FixedRecencyPostprocessor(_Unasked):
@@ -220,15 +206,9 @@ class FixedRecencyPostprocessor(_Unasked):
 
 
 class EmbeddingRecencyPostprocessor(_Unasked):
-    """Order nodes from new to old, and leave out those that are similar to a newer one.
+    """Order nodes from new to old; leave out each that is more similar than the cutoff to a newer one."""
 
-    Args:
-        embed_model: The embedding model; by default ``Settings.embed_model``.
-        date_key: The key of the date in the metadata.
-        similarity_cutoff: Nodes with a greater similarity are left out.
-    """
-
-    embed_model: Any = Field(default_factory=lambda: Settings.embed_model, exclude=True)
+    embed_model: Any = Field(default_factory=_embed_model, exclude=True)
     date_key: str = "date"
     similarity_cutoff: float = 0.7
 
@@ -260,17 +240,14 @@ class TimeWeightedPostprocessor(_Unasked):
     top_k: int = 1
 
     def _without_query(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
-        now = time.time() if self.now is None else self.now
-
-        def weight(found: NodeWithScore) -> float:
-            hours = max(0.0, now - found.node.metadata.get(self.last_accessed_key, now)) / 3600
-            return (found.score or 0.0) + (1 - self.time_decay) ** hours
-
-        best = [NodeWithScore(node=one.node, score=weight(one)) for one in nodes]
-        best = sorted(best, key=lambda found: -(found.score or 0.0))[: self.top_k]
+        now, key = time.time() if self.now is None else self.now, self.last_accessed_key
+        hours = [max(0.0, now - found.node.metadata.get(key, now)) / 3600 for found in nodes]
+        weights = [(one.score or 0.0) + (1 - self.time_decay) ** past for one, past in zip(nodes, hours, strict=True)]
+        weighted = [NodeWithScore(node=one.node, score=score) for one, score in zip(nodes, weights, strict=True)]
+        best = sorted(weighted, key=lambda found: -(found.score or 0.0))[: self.top_k]
         if self.time_access_refresh:
             for found in best:
-                found.node.metadata[self.last_accessed_key] = now
+                found.node.metadata[key] = now
         return best
 
 
@@ -309,7 +286,7 @@ class SentenceEmbeddingOptimizer(BaseNodePostprocessor):
         context_after: The number of sentences to keep after a kept one.
     """
 
-    embed_model: Any = Field(default_factory=lambda: Settings.embed_model, exclude=True)
+    embed_model: Any = Field(default_factory=_embed_model, exclude=True)
     percentile_cutoff: float | None = None
     threshold_cutoff: float | None = None
     tokenizer_fn: Callable[[str], list[str]] = Field(default=split_sentences, exclude=True)

@@ -15,7 +15,7 @@ _BETWEEN = "\n\n"
 
 
 class PromptHelper:
-    """Fits text into prompts.
+    r"""Fits text into prompts.
 
     Args:
         context_window: The tokens of a prompt and its answer.
@@ -30,8 +30,8 @@ class PromptHelper:
 
     Example:
         >>> helper = PromptHelper(context_window=8000, num_output=500)
-        >>> helper.repack(PromptTemplate("{context_str}\\n{query_str}"), ["one text", "another"])
-        ['one text\\n\\nanother']
+        >>> helper.repack(PromptTemplate("{context_str}\n{query_str}"), ["one text", "another"])
+        ['one text\n\nanother']
     """
 
     def __init__(
@@ -135,10 +135,10 @@ class PromptHelper:
 
 def helper_for(llm: LLM | None, given: PromptHelper | None = None) -> PromptHelper:
     """Return the helper that is given, that of ``Settings``, or one for a model with the sizes of ``Settings``."""
-    if (found := given or Settings.prompt_helper) is not None:
+    found: PromptHelper | None = given or getattr(Settings, "prompt_helper", None)
+    if found is not None:
         return found
     metadata = LLMMetadata() if llm is None else llm.metadata
-    sizes = {"context_window": Settings.context_window, "num_output": Settings.num_output}
-    return PromptHelper.from_llm_metadata(
-        metadata.model_copy(update={name: size for name, size in sizes.items() if size is not None})
-    )
+    sizes = {name: getattr(Settings, name, None) for name in ("context_window", "num_output")}
+    known = {name: size for name, size in sizes.items() if size is not None}
+    return PromptHelper.from_llm_metadata(metadata.model_copy(update=known))

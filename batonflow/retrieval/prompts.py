@@ -18,7 +18,7 @@ _CHOICES = "<choices>\n{context_list}\n</choices>\n"
 
 
 def marked_passages(texts: list[str], first: int = 1) -> list[str]:
-    """Return texts of documents between marks with their numbers.
+    r"""Return texts of documents between marks with their numbers.
 
     A mark inside a text loses its bracket, so that a text cannot leave its place.
 
@@ -28,7 +28,7 @@ def marked_passages(texts: list[str], first: int = 1) -> list[str]:
 
     Example:
         >>> marked_passages(["The moon pulls the sea."])
-        ['<passage 1>\\nThe moon pulls the sea.\\n</passage 1>']
+        ['<passage 1>\nThe moon pulls the sea.\n</passage 1>']
     """
     harmless = (text.replace("<passage", "(passage").replace("</passage", "(/passage") for text in texts)
     return [f"<passage {number}>\n{text}\n</passage {number}>" for number, text in enumerate(harmless, first)]

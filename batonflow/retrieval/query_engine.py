@@ -17,55 +17,14 @@ from batonflow.nodes import (
     QueryBundle,
     Response,
 )
+from batonflow.retrieval.query_events import AnswerDelta, Postprocessed, QueryAsked, Retrieved
 from batonflow.retrieval.requests import recording_requests
 from batonflow.retrieval.synthesizers import AnyResponse, BaseSynthesizer, get_response_synthesizer
 from batonflow.threads import in_thread
-from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, WorkflowHandler, step
+from batonflow.workflow_core import Context, StopEvent, Workflow, WorkflowHandler, step
 from batonflow.workflow_core.engine.state import current_item
 
-__all__ = [
-    "AnswerDelta", "Postprocessed", "QueryAsked", "QueryWorkflow", "Retrieved", "RetrieverQueryEngine",
-    "TransformQueryEngine", "start_query",
-]  # fmt: skip
-
-
-class QueryAsked(StartEvent):
-    """A question to a query engine."""
-
-    query: QueryBundle
-
-
-class Retrieved(Event):
-    """The nodes that a retriever has found."""
-
-    query: QueryBundle
-    nodes: list[NodeWithScore]
-
-
-class Postprocessed(Event):
-    """The nodes after all postprocessors, from which the answer is made."""
-
-    query: QueryBundle
-    nodes: list[NodeWithScore]
-
-
-class AnswerDelta(Event):
-    """A piece of a streamed answer."""
-
-    delta: str
-
-    @classmethod
-    def joined(cls, pieces: Sequence[Self]) -> Self:
-        """Return an event with the content of several pieces of an answer, for records."""
-        return cls(delta="".join(piece.delta for piece in pieces))
-
-    def sizes(self) -> tuple[int]:
-        """Return the number of new characters."""
-        return (len(self.delta),)
-
-    def without(self, text: int) -> Self:
-        """Return the event without the first characters, which a reader already has."""
-        return self.model_copy(update={"delta": self.delta[text:]})
+__all__ = ["QueryWorkflow", "RetrieverQueryEngine", "TransformQueryEngine", "start_query"]
 
 
 class QueryWorkflow(Workflow[Any]):
@@ -120,9 +79,10 @@ def start_query(
         flow = flow.with_store(store)
     elif run_id is None and (item := current_item.get()) is not None and item.run is not None:
         family = item.run.family
+        is_attached = family is not None and family.name_of(flow) is not None
         # The step may have called from a thread, under another loop.
-        if family is not None and family.name_of(flow) is None and item.run.loop is asyncio.get_running_loop():
-            family.adopt(f"query {len(family.attached()) + 1}", flow)
+        if not is_attached and item.run.loop is asyncio.get_running_loop():
+            item.run.attach(f"query_{len(family.attached()) + 1 if family is not None else 1}", flow)
     return flow.run(QueryAsked(query=QueryBundle(query) if isinstance(query, str) else query), run_id=run_id)
 
 
@@ -248,7 +208,9 @@ class RetrieverQueryEngine(BaseQueryEngine, PromptMixin):
         return self.synthesize(query_bundle, self.retrieve(query_bundle))
 
     async def _aquery(self, query_bundle: QueryBundle) -> AnyResponse:
-        if self._response_synthesizer.is_streaming:  # the caller reads the stream
+        # The caller reads a stream itself. An override that calls this method is the whole workflow already.
+        is_override = type(self)._aquery is not RetrieverQueryEngine._aquery
+        if is_override or getattr(self._response_synthesizer, "is_streaming", False):
             return await self.asynthesize(query_bundle, await self.aretrieve(query_bundle))
         return await self.run(query_bundle)
 

@@ -23,7 +23,7 @@ _dispatcher = get_dispatcher(__name__)
 _logger = logging.getLogger(__name__)
 
 _LINE = re.compile(
-    r"[\W_]*(?P<word>[^\W\d]+)?\W{0,3}(?P<number>\d+)\W{0,3}(?:[^\W\d]+\s*[:：=]?\s*)?(?P<relevance>\d+(?:\.\d+)?)?"
+    r"[\W_]*(?P<word>[^\W\d]+)?\W{0,3}(?P<number>\d+)\W{0,3}(?:[^\W\d]+\s*[:\uff1a=]?\s*)?(?P<relevance>\d+(?:\.\d+)?)?"
 )
 
 
@@ -64,7 +64,7 @@ class LLMRerank(BaseNodePostprocessor, PromptMixin):
     top_n: int = 10
 
     _format: Callable[[list[BaseNode]], str] | None = PrivateAttr(None)
-    _parse: Callable[[str, int], tuple[Sequence[int], Sequence[float]] | None] = PrivateAttr(parse_choices)
+    _parse: Callable[[str, int], tuple[Sequence[int], Sequence[float]]] | None = PrivateAttr(None)
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class LLMRerank(BaseNodePostprocessor, PromptMixin):
         data.update(llm=given_llm(llm), choice_batch_size=choice_batch_size, top_n=top_n)
         super().__init__(**data, choice_select_prompt=choice_select_prompt or CHOOSE_PASSAGES)
         self._format = format_node_batch_fn
-        self._parse = parse_choice_select_answer_fn or parse_choices
+        self._parse = parse_choice_select_answer_fn
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:
         return {"choice_select_prompt": self.choice_select_prompt}
@@ -120,7 +120,7 @@ class LLMRerank(BaseNodePostprocessor, PromptMixin):
         self, llm: LLM, query: str, batch: list[NodeWithScore]
     ) -> tuple[Sequence[int], Sequence[float]] | None:
         answer = await predict(llm, self.choice_select_prompt, context_str=self._context(batch), query_str=query)
-        return self._parse(answer, len(batch))
+        return (self._parse or parse_choices)(answer, len(batch))
 
     def _context(self, batch: list[NodeWithScore]) -> str:
         if self._format is not None:

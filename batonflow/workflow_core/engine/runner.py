@@ -306,11 +306,15 @@ class Runner(LiveRun):
             found = await manager.resolve(spec.resources)
         for name, value in found.items():
             if getattr(value, "__batonflow_workflow__", False):
-                family = self.family = self.family or self.make_child_runs(None)
-                family.adopt(name, value)
-                for item in self.state.items.values():
-                    item.writer = None  # a child run may stream an event that a step then streams again
+                self.attach(name, value)
         return found
+
+    def attach(self, name: str, workflow: AnyWorkflow) -> None:
+        """Attach a workflow to this run only."""
+        family = self.family = self.family or self.make_child_runs(None)
+        family.adopt(name, workflow)
+        for item in self.state.items.values():
+            item.writer = None  # a child run may stream an event that a step then streams again
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
