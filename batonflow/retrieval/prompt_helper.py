@@ -96,7 +96,8 @@ class PromptHelper:
         if not text_chunks:
             return []
         splitter = self.get_text_splitter_given_prompt(prompt, len(text_chunks))
-        return ["".join(splitter.split_text(text)[:1]) for text in text_chunks]
+        size = splitter.chunk_size
+        return [text if self.count(text) <= size else "".join(splitter.split_text(text)[:1]) for text in text_chunks]
 
     def repack(self, prompt: BasePromptTemplate, text_chunks: Sequence[str], padding: int = 5) -> list[str]:
         """Join texts with blank lines to pieces that fit into a prompt. Only a text that is too long is cut."""

@@ -1,5 +1,7 @@
 """Default prompts, each with its ``prompt_type``. They mark text of documents as data."""
 
+from collections.abc import Iterable
+
 from batonflow.llms.prompts import PromptTemplate, PromptType
 
 __all__ = [
@@ -17,7 +19,7 @@ _PASSAGES = "<passages>\n{context_str}\n</passages>\n"
 _CHOICES = "<choices>\n{context_list}\n</choices>\n"
 
 
-def marked_passages(texts: list[str], first: int = 1) -> list[str]:
+def marked_passages(texts: Iterable[str], first: int = 1) -> list[str]:
     r"""Return texts of documents between marks with their numbers.
 
     A mark inside a text loses its bracket, so that a text cannot leave its place.

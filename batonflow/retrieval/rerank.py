@@ -23,7 +23,7 @@ _dispatcher = get_dispatcher(__name__)
 _logger = logging.getLogger(__name__)
 
 _LINE = re.compile(
-    r"[\W_]*(?P<word>[^\W\d]+)?\W{0,3}(?P<number>\d+)\W{0,3}(?:[^\W\d]+\s*[:\uff1a=]?\s*)?(?P<relevance>\d+(?:\.\d+)?)?"
+    r"[\W_]*(?P<word>[^\W\d]+)?\W{0,3}(?P<number>\d+)\W{0,6}(?:[^\W\d]+\s*[:\uff1a=]?\s*)?(?P<relevance>\d+(?:\.\d+)?)?"
 )
 
 

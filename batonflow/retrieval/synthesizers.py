@@ -227,7 +227,7 @@ class _Asking(BaseSynthesizer):
         """Answer a question from texts."""
         if _dispatcher.enabled:
             _dispatcher.event(GetResponseStartEvent(query_str=query_str, text_chunks=list(text_chunks)))
-        answer = await self._answer(query_str, list(text_chunks), response_kwargs)
+        answer = await self._answer(query_str, marked_passages(text_chunks), response_kwargs)
         if _dispatcher.enabled:
             _dispatcher.event(GetResponseEndEvent())
         return answer
@@ -276,7 +276,7 @@ class Refine(_Asking):
         self._program_factory = program_factory
 
     async def _answer(self, query: str, chunks: list[str], values: dict[str, Any]) -> ResponseText:
-        left = deque(marked_passages(chunks))
+        left = deque(chunks)
         question, refine = self._template("text_qa_template", query), self._template("refine_template", query)
         answer: ResponseText | None = None
         while left:
@@ -309,7 +309,7 @@ class CompactAndRefine(Refine):
         longest = max(
             (self._template(name, query) for name in self._templates), key=lambda one: helper.count(one.format())
         )
-        return await super()._answer(query, helper.repack(longest, marked_passages(chunks)), values)
+        return await super()._answer(query, helper.repack(longest, chunks), values)
 
 
 class SimpleSummarize(_Asking):
@@ -319,7 +319,7 @@ class SimpleSummarize(_Asking):
 
     async def _answer(self, query: str, chunks: list[str], values: dict[str, Any]) -> ResponseText:
         prompt = self._template("text_qa_template", query)
-        texts = self._prompt_helper.truncate(prompt, marked_passages(chunks))
+        texts = self._prompt_helper.truncate(prompt, chunks)
         return await self._ask(prompt, streams=True, context_str="\n".join(texts), **values)
 
 
@@ -330,7 +330,7 @@ class TreeSummarize(_Asking):
 
     async def _answer(self, query: str, chunks: list[str], values: dict[str, Any]) -> ResponseText:
         prompt, helper = self._template("summary_template", query), self._prompt_helper
-        packed = helper.repack(prompt, marked_passages(chunks)) or [""]
+        packed = helper.repack(prompt, chunks) or [""]
         while len(packed) > 1:
             answers = await all_of(self._ask(prompt, context_str=text, **values) for text in packed)
             texts = marked_passages(
@@ -359,20 +359,20 @@ class Accumulate(_Asking):
     async def _answer(self, query: str, chunks: list[str], values: dict[str, Any]) -> ResponseText:
         prompt = self._template("text_qa_template", query)
         separator: str = values.pop("separator", _LINE)
-        texts = self._texts(prompt, marked_passages(chunks))
+        texts = self._texts(prompt, chunks)
         answers = await all_of(self._ask(prompt, context_str=text, **values) for text in texts)
         shown = (one.model_dump_json() if isinstance(one, BaseModel) else one for one in answers)
         return separator.join(f"Response {number}: {one}" for number, one in enumerate(shown, 1))
 
-    def _texts(self, prompt: BasePromptTemplate, marked: list[str]) -> list[str]:
-        return [piece for text in marked for piece in self._prompt_helper.repack(prompt, [text])]
+    def _texts(self, prompt: BasePromptTemplate, chunks: list[str]) -> list[str]:
+        return [piece for text in chunks for piece in self._prompt_helper.repack(prompt, [text])]
 
 
 class CompactAndAccumulate(Accumulate):
     """Accumulate, with as many texts in one request as fit."""
 
-    def _texts(self, prompt: BasePromptTemplate, marked: list[str]) -> list[str]:
-        return self._prompt_helper.repack(prompt, marked)
+    def _texts(self, prompt: BasePromptTemplate, chunks: list[str]) -> list[str]:
+        return self._prompt_helper.repack(prompt, chunks)
 
 
 class Generation(_Asking):
