@@ -1,7 +1,7 @@
 """Query engines that are workflows: retrieve, postprocess, synthesize. A stored query continues after a crash."""
 
-import asyncio
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from os import PathLike
 from typing import Any, Self
 
@@ -17,14 +17,20 @@ from batonflow.nodes import (
     QueryBundle,
     Response,
 )
-from batonflow.retrieval.query_events import AnswerDelta, Postprocessed, QueryAsked, Retrieved
+from batonflow.retrieval.query_runs import (
+    AnswerDelta,
+    Postprocessed,
+    QueryAsked,
+    Retrieved,
+    records_around,
+    start_query,
+)
 from batonflow.retrieval.requests import recording_requests
 from batonflow.retrieval.synthesizers import AnyResponse, BaseSynthesizer, get_response_synthesizer
 from batonflow.threads import in_thread
 from batonflow.workflow_core import Context, StopEvent, Workflow, WorkflowHandler, step
-from batonflow.workflow_core.engine.state import current_item
 
-__all__ = ["QueryWorkflow", "RetrieverQueryEngine", "TransformQueryEngine", "start_query"]
+__all__ = ["QueryWorkflow", "RetrieverQueryEngine", "TransformQueryEngine"]
 
 
 class QueryWorkflow(Workflow[Any]):
@@ -42,17 +48,19 @@ class QueryWorkflow(Workflow[Any]):
     @step
     async def retrieve(self, ctx: Context[Any], ev: QueryAsked) -> Retrieved | StopEvent:
         """Find nodes; an engine with a ``_query`` or ``_aquery`` of its own answers at once."""
-        with recording_requests(ctx.once):
+        once = records_around.get()
+        with recording_requests(once or ctx.once):
             if (own := self.engine.own_answer(ev.query)) is not None:
                 return StopEvent(result=await own)
-            found = Retrieved(query=ev.query, nodes=await self.engine.retriever.aretrieve(ev.query))
+            retrieve = partial(self.engine.retriever.aretrieve, ev.query)
+            found = Retrieved(query=ev.query, nodes=await (retrieve() if once is None else once("nodes", retrieve)))
         ctx.write_event_to_stream(found)
         return found
 
     @step
     async def postprocess(self, ctx: Context[Any], ev: Retrieved) -> Postprocessed:
         """Pass the nodes through the postprocessors."""
-        with recording_requests(ctx.once):
+        with recording_requests(records_around.get() or ctx.once):
             left = Postprocessed(query=ev.query, nodes=await self.engine.postprocess(ev.query, ev.nodes))
         ctx.write_event_to_stream(left)
         return left
@@ -60,7 +68,7 @@ class QueryWorkflow(Workflow[Any]):
     @step
     async def synthesize(self, ctx: Context[Any], ev: Postprocessed) -> StopEvent:
         """Make the answer, and stream it if the synthesizer does."""
-        with recording_requests(ctx.once):
+        with recording_requests(records_around.get() or ctx.once):
             response = await self.engine.asynthesize(ev.query, ev.nodes)
             if isinstance(response, AsyncStreamingResponse):
                 text = ""
@@ -69,21 +77,6 @@ class QueryWorkflow(Workflow[Any]):
                     ctx.write_event_to_stream(AnswerDelta(delta=delta))
                 response = Response(text, source_nodes=response.source_nodes, metadata=response.metadata)
         return StopEvent(result=response)
-
-
-def start_query(
-    flow: Workflow[Any], query: str | QueryBundle, run_id: str | None, store: str | PathLike[str] | Any
-) -> WorkflowHandler[Any]:
-    """Start the run of a query engine's workflow. In a step of another run, it is a child run of that run."""
-    if store is not None:
-        flow = flow.with_store(store)
-    elif run_id is None and (item := current_item.get()) is not None and item.run is not None:
-        family = item.run.family
-        is_attached = family is not None and family.name_of(flow) is not None
-        # The step may have called from a thread, under another loop.
-        if not is_attached and item.run.loop is asyncio.get_running_loop():
-            item.run.attach(f"query_{len(family.attached()) + 1 if family is not None else 1}", flow)
-    return flow.run(QueryAsked(query=QueryBundle(query) if isinstance(query, str) else query), run_id=run_id)
 
 
 class RetrieverQueryEngine(BaseQueryEngine, PromptMixin):

@@ -16,7 +16,7 @@ from batonflow.llms.prompts import BasePromptTemplate
 from batonflow.llms.settings import llm_from
 from batonflow.threads import in_thread
 
-__all__ = ["all_of", "given_llm", "predict", "recording_requests", "required_llm", "stream", "structured"]
+__all__ = ["Once", "all_of", "given_llm", "predict", "recording_requests", "required_llm", "stream", "structured"]
 
 Once = Callable[[str, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 

@@ -402,16 +402,10 @@ class ContextOnly(BaseSynthesizer):
 
 
 _CLASSES: dict[str, type[BaseSynthesizer]] = {
-    ResponseMode.REFINE: Refine,
-    ResponseMode.COMPACT: CompactAndRefine,
-    ResponseMode.SIMPLE_SUMMARIZE: SimpleSummarize,
-    ResponseMode.TREE_SUMMARIZE: TreeSummarize,
-    ResponseMode.GENERATION: Generation,
-    ResponseMode.NO_TEXT: NoText,
-    ResponseMode.CONTEXT_ONLY: ContextOnly,
-    ResponseMode.ACCUMULATE: Accumulate,
-    ResponseMode.COMPACT_ACCUMULATE: CompactAndAccumulate,
-}
+    "refine": Refine, "compact": CompactAndRefine, "simple_summarize": SimpleSummarize,
+    "tree_summarize": TreeSummarize, "generation": Generation, "no_text": NoText, "context_only": ContextOnly,
+    "accumulate": Accumulate, "compact_accumulate": CompactAndAccumulate,
+}  # fmt: skip
 
 
 def get_response_synthesizer(

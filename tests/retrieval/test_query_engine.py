@@ -17,7 +17,7 @@ from batonflow.llms.prompts import PromptTemplate
 from batonflow.nodes import AsyncStreamingResponse, NodeWithScore, QueryBundle, Response, StreamingResponse
 from batonflow.retrieval.postprocessors import SimilarityPostprocessor
 from batonflow.retrieval.query_engine import RetrieverQueryEngine, TransformQueryEngine
-from batonflow.retrieval.query_events import AnswerDelta, Postprocessed, Retrieved
+from batonflow.retrieval.query_runs import AnswerDelta, Postprocessed, Retrieved
 from batonflow.retrieval.rerank import LLMRerank
 from batonflow.retrieval.synthesizers import NoText
 from batonflow.tools import QueryEngineTool

@@ -23,7 +23,7 @@ def structured(*pairs: tuple[int, float]) -> str:
         ("Here you are:\n- **Doc 3**: relevance 7.5\n\ndocument 1 - 2/10", ([3, 1], [7.5, 2.0])),
         ("1: 8\n2: 3", ([1, 2], [8.0, 3.0])),
         ("Doc: 2", ([2], [1.0])),
-        ("文档：2，相关性：9", ([2], [9.0])),
+        ("文档: 2, 相关性: 9", ([2], [9.0])),
         ("Doc: 9, Relevance: 9\nDoc: 0, Relevance: 3\nDoc: 1, Relevance: 2\nDoc: 1, Relevance: 7", ([1], [2.0])),
         ("Doc: 9, Relevance: 9", ([], [])),
         ("The 2 passages do not help.", None),

@@ -95,7 +95,9 @@ def test_compact_repacks_what_fits() -> None:
         "q", scored(*texts)
     )
     first, second = prompts_to(llm)
-    assert texts[0] in first and texts[1] in first and texts[2] not in first
+    assert texts[0] in first
+    assert texts[1] in first
+    assert texts[2] not in first
     assert second.startswith("refine|q|1|<passage 3>")
 
 
@@ -190,7 +192,9 @@ async def test_models_read_the_content_for_models_and_further_sources_are_only_s
     further = scored(BREAD)
     response = await CompactAndRefine(llm).asynthesize("q", nodes, further)
     (sent,) = prompts_to(llm)
-    assert "page: 3" in sent and "secret" not in sent and BREAD not in sent
+    assert "page: 3" in sent
+    assert "secret" not in sent
+    assert BREAD not in sent
     assert response.source_nodes == [*nodes, *further]
 
 

@@ -1,0 +1,91 @@
+"""Runs of query engines: their events, and their place in a step of another run."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from os import PathLike
+from typing import Any, Self
+
+from batonflow.nodes import NodeWithScore, QueryBundle
+from batonflow.retrieval.requests import Once
+from batonflow.workflow_core import Event, StartEvent, Workflow, WorkflowHandler
+from batonflow.workflow_core.context.once import name_of_call, run_once
+from batonflow.workflow_core.engine.state import WorkItem, current_item
+
+__all__ = ["AnswerDelta", "Postprocessed", "QueryAsked", "Retrieved", "records_around", "start_query"]
+
+
+records_around: ContextVar[Once | None] = ContextVar("batonflow_query_records", default=None)
+"""Records the calls of a query in the step around it. At a restore, its run does not know the query's workflow."""
+
+
+class QueryAsked(StartEvent):
+    """A question to a query engine."""
+
+    query: QueryBundle
+
+
+class Retrieved(Event):
+    """The nodes that a retriever has found."""
+
+    query: QueryBundle
+    nodes: list[NodeWithScore]
+
+
+class Postprocessed(Event):
+    """The nodes after all postprocessors, from which the answer is made."""
+
+    query: QueryBundle
+    nodes: list[NodeWithScore]
+
+
+class AnswerDelta(Event):
+    """A piece of a streamed answer."""
+
+    delta: str
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Self]) -> Self:
+        """Return an event with the content of several pieces of an answer, for records."""
+        return cls(delta="".join(piece.delta for piece in pieces))
+
+    def sizes(self) -> tuple[int]:
+        """Return the number of new characters."""
+        return (len(self.delta),)
+
+    def without(self, text: int) -> Self:
+        """Return the event without the first characters, which a reader already has."""
+        return self.model_copy(update={"delta": self.delta[text:]})
+
+
+def start_query(
+    flow: Workflow[Any], query: str | QueryBundle, run_id: str | None, store: str | PathLike[str] | Any
+) -> WorkflowHandler[Any]:
+    """Start the run of a query engine's workflow. In a step of another run, it is a child run of that run."""
+    item, recorded = current_item.get(), None
+    if store is not None:
+        flow = flow.with_store(store)
+    elif run_id is None and item is not None and item.run is not None:
+        run, family = item.run, item.run.family
+        name = None if family is None else family.name_of(flow)
+        # The step may have called from a thread, under another loop. An attached workflow has records of its own.
+        if name not in run.workflow.__batonflow__.children and run.loop is asyncio.get_running_loop():
+            if name is None:
+                run.attach(f"query_{len(family.attached()) + 1 if family is not None else 1}", flow)
+            recorded = _records_of(run, item)
+    token = records_around.set(recorded)
+    try:
+        return flow.run(QueryAsked(query=QueryBundle(query) if isinstance(query, str) else query), run_id=run_id)
+    finally:
+        records_around.reset(token)
+
+
+def _records_of(run: Any, item: WorkItem) -> Once:
+    """Return the ``once`` of a step for the calls of a query in it, which then need no records of their own."""
+    name, outer = name_of_call(item, "query", ""), records_around.get()
+
+    def once(key: str, call: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
+        key = f"{name}: {key}"
+        return run_once(run, item, key, call, ()) if outer is None else outer(key, call)
+
+    return once
