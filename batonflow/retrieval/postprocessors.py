@@ -206,7 +206,7 @@ class FixedRecencyPostprocessor(_Unasked):
 
 
 class EmbeddingRecencyPostprocessor(_Unasked):
-    """Order nodes from new to old; leave out each that is more similar than the cutoff to a newer one."""
+    """Order nodes from new to old, and leave out near copies of newer ones."""
 
     embed_model: Any = Field(default_factory=_embed_model, exclude=True)
     date_key: str = "date"
@@ -257,7 +257,8 @@ class MetadataReplacementPostProcessor(_Unasked):
     target_metadata_key: str
 
     def __init__(self, target_metadata_key: str, **data: Any) -> None:
-        super().__init__(**data, target_metadata_key=target_metadata_key)
+        data.update(target_metadata_key=target_metadata_key)
+        super().__init__(**data)
 
     def _without_query(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
         key = self.target_metadata_key

@@ -135,7 +135,7 @@ class PromptHelper:
 
 
 def helper_for(llm: LLM | None, given: PromptHelper | None = None) -> PromptHelper:
-    """Return the helper that is given, that of ``Settings``, or one for a model with the sizes of ``Settings``."""
+    """Return the given helper, the helper of ``Settings``, or one that fits a model."""
     found: PromptHelper | None = given or getattr(Settings, "prompt_helper", None)
     if found is not None:
         return found

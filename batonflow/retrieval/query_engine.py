@@ -42,7 +42,8 @@ class QueryWorkflow(Workflow[Any]):
     """
 
     def __init__(self, engine: "RetrieverQueryEngine", **options: Any) -> None:
-        super().__init__(**{"timeout": None, "on_abandon": "stop", **options})
+        defaults: dict[str, Any] = {"timeout": None, "on_abandon": "stop"}
+        super().__init__(**{**defaults, **options})
         self.engine = engine
 
     @step

@@ -81,7 +81,7 @@ def start_query(
 
 
 def _records_of(run: Any, item: WorkItem) -> Once:
-    """Return the ``once`` of a step for the calls of a query in it, which then need no records of their own."""
+    """Return the ``once`` of a step for the calls of a query that it makes."""
     name, outer = name_of_call(item, "query", ""), records_around.get()
 
     def once(key: str, call: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:

@@ -77,7 +77,8 @@ class LLMRerank(BaseNodePostprocessor, PromptMixin):
         **data: Any,
     ) -> None:
         data.update(llm=given_llm(llm), choice_batch_size=choice_batch_size, top_n=top_n)
-        super().__init__(**data, choice_select_prompt=choice_select_prompt or CHOOSE_PASSAGES)
+        data.update(choice_select_prompt=choice_select_prompt or CHOOSE_PASSAGES)
+        super().__init__(**data)
         self._format = format_node_batch_fn
         self._parse = parse_choice_select_answer_fn
 

@@ -76,7 +76,7 @@ class BaseSynthesizer(PromptMixin):
     """The base class of synthesizers. Subclasses write ``get_response`` or ``aget_response``.
 
     Args:
-        llm: A model or its name; by default ``Settings.llm``. Modes without requests need none.
+        llm: A model or its name; by default ``Settings.llm``. Modes without requests do not need it.
         callback_manager: Accepted and kept; use instrumentation instead.
         prompt_helper: Fits texts into prompts; by default one for the model.
         streaming: Stream the last request.
@@ -136,7 +136,7 @@ class BaseSynthesizer(PromptMixin):
 
     @property
     def is_streaming(self) -> bool:
-        """Whether the last request is streamed."""
+        """True if the last request is streamed."""
         return self._streaming
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:
