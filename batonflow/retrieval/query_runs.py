@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from os import PathLike
-from typing import Any, Self
+from typing import Annotated, Any, Self, cast
+
+from pydantic import BeforeValidator
 
 from batonflow.nodes import NodeWithScore, QueryBundle
 from batonflow.retrieval.requests import Once
@@ -20,9 +22,11 @@ records_around: ContextVar[Once | None] = ContextVar("batonflow_query_records", 
 
 
 class QueryAsked(StartEvent):
-    """A question to a query engine."""
+    """A question to a query engine, as a bundle or as text."""
 
-    query: QueryBundle
+    query: Annotated[
+        QueryBundle, BeforeValidator(lambda query: QueryBundle(query) if isinstance(query, str) else query)
+    ]
 
 
 class Retrieved(Event):
@@ -75,7 +79,7 @@ def start_query(
             recorded = _records_of(run, item)
     token = records_around.set(recorded)
     try:
-        return flow.run(QueryAsked(query=QueryBundle(query) if isinstance(query, str) else query), run_id=run_id)
+        return flow.run(QueryAsked(query=cast("QueryBundle", query)), run_id=run_id)
     finally:
         records_around.reset(token)
 

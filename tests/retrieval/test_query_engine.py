@@ -128,6 +128,9 @@ class TestWorkflow:
         assert "synthesize" in workflow._repr_html_()
         assert list(workflow.step_table.steps) == ["retrieve", "postprocess", "synthesize"]
 
+    async def test_its_workflow_runs_by_itself(self) -> None:
+        assert str(await engine_of("The moon.").workflow.run(query="What moves the sea?")) == "The moon."
+
     async def test_the_same_run_id_gives_the_recorded_result(self, tmp_path: Path) -> None:
         engine = engine_of("The moon.")
         for _ in range(2):
