@@ -143,7 +143,10 @@ class Claimer:
                 await asyncio.wait(heard.values())
 
     async def _wait(self, heard: Iterable["asyncio.Task[int]"]) -> None:
-        """Wait for a free slot; then for a hint or the time to look, unless runs were left for lack of slots."""
+        """Wait for a free slot, then for a hint or the time to look.
+
+        A look that has filled the slots may have left runs, so the next one does not wait for a hint.
+        """
         while not self._free():
             self._left_some = True
             await asyncio.sleep(UNTIL_FREE)
