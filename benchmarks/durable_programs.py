@@ -1,4 +1,4 @@
-"""A workflow of three steps, one after the other, kept in a SQLite file by four engines; run by `durable.py`.
+"""A workflow of three steps, one after the other, kept by several engines in a SQLite file; run by `durable.py`.
 
     python benchmarks/durable_programs.py ENGINE FOLDER RUNS
 
@@ -17,11 +17,22 @@ from pathlib import Path
 from typing import Any
 
 Once = Callable[[int], Awaitable[None]]
+Program = tuple[Once, Callable[[], Awaitable[None]]]
+"""One run, and the end of all."""
 PAYLOAD = b'{"n":1,"text":"' + b"x" * 250 + b'"}'
 
 
-def batonflow(folder: Path, durability: Any) -> tuple[Once, Callable[[], Awaitable[None]]]:
+def batonflow(folder: Path, kept: Any) -> Program:
+    from batonflow.durable.stores.memory import MemoryStore
     from batonflow.durable.stores.sqlite import SQLiteStore
+
+    if kept == "nowhere":
+        return batonflow_in(None)
+    return batonflow_in(MemoryStore() if kept == "memory" else SQLiteStore(folder / "runs.db", durability=kept))
+
+
+def batonflow_in(store: Any) -> Program:
+    """The workflow of batonflow with a store, or without one."""
     from batonflow.workflow_core import Event, StartEvent, StopEvent, Workflow, step
 
     class First(Event):
@@ -43,20 +54,26 @@ def batonflow(folder: Path, durability: Any) -> tuple[Once, Callable[[], Awaitab
         async def three(self, ev: Second) -> StopEvent:
             return StopEvent(result=ev.n + 1)
 
-    flow = Three(store=SQLiteStore(folder / "runs.db", durability=durability))
+    flow = Three(store=store)
 
     async def once(number: int) -> None:
         assert await flow.run(n=number) == number + 2
 
     async def close() -> None:
-        assert flow.run_store is not None
-        await flow.run_store.aclose()
+        if flow.run_store is not None:
+            await flow.run_store.aclose()
 
     return once, close
 
 
-def langgraph(folder: Path, durability: Any) -> tuple[Once, Callable[[], Awaitable[None]]]:
+def langgraph(folder: Path, durability: Any) -> Program:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+    return langgraph_in(lambda: AsyncSqliteSaver.from_conn_string(str(folder / "runs.db")), durability)
+
+
+def langgraph_in(opened: Callable[[], Any], durability: Any) -> Program:
+    """The graph of LangGraph with the checkpointer of a context manager."""
     from langgraph.graph import END, START, StateGraph
     from typing_extensions import TypedDict
 
@@ -74,27 +91,32 @@ def langgraph(folder: Path, durability: Any) -> tuple[Once, Callable[[], Awaitab
         graph.add_node(name, node)
         graph.add_edge(before, name)
     graph.add_edge("three", END)
-    opened: list[Any] = []
+    compiled: list[Any] = []
 
     async def once(number: int) -> None:
-        if not opened:
-            context = AsyncSqliteSaver.from_conn_string(str(folder / "runs.db"))
+        if not compiled:
+            context = opened()
             saver = await context.__aenter__()
-            opened.extend((graph.compile(checkpointer=saver), context))
+            await saver.setup()
+            compiled.extend((graph.compile(checkpointer=saver), context))
         config = {"configurable": {"thread_id": str(number)}}
-        found = await opened[0].ainvoke({"n": number}, config, durability=durability)
+        found = await compiled[0].ainvoke({"n": number}, config, durability=durability)
         assert found["n"] == number + 2
 
     async def close() -> None:
-        await opened[1].__aexit__(None, None, None)
+        await compiled[1].__aexit__(None, None, None)
 
     return once, close
 
 
-def dbos(folder: Path, durability: Any) -> tuple[Once, Callable[[], Awaitable[None]]]:
+def dbos(folder: Path, durability: Any) -> Program:
+    return dbos_at(f"sqlite:///{folder / 'runs.db'}")
+
+
+def dbos_at(url: str) -> Program:
+    """The workflow of DBOS with a database."""
     from dbos import DBOS
 
-    url = f"sqlite:///{folder / 'runs.db'}"
     DBOS(config={"name": "three", "system_database_url": url, "log_level": "ERROR"})
 
     @DBOS.step()
@@ -120,7 +142,7 @@ def dbos(folder: Path, durability: Any) -> tuple[Once, Callable[[], Awaitable[No
     return once, close
 
 
-def raw(folder: Path, durability: Any) -> tuple[Once, Callable[[], Awaitable[None]]]:
+def raw(folder: Path, durability: Any) -> Program:
     """Two commits of a record to a table, as the floor of a run."""
     connection = sqlite3.connect(folder / "runs.db", isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
@@ -142,6 +164,8 @@ def raw(folder: Path, durability: Any) -> tuple[Once, Callable[[], Awaitable[Non
 ENGINES: dict[str, tuple[Callable[..., Any], Any]] = {
     "two raw commits": (raw, "NORMAL"),
     "two raw commits, synced": (raw, "FULL"),
+    "batonflow, without a store": (batonflow, "nowhere"),
+    "batonflow, in memory": (batonflow, "memory"),
     "batonflow": (batonflow, "process"),
     "batonflow, power": (batonflow, "power"),
     "LangGraph, async": (langgraph, "async"),

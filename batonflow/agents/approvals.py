@@ -31,6 +31,7 @@ __all__ = [
     "answer",
     "ask_for_approval",
     "open_approvals",
+    "unapproved_calls",
 ]
 
 
@@ -179,6 +180,12 @@ _open: "WeakKeyDictionary[Run, OpenApprovals]" = WeakKeyDictionary()
 def open_approvals(run: "Run") -> OpenApprovals:
     """Return the open requests of the tree of a run."""
     return _open.setdefault(run.root, OpenApprovals())
+
+
+def unapproved_calls(run: "Run") -> list[ApprovalRequired]:
+    """Return the open approvals that the policies of tools require; these calls were not made."""
+    asked = [waiter.question.event for _, waiter in run.root.waits() if waiter.question is not None]
+    return [event for event in asked if isinstance(event, ApprovalRequired) and event.reason == "policy"]
 
 
 def _named(ctx: Context[Any], call: str) -> str:

@@ -221,6 +221,29 @@ def _of_fleets(commands: _Commands) -> None:
     _takes_store(release)
     _takes_json(release)
 
+    _of_schedules(
+        _added(commands, "schedule", "let workers start runs at given times").add_subparsers(
+            dest="action", required=True, metavar="ACTION"
+        )
+    )
+
+
+def _of_schedules(actions: _Commands) -> None:
+    add = _added(actions, "add", "add a schedule, or replace the one of this name")
+    add.add_argument("name", metavar="NAME", help="the name of the schedule")
+    _takes_object(add)
+    add.add_argument("cron", metavar="CRON", help="minute, hour, day, month and weekday, as in '0 3 * * *'")
+    _takes_fields(add)
+    add.add_argument("--tz", default="UTC", metavar="ZONE", help="the time zone, as in Europe/Berlin (default: UTC)")
+    add.add_argument("--queue", metavar="NAME", help="the queue of the runs (default: default)")
+    add.add_argument("--priority", type=_priority, default=0, metavar="N", help="the priority of the runs (default: 0)")
+    listed = _added(actions, "list", "list the schedules of a store")
+    remove = _added(actions, "remove", "start no further run of a schedule")
+    remove.add_argument("name", metavar="NAME", help="the name of the schedule")
+    for one in (add, listed, remove):
+        _takes_store(one)
+        _takes_json(one)
+
 
 def _of_lists(commands: _Commands) -> None:
     runs = _added(commands, "runs", "list the runs of a store, newest first")

@@ -19,6 +19,9 @@ LOOKS_EVERY = 1.0
 BETWEEN_LOOKS = 0.05
 """Seconds to collect hints."""
 
+UNTIL_FREE = 0.01
+"""Seconds between checks for a free slot."""
+
 LONGEST_PAUSE = 300.0
 """Seconds until another attempt for a run that could not be resumed."""
 
@@ -70,6 +73,8 @@ class Claimer:
         # The workflow to begin with, so that one with many runs leaves slots to the others.
         self._turn = 0
         self._is_paused = False
+        # Whether the last look filled the slots, so that there may be more runs.
+        self._left_some = False
 
     async def start(self) -> None:
         """Resume existing runs, then continue in the background.
@@ -124,12 +129,13 @@ class Claimer:
                     if task.done():
                         seen[store] = task.result()
                         del heard[store]
+                self._left_some = False
                 for kept in self._in_turn():
                     try:
                         await self._recover(kept)
                     except StoreError as error:
                         self._warn_once(f"store of {kept.name}", f"runs of {kept.name} cannot be listed: {error}")
-                await asyncio.sleep(BETWEEN_LOOKS)
+                await asyncio.sleep(UNTIL_FREE if self._left_some else BETWEEN_LOOKS)
         finally:
             for task in heard.values():
                 task.cancel()
@@ -137,9 +143,15 @@ class Claimer:
                 await asyncio.wait(heard.values())
 
     async def _wait(self, heard: Iterable["asyncio.Task[int]"]) -> None:
-        """Wait for a hint, or until it is time to look; without free slots, for one of these."""
-        while not self._free():  # noqa: ASYNC110 - runs end and leave memory in many ways
-            await asyncio.sleep(BETWEEN_LOOKS)
+        """Wait for a free slot, then for a hint or the time to look.
+
+        A look that has filled the slots may have left runs, so the next one does not wait for a hint.
+        """
+        while not self._free():
+            self._left_some = True
+            await asyncio.sleep(UNTIL_FREE)
+        if self._left_some:
+            return
         tasks = list(heard)
         if tasks:
             await asyncio.wait(tasks, timeout=LOOKS_EVERY, return_when=asyncio.FIRST_COMPLETED)
@@ -158,7 +170,9 @@ class Claimer:
         self._looking.add(looking)
         looking.add_done_callback(self._looking.discard)
         # A cancellation between claim and resume would leave the run claimed by this process, which does not run it.
-        for handler in await asyncio.shield(looking):
+        found = await asyncio.shield(looking)
+        self._left_some = self._left_some or len(found) >= free
+        for handler in found:
             task = asyncio.create_task(self._take_up(kept, handler))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from os import PathLike
 from typing import Any, cast
 
 from batonflow.durable.claimer import Claimer
 from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.stores.opening import open_store
+from batonflow.fleet.schedules import ScheduleStarts
 from batonflow.instrumentation.logs import logger_named
 from batonflow.values.types import is_whole
 from batonflow.workflow_core.stored_runs import StoredRuns
@@ -78,6 +80,8 @@ class Worker:
         names = [kept.name for kept in self._kept]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"two workflows have the name {twice!r}: give one of them another workflow_name")
+        if find_spec("cronsim") is not None:
+            self._kept += [_starts_of(kept) for kept in self._kept]
         self._claimer = Claimer(lambda: self._kept, logger=logger, concurrency=concurrency, queues=queues)
         self._stopping = asyncio.Event()
         self._ending = asyncio.Event()
@@ -122,6 +126,12 @@ class Worker:
         if handlers:
             await asyncio.gather(*(handler.interrupt(timeout=SECONDS_FOR_STEPS) for handler in handlers))
             logger.info("interrupted %d runs, which other workers continue", len(handlers))
+
+
+def _starts_of(kept: _Kept) -> _Kept:
+    """Return the workflow that starts the scheduled runs of another one."""
+    starts = ScheduleStarts(kept.workflow)
+    return _Kept(starts.workflow_name, starts, kept.store)
 
 
 def _kept(workflow: Workflow, default: RunStore | None, idle_release: float | None) -> _Kept:

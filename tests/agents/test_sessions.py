@@ -452,6 +452,22 @@ class TestTurnsThatEndEarly:
         assert of(messages[0]) == ("user", "Send it.")
         assert "- send(to='bob'): no result; it may have taken effect" in messages[1].content
 
+    @pytest.mark.parametrize("kind", [FunctionAgent, ReActAgent])
+    async def test_a_call_that_waited_for_an_approval_was_not_made(self, kind: Any) -> None:
+        @tool(requires_approval=True)
+        async def send(to: str) -> str:
+            """Send."""
+            raise AssertionError("nobody approved it")
+
+        step = 'Thought: I send it.\nAction: send\nAction Input: {"to": "bob"}'
+        agent = kind(llm=ScriptedLLM([step if kind is ReActAgent else tool_call("send", to="bob")]), tools=[send])
+        handler = agent.run("Send it.", session="ann")
+        async for _ in handler.approvals():
+            break
+        await handler.cancel_run()
+        messages = await agent.session("ann").messages()
+        assert "- send(to='bob'): not made; it waited for an approval" in messages[1].content
+
     async def test_reasoning_is_noted_too(self) -> None:
         @tool
         def look(at: str) -> str:
@@ -1040,7 +1056,7 @@ class TestOtherProcesses:
         answer = str(await second.run("Stop.", session="ann", if_busy="cancel"))
         assert answer == "2: Stop."
         messages = await second.session("ann").messages()
-        assert "- publish(title='Tides'): no result" in messages[1].content
+        assert "- publish(title='Tides'): not made; it waited for an approval" in messages[1].content
         with pytest.raises(WorkflowCancelledByUser):
             await handler
 

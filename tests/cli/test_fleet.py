@@ -1,4 +1,4 @@
-"""`batonflow worker`, `enqueue`, `queue` and `release`: runs that processes of their own take up."""
+"""`batonflow worker`, `enqueue`, `queue`, `release` and `schedule`: runs that processes of their own take up."""
 
 import json
 import signal
@@ -102,6 +102,9 @@ def test_mistakes_end_in_one_line(here: Cli) -> None:
         ("enqueue", "flows.py:greet"): "has no store",
         ("enqueue", "flows.py:greet", "nam=Ann", *STORE): "nam",
         ("enqueue", "flows.py:greet", "--priority", "5000", *STORE): "from -1000 to 1000",
+        ("schedule", "add", "s", "flows.py:greet", "at three", "name=Ann", *STORE): "not a cron expression",
+        ("schedule", "add", "a b", "flows.py:greet", "0 3 * * *", "name=Ann", *STORE): "not a name of a schedule",
+        ("schedule", "add", "s", "flows.py:greet", "0 3 * * *", "name=Ann", "--tz", "Bonn", *STORE): "no time zone",
         ("queue", "--store", "none.db"): "there is no store none.db",
     }.items():
         code, _, err = here(*words)
@@ -115,3 +118,20 @@ def test_only_a_held_run_is_released(here: Cli) -> None:
     code, _, err = here("release", "g2", *STORE)
     assert code != 0
     assert "g2" in err
+
+
+def test_schedules_are_added_listed_and_removed(here: Cli) -> None:
+    code, out, err = here("schedule", "add", "nightly", "flows.py:greet", "0 3 * * *", "name=Ann", *STORE)
+    assert (code, out[:17]) == (0, "nightly: next at "), err
+    _, out, _ = here("schedule", "list", "--json", *STORE)
+    [listed] = json.loads(out)
+    assert (listed["name"], listed["workflow"], listed["cron"], listed["timezone"]) == (
+        "nightly",
+        "greet",
+        "0 3 * * *",
+        "UTC",
+    )
+    assert here("schedule", "remove", "nightly", *STORE)[0] == 0
+    code, _, err = here("schedule", "remove", "nightly", *STORE)
+    assert (code, "there is no schedule 'nightly'" in err) == (1, True)
+    assert here("schedule", "list", *STORE)[1] == "there are no schedules\n"

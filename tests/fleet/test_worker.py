@@ -63,6 +63,19 @@ async def test_a_worker_drives_the_runs_that_others_have_stored(stores: Stores) 
     await running
 
 
+async def test_a_slot_that_is_free_again_is_used_at_once(stores: Stores) -> None:
+    gate = asyncio.Event()
+    gate.set()
+    store = stores.open()
+    flow = Gate(gate, store=store)
+    ids = [await flow.enqueue(n=n) for n in range(100)]
+    worker = Worker(flow, concurrency=2)
+    running = asyncio.create_task(worker.run())
+    assert await ended(store, *ids) == ["completed"] * 100  # not two a second
+    worker.stop()
+    await running
+
+
 async def test_no_run_is_claimed_beyond_the_free_slots(stores: Stores) -> None:
     gate = asyncio.Event()
     store = stores.open()

@@ -2,6 +2,7 @@
 
 from typing import Any, cast
 
+from batonflow.agents.approvals import ApprovalRequired, unapproved_calls
 from batonflow.agents.events import HANDOFF_TOOL, AgentOutput, ToolCallResult
 from batonflow.agents.layers.memory_pattern import knowledge_of, pattern_of
 from batonflow.agents.layers.unfinished import unanswered
@@ -24,6 +25,7 @@ logger = logger_named("batonflow.agent")
 
 _ENDS = {"failed": "failed", "cancelled": "was cancelled"}
 _NO_RESULT = "no result; it may have taken effect"
+_NOT_MADE = "not made; it waited for an approval"
 _SHOWN_ARGUMENTS, _SHOWN_RESULT = 200, 400
 
 
@@ -105,7 +107,11 @@ class EndOfTurn:
         lines = [_line(one.tool_name, one.tool_kwargs, _result(one)) for one in results]
         answered = {one.tool_id for one in results}
         cut_off = [call for call in self._open_calls() if call.tool_id not in answered]
-        return lines + [_line(call.tool_name, call.tool_kwargs, _NO_RESULT) for call in cut_off]
+        waited = unapproved_calls(self._run)
+        outcomes = [_NOT_MADE if _is_one_of(call, waited) else _NO_RESULT for call in cut_off]
+        return lines + [
+            _line(call.tool_name, call.tool_kwargs, outcome) for call, outcome in zip(cut_off, outcomes, strict=True)
+        ]
 
     def _open_calls(self) -> list[ToolSelection]:
         """Return the calls in the work of the turn that have no result."""
@@ -116,6 +122,11 @@ class EndOfTurn:
         if steps and hasattr(steps[-1], "action"):
             found.append(ToolSelection(tool_id="", tool_name=steps[-1].action, tool_kwargs=steps[-1].action_input))
         return [call for call in found if call.tool_name != HANDOFF_TOOL]
+
+
+def _is_one_of(call: ToolSelection, waited: list[ApprovalRequired]) -> bool:
+    """Tell whether a call waited for an approval; a call of a reasoning agent has no id."""
+    return any(one.tool_name == call.tool_name and call.tool_id in {"", one.tool_id} for one in waited)
 
 
 def _line(name: str, arguments: dict[str, Any], outcome: str) -> str:

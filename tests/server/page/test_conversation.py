@@ -151,6 +151,54 @@ async def test_a_stopped_turn_says_so_and_nothing_in_the_name_of_the_user(browse
         assert await watched.texts(".turn .message > header b") == ["user", "user", "talker"]
 
 
+async def test_a_text_that_was_being_written_stays_when_its_turn_is_stopped(
+    browser: Chromium, serving: Serving
+) -> None:
+    agent = FunctionAgent[Any, Any](name="talker", llm=ScriptedLLM(["The tide " * 400, "Again."], delay=0.02))
+    async with (
+        serving(server(), talker=agent) as served,
+        browser.page(f"{served.url}/#chat=talker", wait=".composer") as watched,
+    ):
+        await say(watched, "Tell me all.")
+        await watched.page.locator(".message.live", has_text="The tide").wait_for()
+        await watched.page.get_by_role("button", name="Stop").click()
+        await watched.page.locator(".turn.cancelled .message", has_text="The tide").wait_for()
+        await watched.page.locator(".turn.cancelled", has_text="Stopped.").wait_for()
+
+
+async def test_the_way_back_from_a_run_leads_to_its_turn(browser: Chromium, serving: Serving) -> None:
+    async with serving(server(), talker=talker(*[LONG] * 5)) as served:
+        for number in range(5):
+            await turn(served, f"Message {number}")
+        async with browser.page(f"{served.url}/#chat=talker&session=long", wait=".turn") as watched:
+            await is_at_the_end(watched)
+            calls = watched.page.get_by_role("link", name="Calls").nth(2)
+            await calls.scroll_into_view_if_needed()
+            await watched.page.wait_for_function(f"() => ({FROM_THE_END})() > 100")
+            there = await watched.page.locator(".chat-log").evaluate("(log) => log.scrollTop")
+            await calls.click()
+            await watched.page.locator(".run-id", has_text="long:3").wait_for()
+            await watched.page.go_back()
+            await watched.page.wait_for_function(
+                "(there) => Math.abs((document.querySelector('.chat-log')?.scrollTop ?? 0) - there) < 2", arg=there
+            )
+
+
+async def test_a_message_beside_that_of_another_page_waits_in_the_box(browser: Chromium, serving: Serving) -> None:
+    agent = talker(tool_call("publish", title="Tides", body=""), "Published.", tools=[publish])
+    async with (
+        serving(server(), talker=agent) as served,
+        browser.page(f"{served.url}/#chat=talker&session=long", wait=".composer") as watched,
+    ):
+        await watched.page.route("**/sessions?*", lambda route: route.fulfill(json={"sessions": []}))
+        start = {"start_event": {"user_msg": "Publish it."}, "session": "long"}
+        await served.post("/workflows/talker/run-nowait", start)
+        await say(watched, "And quickly.")
+        await watched.page.locator(".chat-note", has_text="another message of this conversation is being").wait_for()
+        assert await watched.page.get_by_role("textbox", name="Message").input_value() == "And quickly."
+        watched.problems.clear()  # the refused message
+
+
 async def test_a_message_is_kept_while_the_server_is_away(browser: Chromium, serving: Serving) -> None:
     async with serving(server(), talker=talker("One.", "Two.", "Three.")) as served:
         await turn(served, "Hello")

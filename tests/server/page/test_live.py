@@ -314,6 +314,9 @@ async def test_runs_are_found_by_their_contents(browser: Chromium, serving: Serv
             await watched.page.get_by_role("button", name="Clear the filters").click()
             await pager.filter(has_text="1\N{EN DASH}2").wait_for()
             assert "error" not in watched.page.url
+            # An address with a condition that cannot be read.
+            await watched.page.goto(f"{served.url}/#min_cost=abc&error=no+such+book")
+            await pager.filter(has_text="1\N{EN DASH}1").wait_for()
 
 
 async def test_children_are_seen_in_a_served_run(browser: Chromium, serving: Serving) -> None:

@@ -2,6 +2,7 @@
 
 import { button, fill, h, icon, oncePerFrame } from "./dom.js";
 import { messageCard, prose, toolCall } from "./chat.js";
+import { block, handedTo, isNote, text, textOf, written } from "./chat_parts.js";
 import { errorText } from "./errors_view.js";
 import { ago, brief, compact, duration, fieldsOf, money } from "./format.js";
 import { sketch } from "./graph.js";
@@ -20,8 +21,14 @@ const NEAR = 60;
  *   open?: boolean}} Item
  */
 
-/** Messages that were not sent, by conversation, until the page is left. @type {Map<string, {text: string, files: File[]}>} */
+/**
+ * Messages that were not sent, and the place of reading, by conversation, until the page is left.
+ * @type {Map<string, {text: string, files: File[], read?: number}>}
+ */
 const drafts = new Map();
+
+/** Texts that models were writing when their turns were stopped, by run, until the page is left. @type {Map<string, Item[]>} */
+const cutOff = new Map();
 
 /** The address of a conversation. @param {string} workflow @param {string} [session] */
 export const conversation = (workflow, session) => address({ chat: workflow, session });
@@ -99,12 +106,15 @@ class Chat {
     this.#stop.signal.addEventListener("abort", () => clearInterval(watch));
     this.text.focus();
     await this.#load();
+    const read = drafts.get(conversation(this.workflow, this.session))?.read;
+    if (read !== undefined) this.log.scrollTop = read;
     void this.#look();
   }
 
   leave() {
     this.#stop.abort();
-    drafts.set(conversation(this.workflow, this.session), { text: this.text.value, files: this.files });
+    const read = this.atEnd ? undefined : this.log.scrollTop;
+    drafts.set(conversation(this.workflow, this.session), { text: this.text.value, files: this.files, read });
   }
 
   // Data
@@ -140,7 +150,8 @@ class Chat {
     try {
       await work();
     } catch (error) {
-      this.failed = `${failed}: ${isAway(error) ? `the server does not answer. ${BACK}` : error.message}`;
+      const busy = error.status === 409 && "another message of this conversation is being answered. Try again when it is.";
+      this.failed = `${failed}: ${isAway(error) ? `the server does not answer. ${BACK}` : busy || error.message}`;
     }
     this.#tell();
   }
@@ -222,6 +233,10 @@ class Chat {
     const { signal } = this.#stop;
     void this.#listSessions();
     await this.source.follow(id, -1, (event) => this.#heard(live, event), signal);
+    cutOff.set(
+      id,
+      live.items.filter((one) => one.open && one.text),
+    );
     let turn;
     for (let pause = 50; !signal.aborted; pause = Math.min(2 * pause, 2000)) {
       await this.#load();
@@ -373,13 +388,14 @@ class Chat {
       "article",
       { class: `turn ${turn.status}` },
       cards,
+      turn.status !== "completed" && cutOff.get(turn.run_id)?.map(written),
       turn.status === "failed" && h("div", { class: "failure-text" }, errorText(turn.error || "This turn was ended by an error.")),
       turn.status === "cancelled" && h("p", { class: "muted", text: `Stopped. ${turn.error?.split("The run was cancelled: ")[1] ?? ""}` }),
       h(
         "footer",
         { class: "turn-foot muted" },
         turn.run_id && h("a", { href: address({ run: turn.run_id }), text: "Calls" }),
-        h("span", { text: facts.filter(Boolean).join(" · ") }),
+        h("span", { text: facts.filter(Boolean).join(" · "), title: "The time includes waits for people." }),
       ),
     );
   }
@@ -392,12 +408,7 @@ class Chat {
     const item = (one) =>
       one.kind === "tool"
         ? toolCall(one.name ?? "", one.args, one.result, state(one))
-        : h(
-            "div",
-            { class: `message assistant${one.open ? " live" : ""}` },
-            h("header", {}, h("b", { text: one.agent || "assistant" })),
-            one.text && prose(one.text),
-          );
+        : written(one);
     const quiet = !live.items.some((one) => one.open) && !live.pending.length && !this.trouble;
     return h(
       "article",
@@ -560,36 +571,4 @@ class Chat {
     });
     return form;
   }
-}
-
-/** True for a note of the framework, which has the role of the user. @param {any} message */
-const isNote = (message) => message.additional_kwargs?.observation === true;
-
-/** The agent to which a message hands over, if it does. @param {any} message @param {Map<string, any>} results */
-function handedTo(message, results) {
-  const made = (one) => one.tool_name === "handoff" && !results.get(one.tool_call_id)?.additional_kwargs?.is_error;
-  return message.blocks?.findLast(made)?.tool_kwargs?.to_agent;
-}
-
-/** @param {string} written */
-const text = (written) => ({ block_type: "text", text: written });
-
-/** The texts of a message. @param {any} message @returns {string} */
-const textOf = (message) =>
-  (message?.blocks ?? [])
-    .filter((one) => one?.block_type === "text")
-    .map((one) => one.text)
-    .join("\n");
-
-/** A file as a part of a message. @param {File} file */
-async function block(file) {
-  const address = await new Promise((read, failed) => {
-    const reader = new FileReader();
-    reader.onload = () => read(String(reader.result));
-    reader.onerror = () => failed(new Error(`${file.name} cannot be read.`));
-    reader.readAsDataURL(file);
-  });
-  const data = address.slice(address.indexOf(",") + 1);
-  if (file.type.startsWith("image/")) return { block_type: "image", image: data, image_mimetype: file.type };
-  return { block_type: "document", data, title: file.name, document_mimetype: file.type || "application/octet-stream" };
 }

@@ -17,12 +17,14 @@ const FURTHER = [
   ["min_cost", "Cost from ($)", "number", "0.01"],
   ["max_cost", "Cost to ($)", "number", "1"],
 ];
+const COSTS = new Set(["min_cost", "max_cost"]);
 const NAMES = ["text", "status", "workflow", ...FURTHER.map(([name]) => name)];
 
 /** The filters in the address. @returns {Record<string, string>} */
 export function filtersOf() {
   const given = place();
-  return Object.fromEntries(NAMES.map((name) => [name, given[name] ?? ""]));
+  const fits = (name) => !COSTS.has(name) || Number(given[name]) >= 0;
+  return Object.fromEntries(NAMES.map((name) => [name, fits(name) ? (given[name] ?? "") : ""]));
 }
 
 /** The query of a request for filters; days begin at midnight of this place. @param {Record<string, string>} filter */

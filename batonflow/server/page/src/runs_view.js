@@ -133,7 +133,9 @@ function layout(controls, further, rows, welcome, pager) {
   const head = h(
     "tr",
     {},
-    COLUMNS.map((name) => h("th", { scope: "col", text: name })),
+    COLUMNS.map((name) =>
+      h("th", { scope: "col", text: name, title: name === "Took" ? "From the start to the end, with waits for people" : null }),
+    ),
   );
   const table = h("table", { class: "runs-table" }, h("thead", {}, head), rows);
   return h(
