@@ -78,6 +78,7 @@ HOMES = {
     "cli.serving": "cli.cmd_serve",
     "cli.telling": "cli.stream_lines",
     "tools.errors": "tools.schema",
+    "tools.retrieval": "nodes",
     "tools.tracing": "tools.call",
     "tools.typed_dicts": "tools.schema",
     "agents.shown_state": "agents.layers.shown_state",

@@ -38,8 +38,7 @@ from batonflow.tools.schema import (
 
 if TYPE_CHECKING:
     from batonflow.llms.fetching import FetchError, FetchPolicy, afetch, fetch
-    from batonflow.tools.query_engine import QueryEngineTool, RetrieverTool
-    from batonflow.tools.retrieval import (
+    from batonflow.nodes import (
         BaseNodePostprocessor,
         BaseRetriever,
         CustomQueryEngine,
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
         Response,
         TextNode,
     )
+    from batonflow.tools.query_engine import QueryEngineTool, RetrieverTool
     from batonflow.tools.spec import BaseToolSpec
     from batonflow.tools.structured import get_function_tool
     from batonflow.tools.toolset import Toolset
@@ -99,28 +99,24 @@ __all__ = [
 ]
 
 _LAZY = {
-    "BaseNodePostprocessor": "retrieval",
-    "BaseRetriever": "retrieval",
     "BaseToolSpec": "spec",
-    "CustomQueryEngine": "retrieval",
-    "Document": "retrieval",
-    "MetadataMode": "retrieval",
-    "NodeWithScore": "retrieval",
-    "QueryBundle": "retrieval",
     "QueryEngineTool": "query_engine",
-    "Response": "retrieval",
     "RetrieverTool": "query_engine",
-    "TextNode": "retrieval",
     "Toolset": "toolset",
     "get_function_tool": "structured",
 }
 
 _FETCHING, _FETCHED = "batonflow.llms.fetching", ("FetchError", "FetchPolicy", "afetch", "fetch")
 
+_NODES, _OF_NODES = "batonflow.nodes", (
+    "BaseNodePostprocessor", "BaseRetriever", "CustomQueryEngine", "Document", "MetadataMode", "NodeWithScore",
+    "QueryBundle", "Response", "TextNode",
+)  # fmt: skip
+
 _NOT_OFFERED = {
     "LoadAndSearchToolSpec": "agents read long results in parts. Pass max_result_chars= to the agent, and "
     "it gets a tool for the rest",
-    "OnDemandLoaderTool": "batonflow has no readers and indexes. Load and search in your own function",
+    "OnDemandLoaderTool": "load and search in your own function, with an index of batonflow.retrieval",
     "QueryPlanTool": "an agent plans its questions itself. Give it a QueryEngineTool for each source",
 }
 
@@ -128,7 +124,8 @@ _NOT_OFFERED = {
 def _load(name: str) -> Any:
     if name in _NOT_OFFERED:
         raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=f"{__name__}.{name}")
-    home = _FETCHING if name in _FETCHED else f"{__name__}.{_LAZY[name]}" if name in _LAZY else None
+    elsewhere = _FETCHING if name in _FETCHED else _NODES if name in _OF_NODES else None
+    home = elsewhere or (f"{__name__}.{_LAZY[name]}" if name in _LAZY else None)
     if home is None:
         return module_at(__name__, name)
     found = globals()[name] = getattr(import_module(home), name)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from batonflow.llms._bridge import run_sync
+from batonflow.nodes import MetadataMode, NodeWithScore, QueryBundle, TextNode
 from batonflow.threads import in_thread
 from batonflow.tools.base import AsyncBaseTool, ToolMetadata, ToolOutput
 from batonflow.tools.function import text_of
 from batonflow.tools.policy import ToolPolicy
-from batonflow.tools.retrieval import MetadataMode, NodeWithScore, QueryBundle, TextNode
 from batonflow.tools.schema import ToolDefinitionError
 
 __all__ = ["QueryEngineTool", "RetrieverTool"]

@@ -184,7 +184,7 @@ async def test_a_retrieval_is_a_span_with_start_and_end() -> None:
         def handle(self, event: BaseEvent, **kwargs: Any) -> Any:
             heard.append(event)
 
-    dispatcher = get_dispatcher("batonflow.tools")
+    dispatcher = get_dispatcher("batonflow.nodes")
     spans, listener = SimpleSpanHandler(), Listener()
     dispatcher.add_span_handler(spans)
     dispatcher.add_event_handler(listener)

@@ -1,0 +1,98 @@
+"""Components: pydantic models that name their class in their data, and transformations of nodes."""
+
+import json
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import BaseModel, ConfigDict, model_serializer
+
+from batonflow.threads import in_thread
+
+if TYPE_CHECKING:
+    from batonflow.nodes.schema import BaseNode
+
+__all__ = ["BaseComponent", "TransformComponent"]
+
+
+_Data = dict[Any, Any]
+"""A dict, under a name that the methods of a component do not have."""
+
+
+class BaseComponent(BaseModel):
+    """A pydantic model whose data contain its ``class_name``.
+
+    Private parts that cannot be pickled are left out of copies and pickles.
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name of the class in its data."""
+        return "base_component"
+
+    @model_serializer(mode="wrap")
+    def _with_class_name(self, write: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        return {**write(self), "class_name": self.class_name()}
+
+    def to_dict(self, **kwargs: Any) -> dict[str, Any]:
+        """Return the component as data."""
+        return self.model_dump(**kwargs)
+
+    def to_json(self, **kwargs: Any) -> str:
+        """Return the component as JSON."""
+        return json.dumps(self.to_dict(mode="json", **kwargs))
+
+    def json(self, **kwargs: Any) -> str:
+        """Return the component as JSON."""
+        return self.to_json(**kwargs)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], **kwargs: Any) -> Self:
+        """Return a component of data; further values replace those in the data."""
+        return cls(**{name: value for name, value in {**data, **kwargs}.items() if name != "class_name"})
+
+    @classmethod
+    def from_json(cls, data_str: str, **kwargs: Any) -> Self:
+        """Return a component of JSON."""
+        return cls.from_dict(json.loads(data_str), **kwargs)
+
+    def __getstate__(self) -> _Data:
+        state = super().__getstate__()
+        private = state.get("__pydantic_private__")
+        if private:
+            state["__pydantic_private__"] = {name: value for name, value in private.items() if _can_be_pickled(value)}
+        return state
+
+    def dict(self, **kwargs: Any) -> _Data:
+        """Return the component as data."""
+        return self.model_dump(**kwargs)
+
+
+def _can_be_pickled(value: Any) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:  # noqa: BLE001 - objects may raise anything
+        return False
+    return True
+
+
+class TransformComponent(BaseComponent):
+    """A transformation of nodes, such as a parser. Subclasses write ``__call__``.
+
+    Example:
+        >>> class Lower(TransformComponent):
+        ...     def __call__(self, nodes, **kwargs):
+        ...         return [node.model_copy(update={"text": node.text.lower()}) for node in nodes]
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    def __call__(self, nodes: "Sequence[BaseNode]", **kwargs: Any) -> "Sequence[BaseNode]":
+        """Return the transformed nodes."""
+        raise NotImplementedError(f"{type(self).__name__} has no __call__")
+
+    async def acall(self, nodes: "Sequence[BaseNode]", **kwargs: Any) -> "Sequence[BaseNode]":
+        """Return the transformed nodes; the transformation runs in a thread."""
+        return await in_thread(lambda: self(nodes, **kwargs))

@@ -1,0 +1,190 @@
+"""Answers of query engines: whole, streamed, or as an object."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from batonflow.nodes.schema import NodeWithScore
+
+__all__ = ["AsyncStreamingResponse", "PydanticResponse", "Response", "StreamingResponse"]
+
+
+@dataclass
+class _Sources:
+    source_nodes: list[NodeWithScore] = field(default_factory=list[NodeWithScore])
+    metadata: dict[str, Any] | None = None
+
+    def get_formatted_sources(self, length: int = 100) -> str:
+        """Return the sources as text, each cut at a number of characters."""
+        texts = [(one.node.id_, one.node.get_content().strip()) for one in self.source_nodes]
+        cut = [(node_id, text if len(text) <= length else f"{text[: length - 3]}...") for node_id, text in texts]
+        return "\n\n".join(f"> Source (Doc id: {node_id}): {text}" for node_id, text in cut)
+
+
+@dataclass
+class Response(_Sources):
+    """Answer of a query engine.
+
+    Args:
+        response: The answer.
+        source_nodes: The nodes that support the answer.
+        metadata: Further facts about the answer.
+    """
+
+    response: str | None = None
+
+    def __init__(
+        self,
+        response: str | None,
+        source_nodes: list[NodeWithScore] | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__([] if source_nodes is None else source_nodes, metadata)
+        self.response = response
+
+    def __str__(self) -> str:
+        return self.response or "None"
+
+
+@dataclass
+class PydanticResponse(_Sources):
+    """Answer of a query engine as an object, whose attributes it has.
+
+    Args:
+        response: The object.
+        source_nodes: The nodes that support the answer.
+        metadata: Further facts about the answer.
+    """
+
+    response: BaseModel | None = None
+
+    def __init__(
+        self,
+        response: BaseModel | None,
+        source_nodes: list[NodeWithScore] | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__([] if source_nodes is None else source_nodes, metadata)
+        self.response = response
+
+    def __str__(self) -> str:
+        return "None" if self.response is None else self.response.model_dump_json()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "response":
+            raise AttributeError(name)
+        return getattr(self.response, name)
+
+    def get_response(self) -> Response:
+        """Return the answer as text."""
+        return Response(str(self), self.source_nodes, self.metadata)
+
+
+@dataclass
+class StreamingResponse(_Sources):
+    """Answer of a query engine in pieces. It is read once; afterwards the text is known.
+
+    Args:
+        response_gen: The pieces.
+        source_nodes: The nodes that support the answer.
+        metadata: Further facts about the answer.
+        response_txt: The whole text, once it is read.
+    """
+
+    response_gen: Iterator[str] | None = None
+    response_txt: str | None = None
+
+    def __init__(
+        self,
+        response_gen: Iterator[str],
+        source_nodes: list[NodeWithScore] | None = None,
+        metadata: dict[str, Any] | None = None,
+        response_txt: str | None = None,
+    ) -> None:
+        super().__init__([] if source_nodes is None else source_nodes, metadata)
+        self.response_gen, self.response_txt = self._kept(response_gen), response_txt
+
+    def _kept(self, pieces: Iterator[str]) -> Iterator[str]:
+        found: list[str] = []
+        for piece in pieces:
+            found.append(piece)
+            yield piece
+        self.response_txt = "".join(found)
+
+    def __str__(self) -> str:
+        return str(self.get_response())
+
+    def get_response(self) -> Response:
+        """Read the rest of the answer, and return all of it."""
+        if self.response_txt is None:
+            for _ in self.response_gen or ():
+                pass
+        return Response(self.response_txt, self.source_nodes, self.metadata)
+
+    def print_response_stream(self) -> None:
+        """Print the pieces as they come."""
+        if self.response_txt is not None:
+            print(self.response_txt)
+            return
+        for piece in self.response_gen or ():
+            print(piece, end="", flush=True)
+
+
+@dataclass
+class AsyncStreamingResponse(_Sources):
+    """Answer of a query engine in pieces, read asynchronously. Afterwards the text is known.
+
+    Args:
+        response_gen: The pieces.
+        source_nodes: The nodes that support the answer.
+        metadata: Further facts about the answer.
+        response_txt: The whole text, once it is read.
+    """
+
+    response_gen: AsyncIterator[str] | None = None
+    response_txt: str | None = None
+
+    def __init__(
+        self,
+        response_gen: AsyncIterator[str],
+        source_nodes: list[NodeWithScore] | None = None,
+        metadata: dict[str, Any] | None = None,
+        response_txt: str | None = None,
+    ) -> None:
+        super().__init__([] if source_nodes is None else source_nodes, metadata)
+        self.response_gen, self.response_txt = response_gen, response_txt
+        self._read: list[str] = []
+
+    async def async_response_gen(self) -> AsyncIterator[str]:
+        """Yield the pieces; after the end, the text."""
+        if self.response_txt is not None:
+            yield self.response_txt
+            return
+        assert self.response_gen is not None
+        async for piece in self.response_gen:
+            self._read.append(piece)
+            yield piece
+        self.response_txt = "".join(self._read)
+
+    async def _adrain(self) -> None:
+        async for _ in self.async_response_gen():
+            pass
+
+    async def aget_response(self) -> Response:
+        """Read the rest of the answer, and return all of it."""
+        await self._adrain()
+        return Response(self.response_txt, self.source_nodes, self.metadata)
+
+    async def get_response(self) -> Response:
+        """Read the rest of the answer, and return all of it."""
+        return await self.aget_response()
+
+    async def aprint_response_stream(self) -> None:
+        """Print the pieces as they come."""
+        async for piece in self.async_response_gen():
+            print(piece, end="", flush=True)
+
+    def __str__(self) -> str:
+        return self.response_txt or "".join(self._read)
