@@ -64,7 +64,7 @@ class TestNodes:
 
     def test_a_node_without_embedding_says_so(self) -> None:
         assert TextNode(embedding=[0.5]).get_embedding() == [0.5]
-        with pytest.raises(ValueError, match="no embedding"):
+        with pytest.raises(ValueError, match="embedding not set"):
             TextNode().get_embedding()
 
     def test_a_scored_node_speaks_for_its_node(self) -> None:
