@@ -72,7 +72,7 @@ async def predict(llm: LLM, prompt: BasePromptTemplate, /, **values: Any) -> str
             return await in_thread(llm.predict, prompt, **values)  # only this one is overridden
         return await llm.apredict(prompt, **values)
 
-    return await _recorded(_key("text", prompt, values), send)
+    return await _recorded(_key(llm, "text", prompt, values), send)
 
 
 async def structured(llm: LLM, cls: type[Model], prompt: BasePromptTemplate, /, **values: Any) -> Model:
@@ -82,7 +82,7 @@ async def structured(llm: LLM, cls: type[Model], prompt: BasePromptTemplate, /, 
         answer = await llm.astructured_predict(cls, prompt, **values)
         return answer.model_dump(mode="json")
 
-    return cls.model_validate(await _recorded(_key(cls.__qualname__, prompt, values), send))
+    return cls.model_validate(await _recorded(_key(llm, cls.__qualname__, prompt, values), send))
 
 
 async def stream(llm: LLM, prompt: BasePromptTemplate, /, **values: Any) -> TokenAsyncGen:
@@ -97,6 +97,6 @@ async def _recorded(key: str, send: Callable[[], Awaitable[Any]]) -> Any:
     return await (send() if once is None or loop is not asyncio.get_running_loop() else once(key, send))
 
 
-def _key(kind: str, prompt: BasePromptTemplate, values: dict[str, Any]) -> str:
-    text = f"{kind}\n{prompt.format(**values)}"
+def _key(llm: LLM, kind: str, prompt: BasePromptTemplate, values: dict[str, Any]) -> str:
+    text = f"{llm.class_name()} {llm.metadata.model_name} {kind}\n{prompt.format(**values)}"
     return f"request {hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:24]}"

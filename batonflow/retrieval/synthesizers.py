@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, Field
@@ -105,7 +106,7 @@ class BaseSynthesizer(PromptMixin):
         streaming: bool = False,
         output_cls: type[BaseModel] | None = None,
         empty_response: str = "Empty Response",
-        use_async: bool = False,
+        use_async: bool = False,  # noqa: ARG002 - for compatibility
         verbose: bool = False,
         **templates: BasePromptTemplate | None,
     ) -> None:
@@ -121,7 +122,6 @@ class BaseSynthesizer(PromptMixin):
         self._streaming = streaming
         self._output_cls = output_cls
         self._empty_response = empty_response
-        self._use_async = use_async
         self._verbose = verbose
         self._templates = {**self.prompt_defaults, **{name: one for name, one in templates.items() if one is not None}}
 
@@ -189,18 +189,20 @@ class BaseSynthesizer(PromptMixin):
         text, chunks = _begun(query, nodes)
         answer: ResponseText = _once(self._empty_response) if self._streaming else self._empty_response
         if nodes or not self._needs_nodes:
-            answer = await self.aget_response(text, chunks, **response_kwargs)
+            kinds = type(self).__mro__
+            first = next(kind for kind in kinds if {"get_response", "aget_response"} & vars(kind).keys())
+            # A subclass may replace only the synchronous method of a class that has the asynchronous one.
+            ask = self.aget_response if "aget_response" in vars(first) else partial(BaseSynthesizer.aget_response, self)
+            answer = await ask(text, chunks, **response_kwargs)
         return self._ended(query, _as_response(answer, [*nodes, *(additional_source_nodes or ())]))
 
     def _ended(self, query: str | QueryBundle, response: AnyResponse) -> AnyResponse:
-        if _dispatcher.enabled:
-            _dispatcher.event(SynthesizeEndEvent(query=query, response=response))
+        _dispatcher.event(SynthesizeEndEvent(query=query, response=response))
         return response
 
 
 def _begun(query: str | QueryBundle, nodes: Sequence[NodeWithScore]) -> tuple[str, list[str]]:
-    if _dispatcher.enabled:
-        _dispatcher.event(SynthesizeStartEvent(query=query))
+    _dispatcher.event(SynthesizeStartEvent(query=query))
     text = query if isinstance(query, str) else query.query_str
     return text, [found.node.get_content(metadata_mode=MetadataMode.LLM) for found in nodes]
 
@@ -225,11 +227,9 @@ class _Asking(BaseSynthesizer):
 
     async def aget_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> ResponseText:
         """Answer a question from texts."""
-        if _dispatcher.enabled:
-            _dispatcher.event(GetResponseStartEvent(query_str=query_str, text_chunks=list(text_chunks)))
+        _dispatcher.event(GetResponseStartEvent(query_str=query_str, text_chunks=list(text_chunks)))
         answer = await self._answer(query_str, marked_passages(text_chunks), response_kwargs)
-        if _dispatcher.enabled:
-            _dispatcher.event(GetResponseEndEvent())
+        _dispatcher.event(GetResponseEndEvent())
         return answer
 
     async def _answer(self, query: str, chunks: list[str], values: dict[str, Any]) -> ResponseText:

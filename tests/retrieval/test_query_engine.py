@@ -289,10 +289,9 @@ class TestInsideAnotherRun:
         await asyncio.wait_for(cancelled.wait(), 5)
 
 
-async def test_identical_requests_of_a_query_are_asked_for_once() -> None:
-    llm = numbering()
-    engine = RetrieverQueryEngine.from_args(
-        Notes(), llm, response_mode="no_text", node_postprocessors=[LLMRerank(llm=llm), LLMRerank(llm=llm)]
-    )
-    await engine.aquery("q")
-    assert len(llm.requests) == 1
+async def test_identical_requests_to_a_model_are_sent_once_in_a_query() -> None:
+    llm, other = numbering(), numbering()
+    other.model = "another"
+    ranks = [LLMRerank(llm=one, parse_choice_select_answer_fn=lambda *_: ([1], [1.0])) for one in (llm, llm, other)]
+    await RetrieverQueryEngine(Notes(SEA), NoText(), ranks).aquery("q")
+    assert (len(llm.requests), len(other.requests)) == (1, 1)

@@ -268,6 +268,15 @@ class TestOwnSynthesizers:
             assert str(await made.asynthesize("q", scored(SEA, BREAD))) == "q 2"
             assert str(made.synthesize("q", scored(SEA, BREAD))) == "q 2"
 
+    async def test_the_method_that_a_subclass_of_ours_writes_is_called(self) -> None:
+        class Mine(TreeSummarize):
+            def get_response(self, query_str: str, text_chunks: Sequence[str], **kwargs: Any) -> str:
+                return f"mine: {super().get_response(query_str, text_chunks, **kwargs)}"
+
+        made = Mine(answering("ok", "ok"))
+        assert str(await made.asynthesize("q", scored(SEA))) == "mine: ok"
+        assert str(await asyncio.to_thread(made.synthesize, "q", scored(SEA))) == "mine: ok"
+
     def test_none_of_them_is_an_error(self) -> None:
         with pytest.raises(TypeError, match="write get_response or aget_response"):
             BaseSynthesizer()
