@@ -1,0 +1,389 @@
+"""The base class of indexes: they are made of nodes, changed by documents, and asked through retrievers and engines."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self, cast
+
+from batonflow.instrumentation.logs import logger_named
+from batonflow.llms import LLM, Settings
+from batonflow.nodes import BaseNode, BaseRetriever, Document, IndexNode, TransformComponent
+from batonflow.nodes.schema import node_of
+from batonflow.retrieval.node_store import NodeStore, NodeStoreError
+from batonflow.retrieval.query_engine import RetrieverQueryEngine
+from batonflow.retrieval.splitters import SentenceSplitter
+from batonflow.retrieval.storage import RefDocInfo, SimpleDocumentStore, StorageContext
+from batonflow.threads import in_thread
+from batonflow.tools import QueryEngineTool, RetrieverTool
+
+__all__ = ["BaseIndex", "IndexStruct", "load_index_from_storage", "load_indices_from_storage"]
+
+logger = logger_named("batonflow.retrieval")
+
+_OF_ENGINES = {
+    "response_synthesizer", "node_postprocessors", "callback_manager", "response_mode", "text_qa_template",
+    "refine_template", "summary_template", "simple_template", "prompt_helper", "streaming", "use_async", "output_cls",
+    "structured_answer_filtering", "program_factory", "verbose",
+}  # fmt: skip
+
+
+class IndexStruct:
+    """The nodes of an index, as they are in its store.
+
+    Args:
+        store: The store.
+        number: The number of the index.
+        index_id: The id of the index.
+        summary: What the index is about.
+    """
+
+    def __init__(self, store: NodeStore, number: int, index_id: str, summary: str | None = None) -> None:
+        self.store, self.number, self.index_id, self.summary = store, number, index_id, summary
+
+    @property
+    def nodes(self) -> list[str]:
+        """The ids of the nodes, in their order."""
+        return [node.id_ for node in self.store.nodes_at(self.store.members(self.number))]
+
+    @property
+    def nodes_dict(self) -> dict[str, str]:
+        """The ids of the nodes, by themselves."""
+        return {node_id: node_id for node_id in self.nodes}
+
+    @property
+    def table(self) -> dict[str, set[str]]:
+        """The ids of the nodes by keyword."""
+        found: dict[str, set[str]] = {}
+        pairs = self.store.keywords(self.number)
+        numbers = list({n for _, n in pairs})
+        ids = dict(zip(numbers, (node.id_ for node in self.store.nodes_at(numbers)), strict=True))
+        for word, n in pairs:
+            found.setdefault(word, set()).add(ids[n])
+        return found
+
+
+class BaseIndex:
+    """The base class of indexes.
+
+    Args:
+        nodes: The nodes; they may be documents.
+        objects: Index nodes with objects, which count as nodes.
+        index_struct: An index that exists, in the place of nodes.
+        storage_context: The place of the nodes; by default memory.
+        transformations: Transformations of documents; by default the node parser of ``Settings``.
+        show_progress: Accepted and kept.
+        callback_manager: Accepted and kept; use instrumentation instead.
+        index_id: The id of a new index.
+
+    Raises:
+        ValueError: Neither or both of ``nodes`` and ``index_struct`` are given.
+    """
+
+    index_type: ClassVar[str] = "base"
+
+    def __init__(
+        self,
+        nodes: Sequence[BaseNode] | None = None,
+        objects: Sequence[IndexNode] | None = None,
+        index_struct: IndexStruct | None = None,
+        storage_context: StorageContext | None = None,
+        transformations: Sequence[TransformComponent] | None = None,
+        show_progress: bool = False,
+        callback_manager: Any = None,
+        index_id: str | None = None,
+    ) -> None:
+        if (index_struct is None) == (nodes is None and objects is None):
+            raise ValueError(f"{type(self).__name__}() needs nodes or index_struct, one of the two")
+        self._storage_context = storage_context or StorageContext()
+        self._store = self._storage_context.store
+        self._transformations = list(transformations) if transformations is not None else None
+        self._show_progress, self.callback_manager = show_progress, callback_manager
+        self._object_map = {one.index_id: one.obj for one in objects or () if one.obj is not None}
+        if index_struct is not None:
+            self._struct = index_struct
+            self._check(_data_of(self._store, index_struct.number))
+            return
+        given = index_id or str(uuid.uuid4())
+        with self._store.writing():
+            number = self._store.put_index(given, self.index_type, self._data())
+            self._struct = IndexStruct(self._store, number, given)
+        self._add([node_of(one) for one in (*(nodes or ()), *(objects or ()))])
+
+    @classmethod
+    def from_documents(
+        cls,
+        documents: Sequence[Document | Any],
+        storage_context: StorageContext | None = None,
+        transformations: Sequence[TransformComponent] | None = None,
+        show_progress: bool = False,
+        **kwargs: Any,
+    ) -> Self:
+        """Return an index of documents. Documents that the store has already add nothing to it.
+
+        Args:
+            documents: The documents.
+            storage_context: The place of the nodes; by default memory.
+            transformations: Transformations of documents; by default the node parser of ``Settings``.
+            show_progress: Accepted and kept.
+            kwargs: Further arguments of the index.
+        """
+        storage = storage_context or StorageContext()
+        steps = transformations if transformations is not None else default_transformations()
+        nodes = transformed([node_of(one) for one in documents], steps)
+        known = {content: doc for doc, (content, _) in storage.store.documents().items()}
+        for document in documents:
+            nodes = _stored_ones(storage.store, node_of(document), nodes, known)
+        made = cls(nodes, storage_context=storage, transformations=steps, show_progress=show_progress, **kwargs)
+        made._note(documents, known)
+        return made
+
+    def _note(self, documents: Sequence[Any], known: Mapping[str | None, str]) -> None:
+        with self._store.writing():
+            for document in map(node_of, documents):
+                if document.hash not in known:
+                    self._store.note_document(document.id_, document.hash, document.metadata)
+
+    # --- for subclasses -----------------------------------------------------------------------------------------------
+
+    def _data(self) -> dict[str, Any]:
+        """Return the data of the index in its store."""
+        return {}
+
+    def _check(self, data: Mapping[str, Any]) -> None:
+        """Refuse to open an index that this object cannot use."""
+
+    def _add(self, nodes: Sequence[BaseNode]) -> None:
+        """Add nodes to the store and to the index."""
+        with self._store.writing():
+            numbers = self._store.add_nodes(nodes)
+            self._store.add_members(self._struct.number, numbers)
+
+    def _remove(self, numbers: Sequence[int]) -> None:
+        """Remove nodes from the index; they stay in the store."""
+        self._store.remove_members(self._struct.number, numbers)
+
+    def as_retriever(self, **kwargs: Any) -> BaseRetriever:
+        """Return a retriever of the index."""
+        raise NotImplementedError(f"{type(self).__name__} has no as_retriever")
+
+    # --- facts --------------------------------------------------------------------------------------------------------
+
+    @property
+    def index_id(self) -> str:
+        """The id of the index."""
+        return self._struct.index_id
+
+    def set_index_id(self, index_id: str) -> None:
+        """Give the index another id."""
+        data = _data_of(self._store, self._struct.number)
+        self._store.put_index(index_id, self.index_type, data, self._struct.number)
+        self._struct.index_id = index_id
+
+    @property
+    def index_struct(self) -> IndexStruct:
+        """The nodes of the index."""
+        return self._struct
+
+    @property
+    def docstore(self) -> SimpleDocumentStore:
+        """The nodes of the store."""
+        return self._storage_context.docstore
+
+    @property
+    def storage_context(self) -> StorageContext:
+        """The place of the nodes."""
+        return self._storage_context
+
+    @property
+    def summary(self) -> str:
+        """What the index is about."""
+        return str(_data_of(self._store, self._struct.number).get("summary", ""))
+
+    @summary.setter
+    def summary(self, new_summary: str) -> None:
+        data = {**_data_of(self._store, self._struct.number), "summary": new_summary}
+        self._store.put_index(self.index_id, self.index_type, data, self._struct.number)
+
+    @property
+    def ref_doc_info(self) -> dict[str, RefDocInfo]:
+        """The documents of the nodes."""
+        return self.docstore.get_all_ref_doc_info()
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    def insert_nodes(self, nodes: Sequence[BaseNode], **_: Any) -> None:
+        """Add nodes."""
+        self._add([node_of(one) for one in nodes])
+
+    def insert(self, document: Document | Any, **_: Any) -> None:
+        """Add a document."""
+        steps = self._transformations if self._transformations is not None else default_transformations()
+        self._add(transformed([node_of(document)], steps))
+        self._note([document], {})
+
+    def delete_nodes(self, node_ids: Sequence[str], delete_from_docstore: bool = False, **_: Any) -> None:
+        """Remove nodes from the index.
+
+        Args:
+            node_ids: The ids of the nodes.
+            delete_from_docstore: Whether to delete them from the store too.
+        """
+        numbers = self._store.numbers_of(node_ids)
+        self._remove(numbers)
+        if delete_from_docstore:
+            self._store.delete_nodes(numbers)
+
+    def delete_ref_doc(self, ref_doc_id: str, delete_from_docstore: bool = False, **_: Any) -> None:
+        """Remove the nodes of a document from the index; see ``delete_nodes``."""
+        numbers = self._store.numbers_of_document(ref_doc_id)
+        if not numbers:
+            logger.warning("there is no document %s in index %s", ref_doc_id, self.index_id)
+            return
+        self._remove(numbers)
+        if delete_from_docstore:
+            self.docstore.delete_ref_doc(ref_doc_id)
+
+    def update_ref_doc(self, document: Document | Any, **_: Any) -> None:
+        """Replace the nodes of a document by those of a later version."""
+        node = node_of(document)
+        if self._store.numbers_of_document(node.id_):
+            self.delete_ref_doc(node.id_, delete_from_docstore=True)
+        self.insert(node)
+
+    def refresh_ref_docs(self, documents: Sequence[Document | Any], **_: Any) -> list[bool]:
+        """Add new documents and replace changed ones; tell for each whether it was new or changed."""
+        done: list[bool] = []
+        for document in map(node_of, documents):
+            known = self._store.document_hash(document.id_)
+            done.append(known != document.hash)
+            if known is None:
+                self.insert(document)
+            elif known != document.hash:
+                self.update_ref_doc(document)
+        return done
+
+    async def ainsert_nodes(self, nodes: Sequence[BaseNode], **kwargs: Any) -> None:
+        """Add nodes, in a thread."""
+        await in_thread(lambda: self.insert_nodes(nodes, **kwargs))
+
+    async def ainsert(self, document: Document | Any, **kwargs: Any) -> None:
+        """Add a document, in a thread."""
+        await in_thread(lambda: self.insert(document, **kwargs))
+
+    async def adelete_nodes(self, node_ids: Sequence[str], delete_from_docstore: bool = False, **kwargs: Any) -> None:
+        """Remove nodes, in a thread; see ``delete_nodes``."""
+        await in_thread(lambda: self.delete_nodes(node_ids, delete_from_docstore, **kwargs))
+
+    async def adelete_ref_doc(self, ref_doc_id: str, delete_from_docstore: bool = False, **kwargs: Any) -> None:
+        """Remove the nodes of a document, in a thread; see ``delete_ref_doc``."""
+        await in_thread(lambda: self.delete_ref_doc(ref_doc_id, delete_from_docstore, **kwargs))
+
+    async def aupdate_ref_doc(self, document: Document | Any, **kwargs: Any) -> None:
+        """Replace the nodes of a document, in a thread."""
+        await in_thread(lambda: self.update_ref_doc(document, **kwargs))
+
+    async def arefresh_ref_docs(self, documents: Sequence[Document | Any], **kwargs: Any) -> list[bool]:
+        """Add new documents and replace changed ones, in a thread; see ``refresh_ref_docs``."""
+        return await in_thread(lambda: self.refresh_ref_docs(documents, **kwargs))
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def as_query_engine(self, llm: LLM | str | None = None, **kwargs: Any) -> RetrieverQueryEngine:
+        """Return a query engine over the index.
+
+        Args:
+            llm: The model; by default that of ``Settings``.
+            kwargs: Arguments of the retriever and of ``RetrieverQueryEngine.from_args``.
+        """
+        of_engine = {name: kwargs.pop(name) for name in list(kwargs) if name in _OF_ENGINES}
+        return RetrieverQueryEngine.from_args(self.as_retriever(**kwargs), llm, **of_engine)
+
+    def as_tool(
+        self, name: str | None = None, description: str | None = None, *, answers: bool = False, top_k: int = 5
+    ) -> QueryEngineTool | RetrieverTool:
+        """Return the index as a tool for agents.
+
+        Args:
+            name: The name of the tool.
+            description: The description for the model.
+            answers: Whether the tool answers with a model; otherwise it returns passages.
+            top_k: The largest number of passages.
+        """
+        if answers:
+            engine = self.as_query_engine(similarity_top_k=top_k)
+            return QueryEngineTool.from_defaults(engine, name=name, description=description)
+        return RetrieverTool.from_defaults(
+            self.as_retriever(similarity_top_k=top_k), name=name, description=description
+        )
+
+
+def default_transformations() -> list[TransformComponent]:
+    """Return the transformations of ``Settings``; by default a splitter into sentences."""
+    given: Any = getattr(Settings, "transformations", None)
+    if given:
+        return list(given)
+    parser: Any = getattr(Settings, "node_parser", None)
+    return [parser if parser is not None else SentenceSplitter()]
+
+
+def transformed(nodes: Sequence[BaseNode], steps: Sequence[TransformComponent]) -> list[BaseNode]:
+    """Pass nodes through transformations."""
+    for one in steps:
+        nodes = one(nodes)
+    return list(nodes)
+
+
+def _data_of(store: NodeStore, number: int) -> dict[str, Any]:
+    return next((one.struct for one in store.indexes() if one.number == number), {})
+
+
+def _stored_ones(
+    store: NodeStore, document: BaseNode, nodes: list[BaseNode], known: Mapping[str | None, str]
+) -> list[BaseNode]:
+    """Replace the nodes of a document by equal ones in the store."""
+    if (doc := known.get(document.hash)) is None:
+        return nodes
+    mine = [node for node in nodes if node.ref_doc_id == document.id_]
+    stored = store.nodes(doc=doc)
+    if [node.hash for node in mine] != [node.hash for node in stored]:
+        return nodes
+    instead = {new.id_: old for new, old in zip(mine, stored, strict=True)}
+    return [instead.get(node.id_, node) for node in nodes]
+
+
+def load_index_from_storage(storage_context: StorageContext, index_id: str | None = None, **kwargs: Any) -> BaseIndex:
+    """Open the index of a store.
+
+    Args:
+        storage_context: The store.
+        index_id: Its id; not needed if there is one index.
+        kwargs: Arguments of the index, such as ``embed_model``.
+
+    Raises:
+        ValueError: There is no such index, or more than one and no id.
+        NodeStoreError: The index was made with another embedding model.
+    """
+    found = load_indices_from_storage(storage_context, None if index_id is None else [index_id], **kwargs)
+    if not found:
+        raise ValueError("No index in storage context")
+    if len(found) > 1:
+        ids = ", ".join(one.index_id for one in found)
+        raise ValueError(f"Expected to load a single index, but got {len(found)} instead: give index_id, one of {ids}")
+    return found[0]
+
+
+def load_indices_from_storage(
+    storage_context: StorageContext, index_ids: Sequence[str] | None = None, **kwargs: Any
+) -> list[BaseIndex]:
+    """Open the indexes of a store; see ``load_index_from_storage``."""
+    from batonflow.retrieval.indexes import INDEXES  # noqa: PLC0415 - they are made of this module
+
+    stored = {one.id: one for one in storage_context.store.indexes()}
+    found: list[BaseIndex] = []
+    for index_id in stored if index_ids is None else index_ids:
+        if (one := stored.get(index_id)) is None:
+            raise ValueError(f"there is no index {index_id!r} in the store")
+        if (cls := INDEXES.get(one.type)) is None:
+            raise NodeStoreError(f"index {index_id} is of the unknown kind {one.type}")
+        struct = IndexStruct(storage_context.store, one.number, one.id)
+        found.append(cast("BaseIndex", cls(index_struct=struct, storage_context=storage_context, **kwargs)))
+    return found

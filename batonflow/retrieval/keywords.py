@@ -1,0 +1,66 @@
+"""Keywords of texts: by frequency, by RAKE, or out of the answer of a model."""
+
+import re
+from collections import Counter, defaultdict
+
+from batonflow.retrieval.words import STOP_WORDS, plain_words
+
+__all__ = ["keywords_in_answer", "rake_keywords", "simple_extract_keywords"]
+
+_BETWEEN = re.compile(r"[^\w\s'-]|\d+")
+
+
+def simple_extract_keywords(
+    text_chunk: str, max_keywords: int | None = None, filter_stopwords: bool = True
+) -> set[str]:
+    """Return the most frequent words of a text.
+
+    Args:
+        text_chunk: The text.
+        max_keywords: The largest number of words; None for all.
+        filter_stopwords: Whether to leave out words that are in every text.
+    """
+    words = [word for word in plain_words(text_chunk) if not (filter_stopwords and word in STOP_WORDS)]
+    return {word for word, _ in Counter(words).most_common(max_keywords)}
+
+
+def rake_keywords(text_chunk: str, max_keywords: int | None = None, expand_with_subtokens: bool = True) -> set[str]:
+    """Return the phrases of a text that are made of words with many neighbours.
+
+    The method is that of Rose and others, "Automatic Keyword Extraction from Individual Documents" (2010).
+
+    Args:
+        text_chunk: The text.
+        max_keywords: The largest number of phrases; None for all.
+        expand_with_subtokens: Whether to add the words of the phrases.
+    """
+    phrases: list[tuple[str, ...]] = []
+    for piece in _BETWEEN.split(text_chunk.lower()):
+        phrase: list[str] = []
+        for word in [*plain_words(piece), ""]:
+            if word and word not in STOP_WORDS:
+                phrase.append(word)
+            elif phrase:
+                phrases.append(tuple(phrase))
+                phrase = []
+    degree, count = defaultdict[str, int](int), Counter[str]()
+    for phrase in phrases:
+        for word in phrase:
+            degree[word] += len(phrase)
+            count[word] += 1
+    scores = {phrase: sum(degree[word] / count[word] for word in phrase) for phrase in dict.fromkeys(phrases)}
+    best = sorted(scores, key=lambda phrase: -scores[phrase])[:max_keywords]
+    return _with_words({" ".join(phrase) for phrase in best}) if expand_with_subtokens else {" ".join(p) for p in best}
+
+
+def keywords_in_answer(answer: str, start_token: str = "KEYWORDS:", lowercase: bool = True) -> set[str]:
+    """Return the keywords of an answer of a model such as ``KEYWORDS: moon, tides``, and the words in them."""
+    _, mark, listed = answer.rpartition(start_token)
+    found = {one.strip() for one in (listed if mark else answer).split("\n")[0].split(",")}
+    return _with_words({one.lower() if lowercase else one for one in found if one})
+
+
+def _with_words(phrases: set[str]) -> set[str]:
+    """Add the single words of phrases."""
+    words = {word for phrase in phrases if " " in phrase for word in phrase.split() if word not in STOP_WORDS}
+    return phrases | words

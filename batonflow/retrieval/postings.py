@@ -1,0 +1,132 @@
+"""The words of stored nodes, as an inverted file, and the search by words with BM25.
+
+Each write adds one block: the nodes and counts of every word in it. A search reads the blocks of its words alone, so
+the first search is as quick as the next ones. BM25 is that of Robertson and Zaragoza, "The Probabilistic Relevance
+Framework: BM25 and Beyond" (2009).
+"""
+
+import sqlite3
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Postings"]
+
+SCHEMA = """
+CREATE TABLE posting (word TEXT, block INTEGER, nodes BLOB, counts BLOB, PRIMARY KEY (word, block)) WITHOUT ROWID;
+CREATE TABLE block (block INTEGER PRIMARY KEY, nodes BLOB, lengths BLOB);
+"""
+
+_K, _B = 1.2, 0.75
+_MOST_COUNT = 255
+_MOST_BLOCKS = 64
+_SMALL = 4096
+_KEPT_WORDS = 2000
+
+Array = np.ndarray[Any, Any]
+
+
+class Postings:
+    """The words of the nodes of a store.
+
+    Args:
+        connection: The database.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._of_word: dict[str, tuple[Array, Array]] = {}
+        self._lengths: Array | None = None
+
+    def forget(self) -> None:
+        """Forget the words in memory, because the database has changed."""
+        self._of_word.clear()
+        self._lengths = None
+
+    def add(self, words: Iterable[tuple[int, Sequence[str]]]) -> None:
+        """Add the words of new nodes as one block, and join small blocks when there are many.
+
+        Args:
+            words: Numbers of nodes in ascending order, and their words.
+        """
+        nodes, lengths = array("i"), array("i")
+        found: dict[str, tuple[array[int], bytearray]] = defaultdict(lambda: (array("i"), bytearray()))
+        for number, own in words:
+            nodes.append(number)
+            lengths.append(len(own))
+            for word, count in Counter(own).items():
+                of_word = found[word]
+                of_word[0].append(number)
+                of_word[1].append(min(count, _MOST_COUNT))
+        if not nodes:
+            return
+        self._write(nodes, lengths, [(word, one[0].tobytes(), bytes(one[1])) for word, one in found.items()])
+        blocks = self._connection.execute("SELECT count(*) FROM block").fetchone()[0]
+        if blocks > _MOST_BLOCKS:
+            self._join()
+        self.forget()
+
+    def _write(self, nodes: "array[int]", lengths: "array[int]", words: list[tuple[str, bytes, bytes]]) -> None:
+        block = self._connection.execute("SELECT coalesce(max(block), 0) + 1 FROM block").fetchone()[0]
+        self._connection.execute("INSERT INTO block VALUES (?, ?, ?)", (block, nodes.tobytes(), lengths.tobytes()))
+        self._connection.executemany(
+            "INSERT INTO posting VALUES (?, ?, ?, ?)", [(word, block, of, counts) for word, of, counts in words]
+        )
+
+    def _join(self) -> None:
+        """Make one block of the small ones."""
+        read = self._connection.execute
+        small = "SELECT block FROM block WHERE length(nodes) < ?"
+        size = (_SMALL * array("i").itemsize,)
+        nodes, lengths = array("i"), array("i")
+        query = f"SELECT nodes, lengths FROM block WHERE block IN ({small}) ORDER BY block"  # noqa: S608 - constants
+        for of, own in read(query, size):
+            nodes.frombytes(of)
+            lengths.frombytes(own)
+        found: dict[str, tuple[list[bytes], list[bytes]]] = defaultdict(lambda: ([], []))
+        query = f"SELECT word, nodes, counts FROM posting WHERE block IN ({small}) ORDER BY word, block"  # noqa: S608
+        for word, of, counts in read(query, size):
+            found[word][0].append(of)
+            found[word][1].append(counts)
+        read(f"DELETE FROM posting WHERE block IN ({small})", size)  # noqa: S608
+        read("DELETE FROM block WHERE length(nodes) < ?", size)
+        self._write(nodes, lengths, [(word, b"".join(of), b"".join(own)) for word, (of, own) in found.items()])
+
+    def scores(self, words: Iterable[str], size: int) -> Array:
+        """Return the BM25 score of each node number below ``size``; 0 for nodes without any of the words."""
+        scores = np.zeros(size, np.float32)
+        lengths = self._all_lengths(size)
+        known = int(np.count_nonzero(lengths))
+        if not known:
+            return scores
+        part = (_K * (1 - _B + _B * lengths / (lengths.sum() / known))).astype(np.float32)
+        for word in set(words):
+            nodes, counts = self._postings(word)
+            if len(nodes):
+                weight = np.log(1 + (known - len(nodes) + 0.5) / (len(nodes) + 0.5))
+                scores[nodes] += weight * counts * (_K + 1) / (counts + part[nodes])
+        return scores
+
+    def _all_lengths(self, size: int) -> Array:
+        lengths = self._lengths
+        if lengths is None or len(lengths) < size:
+            lengths = np.zeros(size, np.int32)
+            for of, own in self._connection.execute("SELECT nodes, lengths FROM block"):
+                lengths[np.frombuffer(of, np.int32)] = np.frombuffer(own, np.int32)
+            self._lengths = lengths
+        return lengths
+
+    def _postings(self, word: str) -> tuple[Array, Array]:
+        found = self._of_word.get(word)
+        if found is None:
+            rows = self._connection.execute("SELECT nodes, counts FROM posting WHERE word = ? ORDER BY block", (word,))
+            blocks = rows.fetchall()
+            nodes = np.frombuffer(b"".join(row[0] for row in blocks), np.int32)
+            counts = np.frombuffer(b"".join(row[1] for row in blocks), np.uint8).astype(np.float32)
+            if len(self._of_word) >= _KEPT_WORDS:
+                self._of_word.clear()
+            found = self._of_word[word] = nodes, counts
+        return found
