@@ -3,6 +3,7 @@
 import json
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, model_serializer
@@ -64,6 +65,11 @@ class BaseComponent(BaseModel):
         if private:
             state["__pydantic_private__"] = {name: value for name, value in private.items() if _can_be_pickled(value)}
         return state
+
+    def __deepcopy__(self, memo: _Data | None = None) -> Self:
+        made = type(self).__new__(type(self))
+        made.__setstate__(deepcopy(self.__getstate__(), memo))
+        return made
 
     def dict(self, **kwargs: Any) -> _Data:
         """Return the component as data."""

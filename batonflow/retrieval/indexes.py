@@ -277,6 +277,6 @@ INDEXES: dict[str, type[BaseIndex]] = {
         RAKEKeywordTableIndex,
         KeywordTableIndex,
         TreeIndex,
-    )  # fmt: skip
+    )
 }
 """The classes of indexes by their kind in stores."""

@@ -53,10 +53,10 @@ def rake_keywords(text_chunk: str, max_keywords: int | None = None, expand_with_
     return _with_words({" ".join(phrase) for phrase in best}) if expand_with_subtokens else {" ".join(p) for p in best}
 
 
-def keywords_in_answer(answer: str, start_token: str = "KEYWORDS:", lowercase: bool = True) -> set[str]:
+def keywords_in_answer(answer: str, mark: str = "KEYWORDS:", lowercase: bool = True) -> set[str]:
     """Return the keywords of an answer of a model such as ``KEYWORDS: moon, tides``, and the words in them."""
-    _, mark, listed = answer.rpartition(start_token)
-    found = {one.strip() for one in (listed if mark else answer).split("\n")[0].split(",")}
+    _, said, listed = answer.rpartition(mark)
+    found = {one.strip() for one in (listed if said else answer).split("\n")[0].split(",")}
     return _with_words({one.lower() if lowercase else one for one in found if one})
 
 

@@ -6,6 +6,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from pydantic import ConfigDict
+
 from batonflow.nodes import BaseNode
 from batonflow.retrieval.filters import MetadataFilters
 from batonflow.retrieval.node_store import NodeStore, NodeStoreError
@@ -84,7 +86,7 @@ class SimpleDocumentStore:
         found = self.store.nodes(node_ids)
         if raise_error and len(found) < len(set(node_ids)):
             missing = set(node_ids) - {node.id_ for node in found}
-            raise ValueError(f"there is no node {sorted(missing)[0]}")
+            raise ValueError(f"there is no node {min(missing)}")
         return found
 
     async def aget_nodes(self, node_ids: Sequence[str], raise_error: bool = True) -> list[BaseNode]:
@@ -145,7 +147,7 @@ class SimpleVectorStore(BasePydanticVectorStore):
         ValueError: The mode of a query is not offered.
     """
 
-    model_config = {"arbitrary_types_allowed": True, "protected_namespaces": ()}
+    model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
 
     def __init__(self, store: NodeStore | None = None, model: str = "given", index: int | None = None) -> None:
         super().__init__()

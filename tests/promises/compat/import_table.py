@@ -2,6 +2,8 @@
 
 import re
 
+from batonflow import retrieval
+
 __all__ = ["SOME_NAMES", "TABLE", "translate"]
 
 TABLE: dict[str, str] = {
@@ -45,27 +47,31 @@ TABLE: dict[str, str] = {
 }
 """Module prefix written for LlamaIndex -> module prefix here; with ``.*`` every module below it is in the one here."""
 
-_RETRIEVAL = "batonflow.tools"
-SOME_NAMES: dict[str, tuple[str, frozenset[str]]] = {
-    module: (here, frozenset(names.split()))
-    for module, here, names in (
-        ("llama_index.core", "batonflow.llms", "Settings PromptTemplate ChatPromptTemplate BasePromptTemplate"),
-        ("llama_index.core.utils", "batonflow.agents.memory", "count_tokens"),
+_OF_RETRIEVAL = (
+    "schema", "node_parser", "embeddings", "indices", "retrievers", "query_engine", "response_synthesizers",
+    "postprocessor", "storage", "vector_stores", "data_structs", "response", "base.base_retriever",
+    "base.base_query_engine", "base.base_selector", "base.embeddings", "base.response.schema", "base.response",
+)  # fmt: skip
+_RETRIEVAL = ("batonflow.retrieval", frozenset(retrieval.__all__))
+SOME_NAMES: dict[str, list[tuple[str, frozenset[str]]]] = {
+    "llama_index.core": [
+        ("batonflow.llms", frozenset({"Settings", "PromptTemplate", "ChatPromptTemplate", "BasePromptTemplate"})),
+        _RETRIEVAL,
+    ],
+    "llama_index.core.utils": [("batonflow.agents.memory", frozenset({"count_tokens"}))],
+    "llama_index.core.types": [
         (
-            "llama_index.core.types",
             "batonflow.llms.types",
-            "PydanticProgramMode Model TokenGen TokenAsyncGen ChatMessage MessageRole",
-        ),
-        ("llama_index.core.schema", _RETRIEVAL, "Document TextNode NodeWithScore QueryBundle MetadataMode"),
-        ("llama_index.core.retrievers", _RETRIEVAL, "BaseRetriever"),
-        ("llama_index.core.base.base_retriever", _RETRIEVAL, "BaseRetriever"),
-        ("llama_index.core.query_engine", _RETRIEVAL, "CustomQueryEngine"),
-        ("llama_index.core.postprocessor.types", _RETRIEVAL, "BaseNodePostprocessor"),
-        ("llama_index.core.base.response.schema", _RETRIEVAL, "Response"),
-        ("llama_index.core.chat_engine.types", "batonflow.agents", "AgentChatResponse"),
-    )
+            frozenset({"PydanticProgramMode", "Model", "TokenGen", "TokenAsyncGen", "ChatMessage", "MessageRole"}),
+        )
+    ],
+    "llama_index.core.chat_engine.types": [("batonflow.agents", frozenset({"AgentChatResponse"}))],
+    **{f"llama_index.core.{module}": [_RETRIEVAL] for module in _OF_RETRIEVAL},
 }
-"""Modules of which only some names are here -> where, and which; the others are LlamaIndex's, and stay with it."""
+"""Modules of which only some names are here -> where, and which; the others are LlamaIndex's, and stay with it.
+
+All modules below those of retrieval are in one module here.
+"""
 
 _NAMES = "|".join(re.escape(name.removesuffix(".*")) for name in sorted(TABLE, key=len, reverse=True))
 _BELOW = r"(?P<below>(?:\.\w+)*)"
@@ -73,7 +79,8 @@ _IMPORT = re.compile(
     rf"^(?P<before>[ \t]*(?:from|import)[ \t]+)(?P<name>{_NAMES}){_BELOW}(?P<after>(?=[\s,;])|$)", re.MULTILINE
 )
 _SOME = re.compile(
-    rf"^(?P<before>[ \t]*from[ \t]+)(?P<name>{'|'.join(map(re.escape, SOME_NAMES))})"
+    rf"^(?P<before>[ \t]*from[ \t]+)(?P<name>{'|'.join(map(re.escape, sorted(SOME_NAMES, key=len, reverse=True)))})"
+    r"(?P<below>(?:\.\w+)*)"
     r"(?P<import>[ \t]+import[ \t]+)(?P<names>\([^)]*\)|[^\n;(]*)",
     re.MULTILINE,
 )
@@ -98,8 +105,11 @@ def _whole_module(found: re.Match[str]) -> str:
 
 
 def _some_names(found: re.Match[str]) -> str:
-    here, known = SOME_NAMES[found["name"]]
+    targets = SOME_NAMES[found["name"]]
+    if found["below"] and targets != [_RETRIEVAL]:
+        return found[0]
     # Comments between parentheses name nothing.
     listed = re.sub(r"#.*", "", found["names"]).strip("() \t\r\n").split(",")
     names = {name.split()[0] for name in listed if name.strip()}
-    return f"{found['before']}{here}{found['import']}{found['names']}" if names <= known else found[0]
+    here = next((here for here, known in targets if names <= known), None)
+    return found[0] if here is None else f"{found['before']}{here}{found['import']}{found['names']}"
