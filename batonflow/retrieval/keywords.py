@@ -3,11 +3,21 @@
 import re
 from collections import Counter, defaultdict
 
-from batonflow.retrieval.words import STOP_WORDS, plain_words
+from batonflow.retrieval.words import STOP_WORDS
 
 __all__ = ["keywords_in_answer", "rake_keywords", "simple_extract_keywords"]
 
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]+|[^\W\d_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3][\w'-]*")
 _BETWEEN = re.compile(r"[^\w\s'-]|\d+")
+
+
+def plain_words(text: str) -> list[str]:
+    """Return the words of a text in lower case; Chinese, Japanese and Korean texts give pairs of characters."""
+    found: list[str] = []
+    for word in _WORD.findall(text.lower()):
+        is_pairs = "\u3040" <= word[0] <= "\ud7a3" and len(word) > 1
+        found += [word[at : at + 2] for at in range(len(word) - 1)] if is_pairs else [word]
+    return found
 
 
 def simple_extract_keywords(
