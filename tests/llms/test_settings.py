@@ -1,6 +1,7 @@
-"""Settings: a default model for the whole program, and nothing else."""
+"""Settings: the default model of a program, and the settings of retrieval."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_a_model_that_cannot_be_is_refused_and_the_one_before_stays(monkeypatch:
     assert Settings.llm is model
 
 
-@pytest.mark.parametrize("name", ["embed_model", "chunk_size", "callback_manager", "lm"])
+@pytest.mark.parametrize("name", ["callback_manager", "service_context", "lm"])
 def test_an_unknown_setting_is_named_whether_set_or_read(name: str) -> None:
     with pytest.raises(AttributeError, match=f"Settings has no '{name}'"):
         setattr(Settings, name, 1)
@@ -63,3 +64,34 @@ def test_settings_of_ones_own_are_apart() -> None:
     own = LLMSettings()
     own.llm = ScriptedLLM(["hello"])
     assert Settings.llm is None
+
+
+PLAIN = ["embed_model", "tokenizer", "prompt_helper", "context_window", "num_output", "node_parser", "transformations"]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_setting_of_retrieval_is_kept_as_it_is(name: str) -> None:
+    own = LLMSettings()
+    assert getattr(own, name) is None
+    value = [object()]
+    setattr(own, name, value)
+    assert getattr(own, name) == value
+
+
+def test_the_sizes_of_chunks_have_defaults_that_fit_each_other() -> None:
+    own = LLMSettings()
+    assert (own.chunk_size, own.chunk_overlap) == (1024, 200)
+    own.chunk_size = 100
+    assert (own.chunk_size, own.chunk_overlap) == (100, 20)
+    own.chunk_overlap = 50
+    assert (own.chunk_size, own.chunk_overlap) == (100, 50)
+
+
+def test_the_parser_that_is_set_has_the_sizes_and_is_the_transformation() -> None:
+    own, parser = LLMSettings(), SimpleNamespace(chunk_size=300, chunk_overlap=0)
+    own.text_splitter = parser
+    assert own.node_parser is own.text_splitter is parser
+    assert own.transformations == [parser]
+    assert (own.chunk_size, own.chunk_overlap) == (300, 0)
+    own.chunk_size, own.chunk_overlap = 200, 10
+    assert (parser.chunk_size, parser.chunk_overlap) == (200, 10)
