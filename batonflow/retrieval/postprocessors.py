@@ -73,12 +73,7 @@ class SimilarityPostprocessor(_Unasked):
 
 
 class KeywordNodePostprocessor(_Unasked):
-    """Keep nodes with a required keyword and without an excluded one. Keywords are whole words, in CJK parts of text.
-
-    Args:
-        required_keywords: A node needs one of them.
-        exclude_keywords: A node must not have any of them.
-    """
+    """Keep nodes with a required keyword and without an excluded one: whole words, or parts of CJK text."""
 
     required_keywords: list[str] = Field(default_factory=list[str])
     exclude_keywords: list[str] = Field(default_factory=list[str])
@@ -121,13 +116,7 @@ class _Neighbours(BaseNodePostprocessor):
 
 
 class PrevNextNodePostprocessor(_Neighbours, _Unasked):
-    """Add the neighbours of nodes in their documents. Each node comes once, in the order of its document.
-
-    Args:
-        docstore: Holds the nodes.
-        num_nodes: The number of neighbours in each direction.
-        mode: The direction.
-    """
+    """Add the neighbours of nodes in their documents. Each node comes once, in the order of its document."""
 
     mode: Literal["next", "previous", "both"] = "next"
 

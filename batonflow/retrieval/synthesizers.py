@@ -127,11 +127,7 @@ class BaseSynthesizer(PromptMixin):
 
     @property
     def llm(self) -> LLM:
-        """The model.
-
-        Raises:
-            LLMConfigurationError: There is no model.
-        """
+        """The model; a LLMConfigurationError is raised without one."""
         return required_llm(self._llm, self)
 
     @property
