@@ -10,7 +10,7 @@ from typing import Any
 from batonflow.llms import Settings
 from batonflow.llms._vendor import load
 
-__all__ = ["WORDS_VERSION", "Tokenizer", "get_tokenizer", "query_words", "set_global_tokenizer", "words_of"]
+__all__ = ["STOP_WORDS", "WORDS_VERSION", "Tokenizer", "get_tokenizer", "query_words", "set_global_tokenizer", "words_of"]
 
 WORDS_VERSION = 1
 """The version of ``words_of``. A store whose words have another version makes them again."""
@@ -24,7 +24,7 @@ _ACCENTS = re.compile(r"[\u0300-\u036f]")
 _PARTS = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+")
 _TOKENS = re.compile(rf"[{_CJK}]|[^\W\d_{_CJK}]{{1,9}}|\d{{1,3}}|[^\w\s]{{1,2}}|_|\s*\n|[^\S\n]{{2,}}")
 
-_STOP_WORDS = frozenset(
+STOP_WORDS = frozenset(
     [
         "a",
         "about",
@@ -158,7 +158,7 @@ def query_words(text: str) -> list[str]:
         ['tide']
     """
     written = _WORDS.findall(text)
-    telling = [one for one in written if one.lower() not in _STOP_WORDS]
+    telling = [one for one in written if one.lower() not in STOP_WORDS]
     return list(dict.fromkeys(chain.from_iterable(map(_known.__getitem__, telling or written))))
 
 
