@@ -145,8 +145,10 @@ class BaseRetriever(_WrittenOnce):
 
 def _each_once(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
     """Return the first of nodes with equal content and document."""
-    kept = {(one.node.hash, one.node.ref_doc_id): one for one in reversed(nodes)}
-    return [one for one in nodes if kept[one.node.hash, one.node.ref_doc_id] is one]
+    found: dict[Any, NodeWithScore] = {}
+    for one in nodes:
+        found.setdefault((one.node.hash, one.node.ref_doc_id), one)
+    return list(found.values())
 
 
 class BaseNodePostprocessor(_WrittenOnce, BaseComponent):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from pydantic import BaseModel, Field
 
@@ -56,7 +56,7 @@ _OF_MISSING = {FilterOperator.NE, FilterOperator.NIN, FilterOperator.IS_EMPTY}
 
 
 def _items(found: Any) -> Sequence[Any]:
-    return found if isinstance(found, list | tuple) else [found]
+    return cast("Sequence[Any]", found) if isinstance(found, list | tuple) else [found]
 
 
 class MetadataFilter(BaseModel):

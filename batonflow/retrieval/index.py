@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 from batonflow.instrumentation.logs import logger_named
 from batonflow.llms import LLM, Settings
@@ -333,7 +333,7 @@ def transformed(nodes: Sequence[BaseNode], steps: Sequence[TransformComponent]) 
 
 
 def _data_of(store: NodeStore, number: int) -> dict[str, Any]:
-    return next((one.struct for one in store.indexes() if one.number == number), {})
+    return next((one.struct for one in store.indexes() if one.number == number), dict[str, Any]())
 
 
 def _stored_ones(
@@ -385,5 +385,5 @@ def load_indices_from_storage(
         if (cls := INDEXES.get(one.type)) is None:
             raise NodeStoreError(f"index {index_id} is of the unknown kind {one.type}")
         struct = IndexStruct(storage_context.store, one.number, one.id)
-        found.append(cast("BaseIndex", cls(index_struct=struct, storage_context=storage_context, **kwargs)))
+        found.append(cls(index_struct=struct, storage_context=storage_context, **kwargs))
     return found

@@ -46,13 +46,13 @@ def rake_keywords(text_chunk: str, max_keywords: int | None = None, expand_with_
     """
     phrases: list[tuple[str, ...]] = []
     for piece in _BETWEEN.split(text_chunk.lower()):
-        phrase: list[str] = []
+        words: list[str] = []
         for word in [*plain_words(piece), ""]:
             if word and word not in STOP_WORDS:
-                phrase.append(word)
-            elif phrase:
-                phrases.append(tuple(phrase))
-                phrase = []
+                words.append(word)
+            elif words:
+                phrases.append(tuple(words))
+                words = []
     degree, count = defaultdict[str, int](int), Counter[str]()
     for phrase in phrases:
         for word in phrase:

@@ -224,7 +224,7 @@ class SummaryIndexEmbeddingRetriever(SummaryIndexRetriever):
         for node, vector in zip(missing, model.get_text_embedding_batch(texts), strict=True):
             node.embedding = vector
         scores = np.array([model.similarity(asked, node.get_embedding()) for node in nodes])
-        best = np.argsort(-scores, kind="stable")[: self._top_k]
+        best = np.argsort(-scores, kind="stable")[: self._top_k].tolist()
         return [NodeWithScore(node=nodes[at], score=float(scores[at])) for at in best]
 
 

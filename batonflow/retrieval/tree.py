@@ -85,7 +85,7 @@ class TreeIndex(BaseIndex):
             run_sync(self._insert(node))
 
     async def _build(self, nodes: Sequence[BaseNode]) -> None:
-        level = list(nodes)
+        level: list[BaseNode] = list(nodes)
         levels: list[tuple[list[BaseNode], list[list[BaseNode]]]] = []
         while self._builds and len(level) > self.num_children:
             groups = [level[begin : begin + self.num_children] for begin in range(0, len(level), self.num_children)]

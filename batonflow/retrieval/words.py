@@ -10,7 +10,15 @@ from typing import Any
 from batonflow.llms import Settings
 from batonflow.llms._vendor import load
 
-__all__ = ["STOP_WORDS", "WORDS_VERSION", "Tokenizer", "get_tokenizer", "query_words", "set_global_tokenizer", "words_of"]
+__all__ = [
+    "STOP_WORDS",
+    "WORDS_VERSION",
+    "Tokenizer",
+    "get_tokenizer",
+    "query_words",
+    "set_global_tokenizer",
+    "words_of",
+]
 
 WORDS_VERSION = 1
 """The version of ``words_of``. A store whose words have another version makes them again."""
