@@ -16,9 +16,9 @@ def test_chinese_texts_have_keywords_too() -> None:
 
 
 def test_rake_finds_phrases_of_words_with_many_neighbours() -> None:
-    text = "Spring tides are strong tides. Spring tides come with a new moon. The strong tides of spring."
-    assert rake_keywords(text, 1, expand_with_subtokens=False) == {"strong tides"}
-    assert rake_keywords(text, 1) == {"strong tides", "strong", "tides"}
+    text = "Spring tides are strong tides. Spring tides come with a new moon."
+    assert rake_keywords(text, 1, expand_with_subtokens=False) == {"spring tides come"}
+    assert rake_keywords(text, 1) == {"spring tides come", "spring", "tides", "come"}
 
 
 @pytest.mark.parametrize(
