@@ -2,7 +2,10 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, ClassVar, Self
+from weakref import WeakValueDictionary
 
 from batonflow.instrumentation.logs import logger_named
 from batonflow.llms import LLM, Settings
@@ -24,6 +27,10 @@ _OF_ENGINES = {
     "refine_template", "summary_template", "simple_template", "prompt_helper", "streaming", "use_async", "output_cls",
     "structured_answer_filtering", "program_factory", "verbose",
 }  # fmt: skip
+
+
+_OPEN: "WeakValueDictionary[tuple[str, str], BaseIndex]" = WeakValueDictionary()
+"""The indexes in files that are open in this process, by path and id."""
 
 
 class IndexStruct:
@@ -101,11 +108,13 @@ class BaseIndex:
         if index_struct is not None:
             self._struct = index_struct
             self._check(_data_of(self._store, index_struct.number))
+            self._register()
             return
         given = index_id or str(uuid.uuid4())
         with self._store.writing():
             number = self._store.put_index(given, self.index_type, self._data())
             self._struct = IndexStruct(self._store, number, given)
+        self._register()
         self._add([node_of(one) for one in (*(nodes or ()), *(objects or ()))])
 
     @classmethod
@@ -128,19 +137,55 @@ class BaseIndex:
         """
         storage = storage_context or StorageContext()
         steps = transformations if transformations is not None else default_transformations()
-        nodes = transformed([node_of(one) for one in documents], steps)
+        given = [node_of(one) for one in documents]
+        nodes = transformed(given, steps)
         known = {content: doc for doc, (content, _) in storage.store.documents().items()}
-        for document in documents:
-            nodes = _stored_ones(storage.store, node_of(document), nodes, known)
-        made = cls(nodes, storage_context=storage, transformations=steps, show_progress=show_progress, **kwargs)
-        made._note(documents, known)
+        for document in given:
+            nodes = _stored_ones(storage.store, document, nodes, known)
+        options: dict[str, Any] = {"storage_context": storage, "transformations": steps, **kwargs}
+        if (same := _index_of(cls.index_type, storage.store, nodes)) is not None:
+            with suppress(NodeStoreError):  # it was made with another model
+                return cls(index_struct=same, **options)
+        made = cls(nodes, show_progress=show_progress, **options)
+        made._note(given, known)
         return made
 
-    def _note(self, documents: Sequence[Any], known: Mapping[str | None, str]) -> None:
+    def _note(self, documents: Sequence[BaseNode], known: Mapping[str | None, str]) -> None:
         with self._store.writing():
-            for document in map(node_of, documents):
+            for document in documents:
                 if document.hash not in known:
                     self._store.note_document(document.id_, document.hash, document.metadata)
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def _register(self) -> None:
+        if self._store.path != ":memory:":
+            _OPEN[str(Path(self._store.path).absolute()), self.index_id] = self
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name of the class in records."""
+        return cls.__name__
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the place of the index, for records of runs.
+
+        Raises:
+            ValueError: The index is in memory, so that another process cannot open it.
+        """
+        if self._store.path == ":memory:":
+            raise ValueError(
+                f"a {type(self).__name__} in memory cannot be recorded: make it with "
+                'storage_context=StorageContext.from_defaults(path="notes.db")'
+            )
+        return {"path": str(Path(self._store.path).absolute()), "index_id": self.index_id}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "BaseIndex":
+        """Return the index at a place; an index that is open in this process is returned as it is."""
+        if (known := _OPEN.get((data["path"], data["index_id"]))) is not None:
+            return known
+        return load_index_from_storage(StorageContext.from_defaults(path=data["path"]), data["index_id"])
 
     # --- for subclasses -----------------------------------------------------------------------------------------------
 
@@ -217,8 +262,9 @@ class BaseIndex:
     def insert(self, document: Document | Any, **_: Any) -> None:
         """Add a document."""
         steps = self._transformations if self._transformations is not None else default_transformations()
-        self._add(transformed([node_of(document)], steps))
-        self._note([document], {})
+        node = node_of(document)
+        self._add(transformed([node], steps))
+        self._note([node], {})
 
     def delete_nodes(self, node_ids: Sequence[str], delete_from_docstore: bool = False, **_: Any) -> None:
         """Remove nodes from the index.
@@ -334,6 +380,15 @@ def transformed(nodes: Sequence[BaseNode], steps: Sequence[TransformComponent]) 
 
 def _data_of(store: NodeStore, number: int) -> dict[str, Any]:
     return next((one.struct for one in store.indexes() if one.number == number), dict[str, Any]())
+
+
+def _index_of(kind: str, store: NodeStore, nodes: Sequence[BaseNode]) -> IndexStruct | None:
+    """Return the index of a kind with just these nodes, or None."""
+    numbers = store.numbers_of([node.id_ for node in nodes])
+    if not numbers or len(numbers) != len({node.id_ for node in nodes}):
+        return None
+    same = (one for one in store.indexes() if one.type == kind and set(store.members(one.number)) == set(numbers))
+    return next((IndexStruct(store, one.number, one.id) for one in same), None)
 
 
 def _stored_ones(

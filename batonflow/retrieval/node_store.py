@@ -222,8 +222,8 @@ class NodeStore:
             return known[0], False
         if known is not None:
             self._delete([known[0]])
-        body = node.model_dump(mode="json", exclude={"embedding"})
-        metadata = json.dumps(body.pop("metadata"), ensure_ascii=False)
+        body = node.model_dump(mode="json", exclude={"embedding", "metadata"}, exclude_defaults=True)
+        metadata = json.dumps(node.model_dump(mode="json", include={"metadata"})["metadata"], ensure_ascii=False)
         row = (node.id_, node.ref_doc_id, content, json.dumps(body, ensure_ascii=False), metadata, with_words)
         query = "INSERT INTO node (id, doc, hash, body, metadata, words) VALUES (?, ?, ?, ?, ?, ?)"
         return cast("int", read(query, row).lastrowid), True

@@ -29,6 +29,7 @@ from batonflow.retrieval import (
     load_index_from_storage,
     load_indices_from_storage,
 )
+from batonflow.workflow_core import JsonSerializer
 from tests.retrieval.passages import BREAD, SEA, answering, texts_of
 
 TEXTS = [SEA, BREAD, "A zebra has stripes."]
@@ -216,8 +217,23 @@ class TestStorage:
         for _ in range(2):
             again = [Document(text=text) for text in TEXTS]
             index = VectorStoreIndex.from_documents(again, storage, embed_model=model)
-        assert (len(index.docstore.docs), model.texts) == (3, 3)
+        assert (len(index.docstore.docs), model.texts, len(storage.store.indexes())) == (3, 3, 1)
         assert len(found(index.as_retriever(similarity_top_k=5), "zebra")) == 3
+
+    def test_an_index_in_a_file_stands_in_records_as_its_place(self, tmp_path: Path) -> None:
+        storage = StorageContext.from_defaults(path=tmp_path / "notes.db")
+        index = SummaryIndex.from_documents(documents(), storage)
+        serializer = JsonSerializer()
+        written = serializer.serialize(index)
+        assert "notes.db" in written
+        assert serializer.deserialize(written) is index
+        place = index.to_dict()
+        del index
+        assert found(SummaryIndex.from_dict(place).as_retriever(), "x") == TEXTS
+        with pytest.raises(
+            ValueError, match="a SummaryIndex in memory cannot be recorded: make it with storage_context="
+        ):
+            serializer.serialize(SummaryIndex([]))
 
     def test_indexes_over_the_same_nodes_hold_them_once(self) -> None:
         storage, nodes = StorageContext(), [TextNode(text=text) for text in TEXTS]
