@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import random
 import signal
 import sys
@@ -94,6 +95,8 @@ async def work(folder: Path, life: int, slots: int) -> None:
     store = store_in(folder, lease_seconds=LEASE_SECONDS)
     worker = Worker(Rounds(store, FileLedger(folder / "ledger", life)), concurrency=slots)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+    await store.info("rounds-0")  # a worker that does not reach its database at first ends with an error
+    print("at work", flush=True)
     await worker.run()
     await store.aclose()
 
@@ -206,14 +209,14 @@ class _Supervisor:
         at = time.time()
         if kind == "stop":
             self._stopped[life] = process, time.monotonic() + LEASE_SECONDS + 1
-        begun = _bodies(self._folder)
+        self.add_worker()
+        begun = _bodies(self._folder, until=at)
         driven = {run_id for run_id, lines in begun.items() if lines[-1].life == life and run_id in before}
         for run_id in driven:
             in_flight = len({line.value[0] for line in begun[run_id]}) - before[run_id]
             self._tally.in_flight += in_flight + (kind == "stop")
         recorded = asyncio.run(_recorded(self._folder))
         self.harms.append(_Harm(kind, life, at, driven, len(lines_of(self._folder / "ledger")), recorded))
-        self.add_worker()
 
     def _wait_until_written(self, driven: dict[str, int]) -> None:
         """Wait until runs are written again, so that a worker that ends next has no bodies of an outage in memory."""
@@ -241,11 +244,12 @@ class _Supervisor:
                 self._tally.failures.append(f"worker {life} {'hung' if status is None else f'gave {status}'}")
 
 
-def _bodies(folder: Path) -> dict[str, list[Line]]:
-    """Return the bodies that have begun, by run."""
+def _bodies(folder: Path, until: float = math.inf) -> dict[str, list[Line]]:
+    """Return the bodies that had begun at a time, by run."""
     found: dict[str, list[Line]] = {}
     for line in lines_of(folder / "ledger"):
-        found.setdefault(line.run_id, []).append(line)
+        if line.value[1] <= until:
+            found.setdefault(line.run_id, []).append(line)
     return found
 
 
@@ -328,11 +332,13 @@ async def _judge_all(folder: Path, fleet: Fleet, tally: FleetTally, harms: list[
         if len(done) != fleet.steps:
             tally.failures.append(f"{run_id}: {len(done)} bodies were done")
     await store.aclose()
+    woken = [line for harm in harms if harm.kind == "stop" for line in _begun_after_waking(bodies, harm)]
     everything = lines_of(folder / "ledger")
     for harm in harms:
         tally.driven += len(harm.driven)
         tally.taken[harm.kind] += _taken(bodies, harm)
-        tally.failures += _recorded_bodies_done_again(everything[harm.lines :], harm, fleet)
+        later = [line for line in everything[harm.lines :] if line not in woken]
+        tally.failures += _recorded_bodies_done_again(later, harm, fleet)
     if tally.repeated > tally.in_flight:
         tally.failures.append(f"{tally.repeated} bodies were repeated, with {tally.in_flight} in flight at faults")
 
@@ -344,9 +350,15 @@ def _taken(bodies: dict[str, list[Line]], harm: _Harm) -> Iterator[float]:
         yield from (moment - harm.at for moment in later[:1])
 
 
+def _begun_after_waking(bodies: dict[str, list[Line]], harm: _Harm) -> Iterator[Line]:
+    """Yield the body of each run that a worker begins when it wakes up, before its first commit is refused."""
+    for run_id in harm.driven:
+        yield from [line for line in bodies[run_id] if line.life == harm.life and line.value[1] > harm.at][:1]
+
+
 def _recorded_bodies_done_again(later: Sequence[Line], harm: _Harm, fleet: Fleet) -> Iterator[str]:
     for line in later:
-        if line.life != harm.life and line.value[0] > fleet.steps - harm.recorded.get(line.run_id, 0):
+        if line.value[0] > fleet.steps - harm.recorded.get(line.run_id, 0):
             yield f"{line.run_id}: worker {line.life} repeated body {line.value[0]}, which was recorded"
 
 
@@ -368,5 +380,4 @@ def main(folder: str, life: str, slots: str) -> None:
     for name in ("batonflow", "psycopg"):  # of outages and lost runs
         logging.getLogger(name).setLevel(logging.CRITICAL)
     sys.stdin.readline()
-    print("at work", flush=True)
     asyncio.run(work(Path(folder), int(life), int(slots)))
