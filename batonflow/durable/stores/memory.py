@@ -53,6 +53,7 @@ from batonflow.durable.stores.bounds import (
     in_session,
     no_run_after,
 )
+from batonflow.durable.stores.claim_bounds import claim_within_bounds
 from batonflow.durable.stores.hints import Hints
 from batonflow.durable.stores.memory_parts import PartLog, PartLogs
 from batonflow.durable.stores.memory_search import MemoryIndex
@@ -264,18 +265,26 @@ class MemoryStore(SessionsInMemory, StoredHistory):
         skip: Collection[str] = (),
     ) -> list[Claimed]:
         """See ``RunStore.claim_due``."""
-        with self._lock:
-            wanted = [run for run in self._runs.values() if _is_wanted(run.new, serves, queues, skip)]
+
+        def claim_some(most: int, served: Sequence[Serves] | None) -> list[Claimed]:
+            wanted = [run for run in self._runs.values() if _is_wanted(run.new, served, queues, skip)]
             taken: list[Claimed] = []
             for run in self._left_behind(wanted):
-                if len(taken) == limit:
+                if len(taken) == most:
                     return taken
                 if run.attempts:
                     _pause(run)
                 else:
                     taken.append(self._take(run, owner, ttl))
-            ready = self._to_drive(wanted, grace=0.0)[: limit - len(taken)]
+            ready = self._to_drive(wanted, grace=0.0)[: most - len(taken)]
             return [*taken, *(self._take(run, owner, ttl) for run in ready)]
+
+        with self._lock:
+            return claim_within_bounds(limit, serves, self._count_driven, claim_some)
+
+    def _count_driven(self, workflow: str) -> int:
+        """Count the runs of a workflow that live owners drive."""
+        return sum(run.new.workflow == workflow and self._driven(run) for run in self._runs.values())
 
     async def release_held(self, run_id: str) -> bool:
         """See ``RunStore.release_held``."""
