@@ -58,6 +58,8 @@ from batonflow.durable.stores.hints import Hints
 from batonflow.durable.stores.memory_parts import PartLog, PartLogs
 from batonflow.durable.stores.memory_search import MemoryIndex
 from batonflow.durable.stores.memory_sessions import SessionsInMemory, SessionTable
+from batonflow.durable.stores.memory_workers import WorkerTable
+from batonflow.durable.worker_protocol import WorkerInfo, WorkerSign
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["MemoryStore"]
@@ -137,9 +139,14 @@ class _Shared:
     logs: PartLogs = field(default_factory=PartLogs)
     index: MemoryIndex = field(default_factory=MemoryIndex)
     sessions: SessionTable = field(init=False)
+    workers: WorkerTable = field(init=False)
 
     def __post_init__(self) -> None:
         self.sessions = SessionTable(self.runs.__contains__, self.owners.__contains__)
+        self.workers = WorkerTable(self.owners.__contains__, self._count_runs)
+
+    def _count_runs(self, owner: str) -> int:
+        return sum(run.status == "running" and run.owner == owner for run in self.runs.values())
 
 
 class MemoryStore(SessionsInMemory, StoredHistory):
@@ -687,6 +694,30 @@ class MemoryStore(SessionsInMemory, StoredHistory):
             for run in ended[:limit]:
                 self._remove(run)
             return [run.new.run_id for run in ended[:limit]]
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    async def sign(self, sign: WorkerSign) -> bool:
+        """See ``WorkerStore.sign``."""
+        with self._lock:
+            if sign.owner not in self._names:
+                self._vouch(check_owner(sign.owner))
+            return self._shared.workers.sign(sign)
+
+    async def sign_off(self, name: str) -> None:
+        """See ``WorkerStore.sign_off``."""
+        with self._lock:
+            self._shared.workers.sign_off(name)
+
+    async def workers(self) -> list[WorkerInfo]:
+        """See ``WorkerStore.workers``."""
+        with self._lock:
+            return self._shared.workers.all()
+
+    async def drain(self, name: str) -> bool:
+        """See ``WorkerStore.drain``."""
+        with self._lock:
+            return self._shared.workers.drain(name)
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 
