@@ -16,7 +16,6 @@ async def serve_health(host: str, port: int, is_ready: Callable[[], bool]) -> As
 
     ``GET /live`` gets 200, and ``GET /ready`` 200 or 503.
 
-
     Args:
         host: The address to listen on.
         port: The port; 0 for a free one.
