@@ -335,6 +335,24 @@ class PostgresStore(StoredHistory):
             left = left - len(found) if found else 0
         return deleted
 
+    # --- live streams -------------------------------------------------------------------------------------------------
+
+    def follow_live(self, run_id: str, heard: Callable[[str], None]) -> Callable[[], None]:
+        """See ``LiveStore.follow_live``."""
+        return self._hints.follow_live(run_id, heard)
+
+    def ask_live(self, run_id: str, after: int, commit: int) -> None:
+        """See ``LiveStore.ask_live``."""
+        self._writer.listener.ask_live(run_id, after, commit)
+
+    def tell_live(self, run_id: str, message: str) -> None:
+        """See ``LiveStore.tell_live``."""
+        self._writer.listener.tell_live(run_id, message)
+
+    def when_asked(self, asked: Callable[[str, int, int], None]) -> None:
+        """See ``LiveStore.when_asked``."""
+        self._hints.when_asked(asked)
+
     # --- workers ------------------------------------------------------------------------------------------------------
 
     async def sign(self, sign: WorkerSign) -> bool:
