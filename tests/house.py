@@ -539,8 +539,8 @@ SLACK = 0.005
 
 BOUNDS: dict[str, tuple[float, str]] = {
     "all packages, Python lines": (
-        91_900,
-        "69,500 after the work on the house; sessions, parts, calls, cases, search, PostgreSQL and workers came after it",
+        93_900,
+        "69,500 after the work on the house; sessions, parts, calls, cases, search, PostgreSQL and fleets came later",
     )
 }
 """Bounds of figures that do not have the value that is asked for, and the reasons."""

@@ -3,7 +3,8 @@
 Every interleaving must keep the invariants of ``tests/promises/interleavings`` and repeat, from its seed, the very same
 ticks. Every script of ``tests/agents/scripts`` must keep the rules of calls and results. Every agent that is
 interrupted must give the answer of an undisturbed one. Every run of ``tests/promises/crash`` must come to the same end
-wherever its processes end, be they simulated or real. The tables go to ``docs/evidence/soak-results.md``.
+wherever its processes end, be they simulated or real. Fleets of workers on a database must lose nothing and record
+nothing twice. The tables go to ``docs/evidence/soak-results.md``.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from tests.agents.scripts.playing import Broken, play
 from tests.agents.scripts.script import Script, draw
 from tests.agents.scripts.sockets import play_over_sockets
 from tests.agents.scripts.stage import Stage
+from tests.promises.crash.fleets import FLEET, FleetTally, soak_fleets
 from tests.promises.crash.fuzzing import FuzzTally, soak_fuzz
 from tests.promises.crash.guarded import GUARDED
 from tests.promises.crash.killing import AT_A_TIME, KillTally, soak_kills
@@ -134,11 +136,13 @@ KINDS: dict[str, tuple[type[Any], Callable[[str, Sequence[int]], Any], int]] = {
     "kills": (KillTally, soak_kills, KILL_BATCH),
     "stops": (StopTally, soak_stops, STOP_BATCH),
     "locks": (LockTally, soak_locks, 1),
+    "fleets": (FleetTally, soak_fleets, 1),
 }
 """How each is counted and done, and how many seeds at a time."""
 
 
 FUZZ = "fuzz: agents that are interrupted"
+FLEETS = "fleets: on PostgreSQL"
 PROCESSES = ("kills: at work", "stops: longer than the lease", "locks: 30 s")
 
 
@@ -204,6 +208,33 @@ lease until the run is claimed.
 
 When another program held the database for 30 s, the run in it waited and ended after {waited}; \
 {len(locks.failures)} failures.
+"""
+
+
+def _fleets(fleets: FleetTally) -> str:
+    """The section about fleets on a database."""
+    crashes, kills, stops = (fleets.faults[kind] for kind in ("crash", "kill", "stop"))
+    rows = "\n".join(
+        f"| {name} | {fleets.faults[kind]} | {len(fleets.taken[kind])} | {_taken(fleets.taken[kind])} |"
+        for kind, name in (("kill", "killed"), ("stop", "stopped"))
+    )
+    return f"""## Fleets on PostgreSQL
+
+A fleet has {FLEET.workers} workers with {FLEET.slots} slots each, and {FLEET.runs} runs of {FLEET.steps} bodies.
+Workers are killed by SIGKILL, or stopped by SIGSTOP for longer than their lease. The server of the database is ended
+as by `pg_ctl -m immediate stop`, and started again. The next fault comes when the runs are written again. Every run
+must end, with each of its bodies recorded once. A recorded body must not be done again, and no more bodies may be
+repeated than had begun at a fault without a record. A stopped worker that wakes up begins one more body of each of its
+runs, until its first commit is refused.
+
+| runs | bodies | kills | stops | crashes of the database | runs driven then | bodies repeated | failures |
+|---|---|---|---|---|---|---|---|
+| {fleets.runs} | {fleets.bodies} | {kills} | {stops} | {crashes} | {fleets.driven} | {fleets.repeated} \
+| {len(fleets.failures)} |
+
+| worker | times | runs taken over | from the fault until a run is at work elsewhere: half | 95 % |
+|---|---|---|---|---|
+{rows}
 """
 
 
@@ -289,6 +320,7 @@ In all {crashed:,} crashes, {doubles:,} of them double, {failed} failures.
 
 {_fuzz(tallies[FUZZ])}
 {_processes(tallies)}
+{_fleets(tallies[FLEETS])}
 Commit {commit}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {seconds:.0f} s in two processes;
 Python {platform.python_version()}, {libraries}, {platform.system()} {platform.machine()}.
 """
@@ -309,6 +341,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fuzz", type=int, default=500, help="how many interrupted runs of agents (default 500)")
     parser.add_argument("--kills", type=int, default=300, help="how many processes to kill (default 300)")
     parser.add_argument("--stops", type=int, default=50, help="how many processes to stop (default 50)")
+    parser.add_argument("--fleets", type=int, default=8, help="how many fleets on PostgreSQL (default 8)")
     parser.add_argument(
         "--only", help="one line of a table, as in 'crashes: team'; the results page is not written then"
     )
@@ -327,6 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     counts[f"crashes: {GUARDED.name}"] = options.guarded_seeds
     counts[FUZZ] = options.fuzz
     counts.update(zip(PROCESSES, (options.kills, options.stops, 1), strict=True))
+    counts[FLEETS] = options.fleets
     if options.only and options.only not in counts:
         parser.error(f"--only is one of: {', '.join(counts)}")
     tallies = _run_all({options.only: counts[options.only]} if options.only else counts)
@@ -336,7 +370,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(failure, file=sys.stderr)
     commit = _git("rev-parse", "--short=12", "HEAD") + (" with uncommitted changes" if dirty else "")
     if options.only:
-        print(tallies[options.only])
+        print(_fleets(tallies[FLEETS]) if options.only == FLEETS else tallies[options.only])
     else:
         page = _page(tallies, options.seeds, seconds, commit)
         print(page)

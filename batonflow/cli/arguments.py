@@ -179,6 +179,7 @@ def _of_objects(commands: _Commands) -> None:
     serve.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
     serve.add_argument("--port", type=_port, default=8080, help="the port to listen on (default: %(default)s)")
     serve.add_argument("--reload", action="store_true", help="start again when a Python file of this folder changes")
+    serve.add_argument("--no-drive", action="store_true", help="only store and show runs; workers drive them")
     serve.add_argument("--open", action="store_true", help="open the page in a browser")
     serve.add_argument("--token", help="the bearer token that clients must send; BATONFLOW_TOKEN when left out")
     _takes_store(serve)
@@ -198,6 +199,7 @@ def _of_fleets(commands: _Commands) -> None:
     worker.add_argument(
         "--drain", type=_seconds, default=60.0, help="the seconds that runs get after SIGTERM or Ctrl-C (default: 60)"
     )
+    worker.add_argument("--health", type=_address, metavar="HOST:PORT", help="answer GET /live and GET /ready there")
     _takes_store(worker)
 
     enqueue = _added(commands, "enqueue", "store a run for the worker or server that takes it up")
@@ -215,6 +217,20 @@ def _of_fleets(commands: _Commands) -> None:
     queue = _added(commands, "queue", "count the runs that are ready, running, waiting and held")
     _takes_store(queue)
     _takes_json(queue)
+
+    workers = _added(commands, "workers", "list the workers of a store, with their runs and last signs of life")
+    _takes_store(workers)
+    _takes_json(workers)
+
+    drain = _added(commands, "drain", "let a worker take up no further run, and end")
+    drain.add_argument("worker", metavar="WORKER", help="the worker's name, as `batonflow workers` shows it")
+    _takes_store(drain)
+    _takes_json(drain)
+
+    store = _added(commands, "store", "create the tables of a store, or check that it can be used")
+    store.add_argument("action", choices=("init", "check"), help="init creates a missing store, check does not")
+    _takes_store(store)
+    _takes_json(store)
 
     release = _added(commands, "release", "let a held run be taken up again")
     release.add_argument("run", metavar="RUN", help="the run's id")
@@ -382,6 +398,14 @@ def _temperature(text: str) -> float:
 
 def _port(text: str) -> int:
     return _whole(text, 0, 65535, "the number of a port, from 0 (any that is free) to 65535")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if host:
+        with suppress(argparse.ArgumentTypeError):
+            return host.strip("[]"), _port(port)
+    raise argparse.ArgumentTypeError(f"{text!r} is not an address, such as 127.0.0.1:9090")
 
 
 def _whole(text: str, least: int, most: int | None, expected: str) -> int:

@@ -50,6 +50,8 @@ def serve(given: Namespace) -> int:
     if isinstance(value, WorkflowServer):
         if given.store is not None or given.token is not None:
             raise CommandError(f"{given.object} is a server with its own store and token: leave the options out", USAGE)
+        if given.no_drive:
+            raise CommandError(f"{given.object} is a server: create it with WorkflowServer(drive=False)", USAGE)
         return asyncio.run(_serve(value, given))
     workflow: Workflow = value
     store = given.store or default_store()
@@ -58,7 +60,10 @@ def serve(given: Namespace) -> int:
     # Metadata may say whose dependencies a run gets, so clients choose it only on servers that a program makes.
     chats = hasattr(workflow, "__batonflow_team__") and workflow.__batonflow__.deps is None
     most = _LARGEST_MESSAGE if chats else _LARGEST_BODY
-    server = WorkflowServer(store=store, token=given.token, accept_sessions=chats, max_body=most)
+    if given.no_drive and store is None and workflow.__batonflow__.store is None:
+        raise CommandError("--no-drive needs a store that workers share: name it with --store", USAGE)
+    drives = not given.no_drive
+    server = WorkflowServer(store=store, token=given.token, accept_sessions=chats, max_body=most, drive=drives)
     served = workflow if given.store is None else Workflow.with_store(workflow, open_store(given.store))
     server.add_workflow(_name(given.object, workflow), served)
     if store is None and workflow.__batonflow__.store is None:
@@ -160,7 +165,13 @@ def serve_with_reload(given: Namespace) -> int:
 def _command(given: Namespace) -> list[str]:
     program = [sys.executable, "-m", "batonflow", "serve", given.object]
     where = ["--host", given.host, "--port", str(given.port)]
-    return [*program, *where, *([] if given.store is None else ["--store", given.store]), *["--debug"] * given.debug]
+    return [
+        *program,
+        *where,
+        *([] if given.store is None else ["--store", given.store]),
+        *["--debug"] * given.debug,
+        *["--no-drive"] * given.no_drive,
+    ]
 
 
 def _wait_for_change(before: dict[str, int], process: "subprocess.Popen[bytes]") -> dict[str, int]:

@@ -9,6 +9,7 @@ from batonflow.cli.errors import DONE, USAGE, CommandError
 from batonflow.cli.loading import load_workflow
 from batonflow.cli.output import complain, say
 from batonflow.cli.stores import with_store
+from batonflow.fleet.health import serve_health
 from batonflow.fleet.worker import Worker
 
 __all__ = ["worker"]
@@ -24,7 +25,23 @@ def worker(given: Namespace) -> int:
     except ValueError as error:
         raise CommandError(str(error), USAGE) from error
     names = ", ".join(one.__batonflow__.workflow_name for one in workflows)
-    return asyncio.run(_work(made, names, given))
+    return asyncio.run(_healthy(made, names, given))
+
+
+async def _healthy(worker: Worker, names: str, given: Namespace) -> int:
+    """Drive runs, and answer about the health of the worker."""
+    if given.health is None:
+        return await _work(worker, names, given)
+    host, port = given.health
+    try:
+        async with serve_health(host, port, lambda: worker.is_ready) as port:
+            complain(f"health on http://{host}:{port}/live and /ready")
+            return await _work(worker, names, given)
+    except OSError as error:
+        reason = error.strerror or error
+        raise CommandError(
+            f"cannot listen on {host}, port {port}: {reason}. Choose others with --health", USAGE
+        ) from error
 
 
 async def _work(worker: Worker, names: str, given: Namespace) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -70,6 +70,8 @@ class Claimer:
         self._told: dict[str, str] = {}
         # Failed runs: time of the next attempt, and the pause after it.
         self._failed: dict[str, tuple[float, float]] = {}
+        # Runs in memory after the last claim, by workflow.
+        self._driven: dict[str, int] = {}
         # The workflow to begin with, so that one with many runs leaves slots to the others.
         self._turn = 0
         self._is_paused = False
@@ -152,11 +154,18 @@ class Claimer:
             await asyncio.sleep(UNTIL_FREE)
         if self._left_some:
             return
-        tasks = list(heard)
-        if tasks:
+        tasks = [*heard, asyncio.create_task(self._bounded_run_left())]
+        try:
             await asyncio.wait(tasks, timeout=LOOKS_EVERY, return_when=asyncio.FIRST_COMPLETED)
-        else:
-            await asyncio.sleep(LOOKS_EVERY)
+        finally:
+            tasks[-1].cancel()
+
+    async def _bounded_run_left(self) -> None:
+        """Wait until a run of a workflow with a bound leaves memory. Another one may be claimed then."""
+        bounded = [kept for kept in self._workflows() if _has_bound(kept.workflow)]
+        pause = BETWEEN_LOOKS if any(self._driven.get(kept.name) for kept in bounded) else LOOKS_EVERY
+        while not any(_count_awake(kept.workflow) < self._driven.get(kept.name, 0) for kept in bounded):  # noqa: ASYNC110
+            await asyncio.sleep(pause)
 
     async def _recover(self, kept: KeptWorkflow) -> None:
         StoredRuns.forget_sleeping(kept.workflow)  # the process receives their messages through the store
@@ -165,17 +174,23 @@ class Claimer:
             return
         now = asyncio.get_running_loop().time()
         left_alone = [run_id for run_id, (again, _) in self._failed.items() if again > now]
-        recovering = StoredRuns.recover(kept.workflow, free, skip=left_alone, queues=self._queues)
-        looking = asyncio.create_task(recovering)
+        looking = asyncio.create_task(self._claimed(kept.workflow, free, left_alone))
         self._looking.add(looking)
         looking.add_done_callback(self._looking.discard)
         # A cancellation between claim and resume would leave the run claimed by this process, which does not run it.
+        driven = _count_awake(kept.workflow)
         found = await asyncio.shield(looking)
         self._left_some = self._left_some or len(found) >= free
+        self._driven[kept.name] = driven + len(found)
         for handler in found:
             task = asyncio.create_task(self._take_up(kept, handler))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
+
+    async def _claimed(self, workflow: Any, free: int, left_alone: Collection[str]) -> list[WorkflowHandler]:
+        keeper = workflow.__batonflow__.keeper
+        runs = await keeper.recover(workflow, free, left_alone, self._queues, None, bounded=True)
+        return [workflow.__batonflow_handler__(run) for run in runs]
 
     async def _take_up(self, kept: KeptWorkflow, handler: WorkflowHandler) -> None:
         try:
@@ -201,6 +216,10 @@ class Claimer:
         if self._told.get(about) != text:
             self._told[about] = text
             self._logger.warning("%s", text)
+
+
+def _has_bound(workflow: Any) -> bool:
+    return workflow.__batonflow__.num_concurrent_runs is not None
 
 
 def _count_awake(workflow: Any) -> int:

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary, ref
 
 from batonflow.durable.codec import Codec
 from batonflow.durable.lease import RunLease
+from batonflow.durable.live_streams import SECONDS_UNTIL_UNREAD, LivePublisher, LiveStore
 from batonflow.durable.store_protocol import Claimed, CommitVerdict, InboxItem, PartStore, RunCommit, RunStore
 from batonflow.instrumentation.logs import logger_named
 from batonflow.values.serializers import read_json
@@ -82,11 +83,41 @@ class StoreConnection:
         self._looking: asyncio.Task[None] | None = None
         # Released runs with their last epochs in this process.
         self._left: dict[str, int] = {}
+        # Runs whose streams other processes read.
+        self._published: dict[str, LivePublisher] = {}
+        # Questions about runs that may be claimed here soon, with their ends.
+        self._questions: dict[str, tuple[float, int, int]] = {}
+        if isinstance(store, LiveStore):
+            store.when_asked(self._asked)
+
+    def _asked(self, run_id: str, after: int, commit: int) -> None:
+        """Pass a question of a reader to the loop. The store calls this on its own thread."""
+        with suppress(RuntimeError):  # the loop was closed
+            self.loop.call_soon_threadsafe(self.publish, run_id, after, commit)
+
+    def publish(self, run_id: str, after: int, commit: int) -> None:
+        """Send the events of a run after a place to a reader in another process."""
+        for known in [known for known, one in self._published.items() if one.is_over]:
+            del self._published[known]
+        now = self.loop.time()
+        self._questions = {known: one for known, one in self._questions.items() if one[0] > now}
+        lease, store = self.leases.get(run_id), self.store
+        if lease is None:
+            self._questions[run_id] = now + SECONDS_UNTIL_UNREAD, after, commit
+            return
+        if not (isinstance(store, LiveStore) and lease.run.workflow.__batonflow__.store_streamed):
+            return
+        publisher = self._published.get(run_id)
+        if publisher is None or publisher.lease is not lease:
+            publisher = self._published[run_id] = LivePublisher(store, lease)
+        publisher.ask(after, commit)
 
     def add(self, lease: RunLease) -> None:
         """Add a run."""
         self.leases[lease.run_id] = lease
         self._new.append(lease)
+        if (question := self._questions.pop(lease.run_id, None)) is not None:
+            self.loop.call_soon(self.publish, lease.run_id, *question[1:])
         if self._attending is None:
             self._attending = self.loop.call_later(SECONDS_OF_SHORT_RUNS, self._attend)
 

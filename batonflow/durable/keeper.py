@@ -102,7 +102,14 @@ class StoreKeeper:
         opening.start(opening.fork(source, at, state, event))
 
     async def recover(
-        self, workflow: AnyWorkflow, limit: int, skip: Collection[str], queues: Sequence[str] | None, ctx: Any
+        self,
+        workflow: AnyWorkflow,
+        limit: int,
+        skip: Collection[str],
+        queues: Sequence[str] | None,
+        ctx: Any,
+        *,
+        bounded: bool = False,
     ) -> list[Run]:
         """Resume runs of a workflow that no live process drives, or that are due.
 
@@ -112,14 +119,16 @@ class StoreKeeper:
             skip: The ids of runs to leave out.
             queues: The queues of the runs; None for all.
             ctx: A context with the dependencies of the runs, or None.
+            bounded: Whether to leave runs to later beyond ``num_concurrent_runs``, over all processes of the store.
+                Otherwise they wait for their turn in this process.
         """
-        store, options = self.store, workflow.__batonflow__
+        store, served = self.store, serves(workflow.__batonflow__, bounded=bounded)
         found: list[Run] = []
         left_out = set(skip)
         while len(found) < limit:
             most = min(100, limit - len(found))
             claimed = await store.claim_due(
-                store.owner, store.lease_seconds, most, [serves(options)], queues=queues, skip=left_out
+                store.owner, store.lease_seconds, most, [served], queues=queues, skip=left_out
             )
             for one in claimed:
                 if (live := self.live_run(workflow, one.run_id)) is not None:
@@ -217,15 +226,15 @@ class StoreKeeper:
         return await awaited_events_of(workflow, self.store, run_id, at)
 
 
-def serves(options: Options) -> Serves:
+def serves(options: Options, *, bounded: bool) -> Serves:
     """Return the runs whose records the code of a workflow understands.
 
     Args:
         options: The options of the workflow. Without a version it takes up the runs of all versions.
+        bounded: Whether ``num_concurrent_runs`` bounds the runs that are driven.
     """
-    if options.version is None:
-        return Serves(options.workflow_name)
-    return Serves(options.workflow_name, [options.version, *(known or None for known in options.upcasters)])
+    versions = None if options.version is None else [options.version, *(known or None for known in options.upcasters)]
+    return Serves(options.workflow_name, versions, options.num_concurrent_runs if bounded else None)
 
 
 def open_keeper(store: "str | PathLike[str] | RunStore") -> StoreKeeper:

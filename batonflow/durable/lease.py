@@ -105,6 +105,8 @@ class RunLease:
         self._status: Literal["completed", "failed", "cancelled"] | None = None
         self._result: bytes | None = None
         self._stream_reserved = 0
+        # The number of the last commit before the claim.
+        self.claimed_at_seq = 0
         self._snapshot_at = 0
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._release: asyncio.TimerHandle | None = None
@@ -121,6 +123,7 @@ class RunLease:
             snapshot_at: The number of the commit with the last snapshot.
         """
         self.epoch = epoch
+        self.claimed_at_seq = seq
         # A handler may have changed the state while the store created the run.
         self.made, self.written = seq + len(self._bodies), seq
         self._stream_reserved = stream_seq

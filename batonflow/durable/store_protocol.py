@@ -173,10 +173,13 @@ class Serves:
     Attributes:
         workflow: The name of a workflow.
         versions: The versions of the runs whose records its code understands; None for all.
+        most: The largest number of runs of the workflow, of all versions, that live owners drive at a time; None for
+            any number. Runs that are claimed by their id count, but are not refused.
     """
 
     workflow: str
     versions: Sequence[str | None] | None = None
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +423,7 @@ class RunStore(Protocol):
             owner: The owner that gets the runs.
             ttl: The seconds of their leases.
             limit: The largest number of runs.
-            serves: The workflows and versions; None for all.
+            serves: The workflows and versions, and the bounds of workflows; None for all.
             queues: The queues; None for all.
             skip: The ids of runs to leave out.
         """

@@ -1,7 +1,11 @@
 """Worker: a process, or a part of one, that drives runs of a store beside others."""
 
 import asyncio
+import os
+import secrets
+import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from os import PathLike
@@ -10,9 +14,11 @@ from typing import Any, cast
 from batonflow.durable.claimer import Claimer
 from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.stores.opening import open_store
+from batonflow.durable.worker_protocol import WorkerSign, WorkerStore
 from batonflow.fleet.schedules import ScheduleStarts
 from batonflow.instrumentation.logs import logger_named
 from batonflow.values.types import is_whole
+from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.stored_runs import StoredRuns
 from batonflow.workflow_core.workflow import Workflow
 
@@ -22,6 +28,9 @@ logger = logger_named("batonflow.worker")
 
 SECONDS_BETWEEN_COUNTS = 0.05
 SECONDS_FOR_STEPS = 5.0
+SECONDS_BETWEEN_SIGNS = 2.0
+SECONDS_UNTIL_SILENT = 15.0
+"""A worker that could not sign for so long is not ready."""
 
 
 @dataclass
@@ -80,11 +89,27 @@ class Worker:
         names = [kept.name for kept in self._kept]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"two workflows have the name {twice!r}: give one of them another workflow_name")
-        if find_spec("cronsim") is not None:
-            self._kept += [_starts_of(kept) for kept in self._kept]
-        self._claimer = Claimer(lambda: self._kept, logger=logger, concurrency=concurrency, queues=queues)
+        # Without cronsim the times of schedules are left to other workers.
+        starts = [] if find_spec("cronsim") is None else [_starts_of(kept) for kept in self._kept]
+        self._driven = [*self._kept, *starts]
+        self._concurrency, self._queues = concurrency, queues
+        self._name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+        self._signed_at: float | None = None
+        self._claimer = Claimer(lambda: self._driven, logger=logger, concurrency=concurrency, queues=queues)
         self._stopping = asyncio.Event()
         self._ending = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """The name of this worker in its stores."""
+        return self._name
+
+    @property
+    def is_ready(self) -> bool:
+        """True while the worker takes up runs and reaches its stores."""
+        if self._signed_at is None or self._stopping.is_set():
+            return False
+        return asyncio.get_running_loop().time() < self._signed_at + SECONDS_UNTIL_SILENT
 
     @property
     def runs(self) -> int:
@@ -97,7 +122,10 @@ class Worker:
         Raises:
             StoreError: A store cannot be used.
         """
+        signing: asyncio.Task[None] | None = None
         try:
+            await self._sign()
+            signing = asyncio.create_task(self._go_on_signing(), name="batonflow-worker-signs")
             await self._claimer.start()
             await self._stopping.wait()
             await self._claimer.stop()
@@ -106,6 +134,12 @@ class Worker:
         finally:
             await self._claimer.stop()
             await self._interrupt()
+            if signing is not None:
+                signing.cancel()
+                await asyncio.wait([signing])
+            for store in self._worker_stores():
+                with suppress(StoreError):
+                    await store.sign_off(self._name)
 
     def stop(self) -> None:
         """Take up no further run. The second call also interrupts the running runs at once."""
@@ -113,6 +147,27 @@ class Worker:
         if self._stopping.is_set():
             self._ending.set()
         self._stopping.set()
+
+    def _worker_stores(self) -> "dict[WorkerStore, RunStore]":
+        return {kept.store: kept.store for kept in self._kept if isinstance(kept.store, WorkerStore)}
+
+    async def _sign(self) -> None:
+        """Write a sign of life into each store, and stop if one of them says so."""
+        for worker_store, store in self._worker_stores().items():
+            options = [kept.workflow.__batonflow__ for kept in self._kept if kept.store is store]
+            names = [one.workflow_name + (f"@{one.version}" if one.version else "") for one in options]
+            host, pid = socket.gethostname(), os.getpid()
+            sign = WorkerSign(self._name, store.owner, host, pid, names, self._queues, self._concurrency)
+            if await worker_store.sign(sign) and not self._stopping.is_set():
+                logger.info("was asked to drain")
+                self.stop()
+        self._signed_at = asyncio.get_running_loop().time()
+
+    async def _go_on_signing(self) -> None:
+        while True:
+            await asyncio.sleep(SECONDS_BETWEEN_SIGNS)
+            with suppress(StoreError):  # the claimer says so
+                await self._sign()
 
     async def _drained(self) -> None:
         """Wait until no run is in memory, at most for the seconds of ``drain``."""
@@ -122,7 +177,7 @@ class Worker:
             await asyncio.sleep(SECONDS_BETWEEN_COUNTS)
 
     async def _interrupt(self) -> None:
-        handlers = [handler for kept in self._kept for handler in StoredRuns.live_handlers(kept.workflow)]
+        handlers = [handler for kept in self._driven for handler in StoredRuns.live_handlers(kept.workflow)]
         if handlers:
             await asyncio.gather(*(handler.interrupt(timeout=SECONDS_FOR_STEPS) for handler in handlers))
             logger.info("interrupted %d runs, which other workers continue", len(handlers))

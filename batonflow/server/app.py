@@ -75,6 +75,8 @@ class WorkflowServer:
             agent. Every client may then use every session, and choose the metadata that ``deps_for`` gets.
         concurrency: Largest number of runs in memory up to which the server takes up runs of its stores; None for any
             number. Runs that clients start begin at once.
+        drive: Whether the server drives runs. Otherwise it stores the runs that clients start, and shows those that
+            workers drive. Mounted applications, such as chat completions, still run in this process.
         middleware: Starlette's, around the routes and behind the checks of clients.
         exception_handlers: Starlette's.
         workflow_store: Another name of ``store``.
@@ -104,6 +106,7 @@ class WorkflowServer:
         accept_context_api: bool = False,
         accept_sessions: bool = False,
         concurrency: int | None = None,
+        drive: bool = True,
         middleware: Sequence[Middleware] | None = None,
         exception_handlers: Mapping[Any, Callable[..., Any]] | None = None,
         workflow_store: "str | PathLike[str] | RunStore | None" = None,
@@ -121,7 +124,7 @@ class WorkflowServer:
         self._concurrency = concurrency
         self.sse_heartbeat_interval = sse_heartbeat_interval
         self._slow_reader_timeout = slow_reader_timeout
-        self.runs = Runs(open_store(store or workflow_store or "memory:"))
+        self.runs = Runs(open_store(store or workflow_store or "memory:"), drives=drive)
         self.connections = Connections(header_timeout, slow_reader_timeout)
         self._store = self.runs.stores[0]
         self._hosts = list(allowed_hosts)
@@ -279,6 +282,8 @@ class WorkflowServer:
                 taken_up=self.runs.arrived,
                 refused=self.runs.troubles.__setitem__,
             )
+            if not self.runs.drives:
+                self._claimer.pause()
             try:
                 with served_input():
                     await self._claimer.start()

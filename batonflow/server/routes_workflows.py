@@ -1,7 +1,7 @@
 """Routes of workflows: descriptions, and the start of runs."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -151,6 +151,8 @@ class WorkflowRoutes:
         context = self._context(served, body)
         resumes = context is not None and context.is_resumable
         event = None if resumes else served.start_event(body.start_event, body.kwargs)
+        if not self._runs.drives:
+            return await self._stored(served, body, event, asked), None
         named_later = "session" in asked or "request_id" in asked
         run_id = "" if named_later and not body.handler_id else await self._id_for(body.handler_id, served, event)
         try:
@@ -169,6 +171,24 @@ class WorkflowRoutes:
         run_id = handler.run_id
         self._runs.arrived(run_id)
         return run_id, handler
+
+    async def _stored(self, served: Served, body: RunBody, event: StartEvent | None, asked: Mapping[str, Any]) -> str:
+        """Store a run for workers, and return its id.
+
+        Raises:
+            HTTPException: 409 for a run that only this process could start.
+        """
+        if event is None or asked:
+            raise HTTPException(
+                409, "This server does not drive runs: leave out context, session, request_id, if_busy and metadata"
+            )
+        run_id = await self._id_for(body.handler_id, served, event)
+        try:
+            return await served.workflow.enqueue(start_event=event, run_id=run_id)
+        except RunInputMismatchError:
+            raise _started_otherwise(run_id) from None
+        except StoreError as error:
+            raise HTTPException(400, str(error)) from None
 
     async def _id_for(self, given: str | None, served: Served, event: StartEvent | None) -> str:
         """Return the id for a new, an unfinished, or a finished run.

@@ -106,10 +106,12 @@ class Runs:
 
     Args:
         store: The store of workflows without their own.
+        drives: Whether this process may drive runs. Otherwise it stores them for workers.
     """
 
-    def __init__(self, store: RunStore) -> None:
+    def __init__(self, store: RunStore, *, drives: bool = True) -> None:
         self._store = store
+        self.drives = drives
         self.served: dict[str, Served] = {}
         # Runs that could not be resumed here, with the reasons.
         self.troubles: dict[str, str] = {}
@@ -247,7 +249,7 @@ class Runs:
 
     async def wake(self, place: Place) -> None:
         """Resume a run that has a new message, unless another process drives it."""
-        if place.served is None or place.live() is not None:
+        if not self.drives or place.served is None or place.live() is not None:
             return
         with suppress(StoreError):  # another process has it, or the keeper will report the problem
             await self.take_up(place.served, place.info.run_id)

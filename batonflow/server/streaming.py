@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from batonflow.durable.gaps import gap_after
+from batonflow.durable.live_streams import SECONDS_BETWEEN_QUESTIONS, LiveEvent, LiveReader, LiveStore
 from batonflow.durable.store_protocol import StoredCommit
 from batonflow.server.envelopes import END, Streamed, envelope, recorded_envelope
 from batonflow.server.runs import Place, Runs
@@ -200,13 +201,18 @@ class Following:
             if held:  # nothing can come before it now
                 yield [self._recorded(one, self._pieces) for one in held]
             return
+        store = self._place.store
+        live = LiveReader(store, self._run_id) if isinstance(store, LiveStore) else None
         with self._runs.arrival(self._run_id) as arrived:
             commits = aiter(self._place.store.subscribe(self._run_id, self._commit))
             coming: asyncio.Future[StoredCommit | None] | None = None
             try:
                 while not (arrived.done() or self._is_closing() or self._is_back()):
                     coming = coming or asyncio.ensure_future(anext(commits, None))
-                    await asyncio.wait({coming, arrived}, timeout=self._pause, return_when=asyncio.FIRST_COMPLETED)
+                    if await self._wait({coming, arrived}, live, 0 if held else self._commit):
+                        if told := self._take_live(live):
+                            yield told
+                        continue
                     if not coming.done():
                         yield []
                         continue
@@ -215,7 +221,7 @@ class Following:
                         return
                     self._commit = commit.seq
                     gap = gap_after([commit], gap)
-                    held += [one for one in streamed_by([commit], self._place.codec) if one.seq > known]
+                    held = [one for one in (*held, *streamed_by([commit], self._place.codec)) if one.seq > self._after]
                     held.sort(key=seq_of)
                     end = bisect_left(held, gap, key=seq_of)
                     told, held = [self._recorded(one, self._pieces) for one in held[:end]], held[end:]
@@ -223,10 +229,43 @@ class Following:
                         self._after = told[-1].seq
                         yield told
             finally:
+                if live is not None:
+                    live.close()
                 if coming is not None:
                     coming.cancel()
                     await asyncio.wait({coming})
                 await cast("AsyncGenerator[Any]", commits).aclose()
+
+    async def _wait(self, others: set[asyncio.Future[Any]], live: LiveReader | None, commit: int) -> bool:
+        """Wait for others, or for events of the owner before their commit; return True for the latter."""
+        end = asyncio.get_running_loop().time() + self._pause
+        while (left := end - asyncio.get_running_loop().time()) > 0:
+            if live is None:
+                await asyncio.wait(others, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                return False
+            assert self._after is not None
+            live.ask(self._after, commit)
+            more = live.more()
+            patience = min(left, SECONDS_BETWEEN_QUESTIONS)
+            done, _ = await asyncio.wait({*others, more}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                return not done & others
+        return False
+
+    def _take_live(self, live: LiveReader | None) -> list[EventForReader]:
+        """Return the events that the owner of the run has sent."""
+        assert live is not None
+        assert self._after is not None
+        told: list[EventForReader] = []
+        for one in live.take(self._after):
+            self._after = self._pieces = one.seq
+            told.append(EventForReader(one.seq, ends=False, envelope=partial(self._early_envelope, one)))
+        return told
+
+    def _early_envelope(self, one: LiveEvent) -> dict[str, Any]:
+        return recorded_envelope(
+            one.data, self._place.codec, seq=one.seq, ts=one.ts, step=one.step, path=one.path, cause=one.cause or None
+        )
 
     async def _now(self) -> int:
         if self._place.is_over:

@@ -55,7 +55,8 @@ class Workflow(StoredRuns[ResultT], Enqueueing):
         disable_validation: Skip the checks of the event graph.
         verbose: Print the start and end of steps.
         resource_manager: The manager of injected resources; by default each workflow has its own.
-        num_concurrent_runs: The number of active runs of this instance; further runs wait.
+        num_concurrent_runs: The number of active runs of this instance; further runs wait. Workers and servers also
+            do not take up stored runs beyond this number, over all processes of the store.
         runtime: The runtime of runs; by default this process.
         workflow_name: The name of this workflow; module and class by default.
         skip_graph_checks: The checks to skip: ``"reachability"``, ``"terminal_event"``, ``"dead_end"``.

@@ -1,10 +1,15 @@
-"""`batonflow worker`, `enqueue`, `queue`, `release` and `schedule`: runs that processes of their own take up."""
+"""`batonflow worker`, `workers`, `drain`, `enqueue`, `queue`, `release`, `schedule` and `store`."""
 
 import json
+import re
 import signal
 import subprocess
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,12 +98,94 @@ def test_a_run_that_does_not_end_in_time_is_given_back(folder: Path, worker: Sta
     assert (line["ready"], line["running"]) == (1, 0)
 
 
+def listed(folder: Path) -> list[dict[str, Any]]:
+    return json.loads(output(folder, "workers", "--json", *STORE))
+
+
+def test_workers_are_listed_and_one_ends_when_it_is_drained(folder: Path, worker: Started) -> None:
+    output(folder, "enqueue", "flows.py:slow", "--run-id", "s1", *STORE)
+    process = worker("flows.py:slow", "--concurrency", "3", "--drain", "0.2")
+    assert process.stdout is not None
+    assert [process.stdout.readline().strip() for _ in range(2)] == ["first", "second"]
+    [one] = listed(folder)
+    assert [one[name] for name in ("state", "runs", "slots", "workflows", "queues")] == [
+        "working",
+        1,
+        3,
+        ["slow"],
+        None,
+    ]
+    assert (one["pid"], str(process.pid) in one["name"]) == (process.pid, True)
+    table = output(folder, "workers", *STORE)
+    assert all(text in table for text in ("WORKER", "LAST SIGN", one["name"], "working", "1 of 3", "slow", "s ago"))
+    assert "takes up no further run" in output(folder, "drain", one["name"], *STORE)
+    assert [each["state"] for each in listed(folder)] == ["draining"]
+    process.communicate(timeout=40)
+    assert process.returncode == 0
+    assert status_of(folder, "s1") == "ready", "another worker may continue it"
+    assert listed(folder) == []
+    assert output(folder, "workers", *STORE) == "no worker has signed in\n"
+
+
+def test_a_killed_worker_is_listed_as_ended(folder: Path, worker: Started) -> None:
+    process = worker("flows.py:slow")
+    until_signed = time.monotonic() + 10
+    while not listed(folder) and time.monotonic() < until_signed:
+        time.sleep(0.05)
+    process.kill()
+    process.wait(timeout=40)
+    assert [each["state"] for each in listed(folder)] == ["ended"]
+
+
+def health(address: str, path: str, method: str = "GET") -> int:
+    request = urllib.request.Request(address + path, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_worker_answers_about_its_health(folder: Path, worker: Started) -> None:
+    output(folder, "enqueue", "flows.py:slow", "--run-id", "s1", *STORE)
+    process = worker("flows.py:slow", "--health", "127.0.0.1:0")
+    assert process.stderr is not None
+    assert process.stdout is not None
+    found = re.search(r"http://127\.0\.0\.1:\d+", process.stderr.readline())
+    assert found is not None
+    assert [process.stdout.readline().strip() for _ in range(2)] == ["first", "second"]
+    assert [health(found[0], path) for path in ("/live", "/ready", "/other")] == [200, 200, 404]
+    assert health(found[0], "/live", "POST") == 405
+    process.send_signal(signal.SIGTERM)
+    process.stderr.readline()
+    assert [health(found[0], path) for path in ("/live", "/ready")] == [200, 503]
+
+
+def test_a_store_is_created_and_checked(here: Cli) -> None:
+    code, _, err = here("store", "check", *STORE)
+    assert (code, "there is no store runs.db" in err) == (2, True)
+    assert here("store", "init", *STORE)[:2] == (0, f"{Path.cwd() / 'runs.db'} can be used\n")
+    assert here("store", "init", *STORE)[0] == 0
+    code, out, _ = here("store", "check", "--json", *STORE)
+    assert (code, json.loads(out)["usable"]) == (0, True)
+    Path("other.db").write_text("not a database, and long enough to be refused " * 20)
+    code, _, err = here("store", "check", "--store", "other.db")
+    assert (code, "other.db" in err) == (1, True)
+    code, _, err = here("store", "check", "--store", "postgresql://app:secret@127.0.0.1:1/prod")
+    assert (code, "cannot be reached" in err, "secret" in err) == (1, True, False)
+
+
 def test_mistakes_end_in_one_line(here: Cli) -> None:
     for words, expected in {
         ("worker", "flows.py:greet"): "has no store",
         ("worker", "flows.py:greet", "flows.py:greet", *STORE): "two workflows have the name 'greet'",
         ("worker", "flows.py:greet", "--drain", "-1", *STORE): "not a number of seconds",
         ("worker", "flows.py:greet", "--queue", "a,,b", *STORE): "not a list of names",
+        ("worker", "flows.py:greet", "--health", "9090", *STORE): "is not an address, such as 127.0.0.1:9090",
+        ("serve", "flows.py:greet", "--no-drive"): "--no-drive needs a store",
+        ("store", "init"): "no store is named",
+        ("store", "mend", *STORE): "invalid choice",
+        ("workers", "--store", "none.db"): "there is no store none.db",
         ("enqueue", "flows.py:greet"): "has no store",
         ("enqueue", "flows.py:greet", "nam=Ann", *STORE): "nam",
         ("enqueue", "flows.py:greet", "--priority", "5000", *STORE): "from -1000 to 1000",
@@ -109,6 +196,12 @@ def test_mistakes_end_in_one_line(here: Cli) -> None:
     }.items():
         code, _, err = here(*words)
         assert (code, expected in err, "Traceback" in err) == (2, True, False), (words, err)
+
+
+def test_only_a_known_worker_is_drained(here: Cli) -> None:
+    here("store", "init", *STORE)
+    code, _, err = here("drain", "nobody", *STORE)
+    assert (code, "has no worker 'nobody'" in err) == (2, True)
 
 
 def test_only_a_held_run_is_released(here: Cli) -> None:

@@ -29,6 +29,13 @@ COMMANDS = (
     "compare",
     "case",
     "try",
+    "worker",
+    "workers",
+    "drain",
+    "enqueue",
+    "queue",
+    "release",
+    "store",
     "completions",
 )
 

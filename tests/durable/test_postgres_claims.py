@@ -1,5 +1,6 @@
 """Claims, limits and turns of a PostgresStore beyond the contract of all stores."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,12 @@ import pytest
 
 from batonflow.durable.search_protocol import RunQuery
 from batonflow.durable.session_protocol import NewTurn, TurnOpened, TurnRefused
-from batonflow.durable.store_protocol import RunStore
+from batonflow.durable.store_protocol import Busy, Claimed, RunStore, Serves
 from batonflow.durable.stores.postgres import PostgresStore
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.conftest import Stores
 from tests.durable.runs import TTL, begin, known, new_run, write
+from tests.postgres import connected
 
 pytestmark = pytest.mark.external("postgresql")
 
@@ -103,3 +105,53 @@ class TestTurns:
         assert (refused.session.turns, refused.session.open_turn) == (0, None)
         assert await write(other, 1, 0, run_id="elsewhere") == "committed"
         assert isinstance(await store.open_turn(turn, new_run("ann:1"), store.owner, TTL), TurnOpened)
+
+
+def execute(stores: Stores, statement: str) -> None:
+    with connected(stores.address) as connection:
+        connection.execute(statement.format(stores.schema).encode())
+
+
+class TestAfterAStartOfTheServer:
+    @pytest.fixture
+    async def store(self, others: Stores) -> RunStore:
+        """A store with a run whose owner has not come back since the start, and whose lease is over."""
+        store = others.open()
+        await begin(store)
+        execute(others, "UPDATE {0}.runs SET owner = 'away', lease_until = {0}.steady() - 1")
+        return store
+
+    def set_young(self, stores: Stores, *, is_young: bool) -> None:
+        execute(
+            stores,
+            f"CREATE OR REPLACE FUNCTION {{0}}.is_young() RETURNS boolean LANGUAGE sql VOLATILE AS 'SELECT {is_young}'",
+        )
+
+    async def test_an_owner_that_may_come_back_keeps_its_runs(self, others: Stores, store: RunStore) -> None:
+        self.set_young(others, is_young=True)
+        assert await store.claim_due(store.owner, TTL, 10) == []
+        assert await store.sweep(10, grace=0) == []
+        assert isinstance(await store.claim("a", store.owner, TTL), Busy)
+
+    async def test_it_loses_them_later(self, others: Stores, store: RunStore) -> None:
+        self.set_young(others, is_young=False)
+        assert await first_due(store) == ["a"]
+
+    async def test_it_loses_one_that_is_claimed_by_its_id_later(self, others: Stores, store: RunStore) -> None:
+        self.set_young(others, is_young=False)
+        assert isinstance(await store.claim("a", store.owner, TTL), Claimed)
+
+
+async def test_a_claim_waits_for_another_one_of_a_workflow_with_a_bound(others: Stores) -> None:
+    store, other = others.open(), others.open()
+    for run_id in "ab":
+        await store.create(new_run(run_id), None, TTL)
+    await begin(store, "own", "Another")  # takes the lock of the owner
+    with connected(others.address) as connection, connection.transaction():
+        serves, arguments = '[["Flow", null, 1]]', "NULL, '{}', 1"
+        claim = f"SELECT run_id FROM {others.schema}.claim_due('{store.owner}', 15, 9, '{serves}', {arguments})"
+        assert connection.execute(claim.encode()).fetchall() == [("a",)]
+        waiting = asyncio.create_task(other.claim_due(other.owner, TTL, 9, [Serves("Flow", most=1)]))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+    assert await waiting == []

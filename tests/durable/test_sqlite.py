@@ -235,7 +235,7 @@ async def test_large_records_of_a_first_version_are_read_as_they_are(path: Path,
 def bring_back_to_first_version(path: Path) -> None:
     """Take out of a file all that later versions of the schema have added."""
     connection = sqlite3.connect(path)
-    for table in ("sessions", "turns", "session_queue", "part_logs", "parts"):
+    for table in ("sessions", "turns", "session_queue", "part_logs", "parts", "workers"):
         connection.execute(f"DROP TABLE {table}")
     for index in ("runs_by_part_log", "runs_ready", "runs_timed"):
         connection.execute(f"DROP INDEX {index}")

@@ -294,6 +294,65 @@ async def test_runs_to_drive_can_be_those_of_some_versions(store: RunStore, cloc
     assert len(await store.claim_due(store.owner, TTL, 10, [Serves("Flow")])) == 4
 
 
+class TestBoundsOfWorkflows:
+    async def enqueued(self, store: RunStore, count: int, workflow: str = "Flow") -> None:
+        for number in range(count):
+            await store.create(new_run(f"{workflow}-{number}", workflow), None, TTL)
+
+    async def claimed(self, store: RunStore, *serves: Serves, limit: int = 10) -> list[str]:
+        return [each.run_id for each in await store.claim_due(store.owner, TTL, limit, serves)]
+
+    async def test_nothing_is_claimed_beyond_the_bound_of_a_workflow(self, store: RunStore, other: RunStore) -> None:
+        await self.enqueued(store, 6)
+        bounded = Serves("Flow", most=3)
+        assert await self.claimed(store, bounded, limit=2) == ["Flow-0", "Flow-1"]
+        assert await self.claimed(other, bounded) == ["Flow-2"]
+        assert await self.claimed(store, bounded) == []
+        assert await self.claimed(other, Serves("Flow", ["1"], most=3)) == []
+        assert await self.claimed(other, Serves("Flow", most=4)) == ["Flow-3"]
+
+    async def test_runs_that_are_over_wait_or_were_released_leave_their_places(
+        self, store: RunStore, other: RunStore
+    ) -> None:
+        await self.enqueued(store, 6)
+        bounded = [Serves("Flow", most=3)]
+        first, second, third = await store.claim_due(store.owner, TTL, 10, bounded)
+        assert await write(store, first.epoch, 0, run_id=first.run_id, status="completed") == "committed"
+        assert await self.claimed(other, *bounded) == ["Flow-3"]
+        assert await store.park(second.run_id, store.owner, second.epoch, second.seq, None)
+        assert await self.claimed(other, *bounded) == ["Flow-4"]
+        assert await store.release(third.run_id, store.owner, third.epoch)
+        assert await self.claimed(other, *bounded) == ["Flow-5"]
+        assert await self.claimed(other, *bounded) == []
+
+    async def test_dead_owners_do_not_hold_places(self, stores: Stores, clock: Clock) -> None:
+        store, dead = stores.open(), stores.open()
+        await self.enqueued(store, 4)
+        bounded = Serves("Flow", most=2)
+        assert len(await self.claimed(dead, bounded)) == 2
+        clock.monotonic += TTL + 1
+        assert await self.claimed(store, bounded) == ["Flow-0", "Flow-1"]
+        assert await self.claimed(store, bounded) == []
+
+    async def test_a_run_that_was_claimed_by_its_id_counts(self, store: RunStore, other: RunStore) -> None:
+        await self.enqueued(store, 3)
+        assert isinstance(await other.claim("Flow-2", other.owner, TTL), Claimed)
+        assert await self.claimed(store, Serves("Flow", most=2)) == ["Flow-0"]
+        assert isinstance(await other.claim("Flow-1", other.owner, TTL), Claimed)
+
+    async def test_a_bound_does_not_concern_other_workflows(self, store: RunStore) -> None:
+        await self.enqueued(store, 3)
+        await self.enqueued(store, 3, "Other")
+        assert await self.claimed(store, Serves("Flow", most=1), Serves("Other")) == ["Flow-0", *(
+            f"Other-{number}" for number in range(3))]  # fmt: skip
+
+    async def test_claims_at_the_same_time_keep_to_the_bound(self, stores: Stores) -> None:
+        opened = [stores.open() for _ in range(4)]
+        await self.enqueued(opened[0], 20)
+        found = await asyncio.gather(*(self.claimed(one, Serves("Flow", most=5)) for one in opened * 3))
+        assert len([run_id for each in found for run_id in each]) == 5
+
+
 async def test_runs_to_drive_leave_out_the_ones_to_skip(store: RunStore, clock: Clock):
     await store.release("ready", store.owner, await begin(store, "ready"))
     await begin(store, "left")

@@ -98,6 +98,35 @@ async def _returned(value: bool) -> bool:
     return value
 
 
+async def test_the_bound_of_a_workflow_holds_for_all_workers(stores: Stores) -> None:
+    gate, store = asyncio.Event(), stores.open()
+    ids = [await Gate(gate, store=store).enqueue(n=n) for n in range(9)]
+    workers = [Worker(Gate(gate, num_concurrent_runs=3), store=one, concurrency=2) for one in (store, stores.open())]
+    running = [asyncio.create_task(worker.run()) for worker in workers]
+    await asyncio.wait_for(eventually(lambda: _returned(sum(worker.runs for worker in workers) == 3)), 10)
+    await asyncio.sleep(0.3)
+    statuses = [(await known(store, run_id)).status for run_id in ids]
+    assert (statuses.count("running"), statuses.count("ready")) == (3, 6)
+    gate.set()
+    assert await ended(store, *ids) == ["completed"] * 9
+    for worker in workers:
+        worker.stop()
+    await asyncio.gather(*running)
+
+
+async def test_the_next_run_begins_as_soon_as_one_ends_below_the_bound_of_its_workflow(stores: Stores) -> None:
+    gate, store = asyncio.Event(), stores.open()
+    gate.set()
+    ids = [await Gate(gate, store=store).enqueue(n=n) for n in range(12)]
+    worker = Worker(Gate(gate, num_concurrent_runs=1), store=store)
+    running = asyncio.create_task(worker.run())
+    began = asyncio.get_running_loop().time()
+    assert await ended(store, *ids) == ["completed"] * 12
+    assert asyncio.get_running_loop().time() - began < 6, "it does not wait a second for each run"
+    worker.stop()
+    await running
+
+
 async def test_a_run_that_waits_for_a_person_leaves_its_slot_to_others(stores: Stores) -> None:
     store = stores.open()
     asking = Asking(store=store)

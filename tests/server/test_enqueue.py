@@ -1,5 +1,6 @@
 """Runs that a client stores for whichever process takes them up."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from batonflow import FunctionAgent, ScriptedLLM
 from batonflow.durable.stores.memory import MemoryStore
+from batonflow.fleet import Worker
 from batonflow.server import WorkflowServer
 from batonflow.workflow_core import StartEvent, StopEvent, Workflow, step
 from tests.server.conftest import Serving
@@ -74,3 +76,30 @@ async def test_an_id_belongs_to_its_input(serving: Serving) -> None:
         await running.post("/handlers?enqueue=1", body, status=202)
         body["start_event"] = {"n": 2}
         assert "other input" in str(await running.post("/handlers?enqueue=1", body, status=409))
+
+
+class TestWithoutDriving:
+    async def test_runs_are_stored_for_workers_and_shown(self, serving: Serving) -> None:
+        store = MemoryStore()
+        async with serving(WorkflowServer(store=store, drive=False), doubles=Doubles()) as running:
+            body = {"start_event": {"n": 21}, "handler_id": "r"}
+            told = await running.post("/workflows/doubles/run-nowait", body)
+            assert (told["handler_id"], told["status"]) == ("r", "running")
+            waiting = asyncio.create_task(running.post("/workflows/doubles/run", body))
+            await asyncio.sleep(0.3)
+            info = await store.info("r")
+            assert info is not None
+            assert (info.status, waiting.done()) == ("ready", False)
+            worker = Worker(Doubles(workflow_name=info.workflow), store=MemoryStore(beside=store))
+            working = asyncio.create_task(worker.run())
+            assert (await asyncio.wait_for(waiting, 10))["result"]["value"]["result"] == 42
+            worker.stop()
+            await working
+
+    async def test_a_run_that_only_this_process_could_start_is_refused(self, serving: Serving) -> None:
+        agent = FunctionAgent(llm=ScriptedLLM(["yes"]))
+        server = WorkflowServer(accept_sessions=True, drive=False)
+        async with serving(server, agent=agent) as running:
+            body = {"start_event": {"user_msg": "hi"}, "session": "s"}
+            told = await running.post("/workflows/agent/run-nowait", body, status=409)
+            assert "does not drive runs: leave out context, session" in str(told)

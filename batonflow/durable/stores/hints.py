@@ -2,10 +2,16 @@
 
 import asyncio
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
+from weakref import WeakMethod
 
 __all__ = ["Bell", "Hints"]
+
+QUESTION_SECONDS = 5.0
+"""The time for which a question of a reader holds."""
 
 
 class Bell:
@@ -48,6 +54,10 @@ class Hints:
         self._lock = threading.Lock()
         self._for_appends: set[Bell] = set()
         self._for_runs: dict[str, set[Bell]] = {}
+        self._live: dict[str, set[Callable[[str], None]]] = {}
+        self._asked: list[WeakMethod[Callable[[str, int, int], None]]] = []
+        # The last questions of readers, for a connection that is made when the first of its runs is claimed.
+        self._questions: deque[tuple[float, str, int, int]] = deque(maxlen=100)
 
     @property
     def wanted(self) -> bool:
@@ -98,6 +108,51 @@ class Hints:
                 bells.discard(bell)
                 if not bells:
                     del self._for_runs[run_id]
+
+    @property
+    def wants_live(self) -> bool:
+        """Tell whether a reader follows a run that another process drives."""
+        return bool(self._live)
+
+    def follow_live(self, run_id: str, heard: Callable[[str], None]) -> Callable[[], None]:
+        """See ``LiveStore.follow_live``."""
+        with self._lock:
+            self._live.setdefault(run_id, set()).add(heard)
+
+        def leave() -> None:
+            with self._lock:
+                readers = self._live.get(run_id, set())
+                readers.discard(heard)
+                if not readers:
+                    self._live.pop(run_id, None)
+
+        self._begun()
+        return leave
+
+    def told_live(self, run_id: str, message: str) -> None:
+        """Pass a message about a run to its readers."""
+        with self._lock:
+            readers = list(self._live.get(run_id, ()))
+        for heard in readers:
+            heard(message)
+
+    def when_asked(self, asked: Callable[[str, int, int], None]) -> None:
+        """See ``LiveStore.when_asked``."""
+        with self._lock:
+            self._asked = [known for known in self._asked if known() is not None] + [WeakMethod(asked)]
+            questions = list(self._questions)
+        for at, run_id, after, commit in questions:
+            if at > time.monotonic() - QUESTION_SECONDS:
+                asked(run_id, after, commit)
+
+    def asked_live(self, run_id: str, after: int, commit: int) -> None:
+        """Pass a question of a reader to the connections of this process."""
+        with self._lock:
+            known = list(self._asked)
+            self._questions.append((time.monotonic(), run_id, after, commit))
+        for weak in known:
+            if (asked := weak()) is not None:
+                asked(run_id, after, commit)
 
     async def changed(self, seen: int) -> int:
         """Wait until ``appends`` differs from ``seen``, and return it."""

@@ -53,10 +53,13 @@ from batonflow.durable.stores.bounds import (
     in_session,
     no_run_after,
 )
+from batonflow.durable.stores.claim_bounds import claim_within_bounds
 from batonflow.durable.stores.hints import Hints
 from batonflow.durable.stores.memory_parts import PartLog, PartLogs
 from batonflow.durable.stores.memory_search import MemoryIndex
 from batonflow.durable.stores.memory_sessions import SessionsInMemory, SessionTable
+from batonflow.durable.stores.memory_workers import WorkerTable
+from batonflow.durable.worker_protocol import WorkerInfo, WorkerSign
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["MemoryStore"]
@@ -136,9 +139,14 @@ class _Shared:
     logs: PartLogs = field(default_factory=PartLogs)
     index: MemoryIndex = field(default_factory=MemoryIndex)
     sessions: SessionTable = field(init=False)
+    workers: WorkerTable = field(init=False)
 
     def __post_init__(self) -> None:
         self.sessions = SessionTable(self.runs.__contains__, self.owners.__contains__)
+        self.workers = WorkerTable(self.owners.__contains__, self._count_runs)
+
+    def _count_runs(self, owner: str) -> int:
+        return sum(run.status == "running" and run.owner == owner for run in self.runs.values())
 
 
 class MemoryStore(SessionsInMemory, StoredHistory):
@@ -264,18 +272,26 @@ class MemoryStore(SessionsInMemory, StoredHistory):
         skip: Collection[str] = (),
     ) -> list[Claimed]:
         """See ``RunStore.claim_due``."""
-        with self._lock:
-            wanted = [run for run in self._runs.values() if _is_wanted(run.new, serves, queues, skip)]
+
+        def claim_some(most: int, served: Sequence[Serves] | None) -> list[Claimed]:
+            wanted = [run for run in self._runs.values() if _is_wanted(run.new, served, queues, skip)]
             taken: list[Claimed] = []
             for run in self._left_behind(wanted):
-                if len(taken) == limit:
+                if len(taken) == most:
                     return taken
                 if run.attempts:
                     _pause(run)
                 else:
                     taken.append(self._take(run, owner, ttl))
-            ready = self._to_drive(wanted, grace=0.0)[: limit - len(taken)]
+            ready = self._to_drive(wanted, grace=0.0)[: most - len(taken)]
             return [*taken, *(self._take(run, owner, ttl) for run in ready)]
+
+        with self._lock:
+            return claim_within_bounds(limit, serves, self._count_driven, claim_some)
+
+    def _count_driven(self, workflow: str) -> int:
+        """Count the runs of a workflow that live owners drive."""
+        return sum(run.new.workflow == workflow and self._driven(run) for run in self._runs.values())
 
     async def release_held(self, run_id: str) -> bool:
         """See ``RunStore.release_held``."""
@@ -678,6 +694,30 @@ class MemoryStore(SessionsInMemory, StoredHistory):
             for run in ended[:limit]:
                 self._remove(run)
             return [run.new.run_id for run in ended[:limit]]
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    async def sign(self, sign: WorkerSign) -> bool:
+        """See ``WorkerStore.sign``."""
+        with self._lock:
+            if sign.owner not in self._names:
+                self._vouch(check_owner(sign.owner))
+            return self._shared.workers.sign(sign)
+
+    async def sign_off(self, name: str) -> None:
+        """See ``WorkerStore.sign_off``."""
+        with self._lock:
+            self._shared.workers.sign_off(name)
+
+    async def workers(self) -> list[WorkerInfo]:
+        """See ``WorkerStore.workers``."""
+        with self._lock:
+            return self._shared.workers.all()
+
+    async def drain(self, name: str) -> bool:
+        """See ``WorkerStore.drain``."""
+        with self._lock:
+            return self._shared.workers.drain(name)
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 

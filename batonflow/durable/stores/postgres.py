@@ -42,6 +42,7 @@ from batonflow.durable.stores import postgres_reads as reads
 from batonflow.durable.stores import postgres_search as searching
 from batonflow.durable.stores import postgres_sessions as sessions
 from batonflow.durable.stores import postgres_upkeep as upkeep
+from batonflow.durable.stores import postgres_workers as workers
 from batonflow.durable.stores.bounds import (
     check_age,
     check_commit_number,
@@ -59,6 +60,7 @@ from batonflow.durable.stores.postgres_connection import Database
 from batonflow.durable.stores.postgres_rows import Steps
 from batonflow.durable.stores.postgres_threads import Readers, Writer
 from batonflow.durable.stores.threads import Job, forget_all, outcome
+from batonflow.durable.worker_protocol import WorkerInfo, WorkerSign
 from batonflow.values.types import is_whole
 from batonflow.workflow_core.errors import StoreError
 
@@ -332,6 +334,42 @@ class PostgresStore(StoredHistory):
             deleted += found
             left = left - len(found) if found else 0
         return deleted
+
+    # --- live streams -------------------------------------------------------------------------------------------------
+
+    def follow_live(self, run_id: str, heard: Callable[[str], None]) -> Callable[[], None]:
+        """See ``LiveStore.follow_live``."""
+        return self._hints.follow_live(run_id, heard)
+
+    def ask_live(self, run_id: str, after: int, commit: int) -> None:
+        """See ``LiveStore.ask_live``."""
+        self._writer.listener.ask_live(run_id, after, commit)
+
+    def tell_live(self, run_id: str, message: str) -> None:
+        """See ``LiveStore.tell_live``."""
+        self._writer.listener.tell_live(run_id, message)
+
+    def when_asked(self, asked: Callable[[str, int, int], None]) -> None:
+        """See ``LiveStore.when_asked``."""
+        self._hints.when_asked(asked)
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    async def sign(self, sign: WorkerSign) -> bool:
+        """See ``WorkerStore.sign``."""
+        return await self._write(workers.sign, sign)
+
+    async def sign_off(self, name: str) -> None:
+        """See ``WorkerStore.sign_off``."""
+        await self._write(workers.sign_off, name)
+
+    async def workers(self) -> list[WorkerInfo]:
+        """See ``WorkerStore.workers``."""
+        return await self._read(workers.workers)
+
+    async def drain(self, name: str) -> bool:
+        """See ``WorkerStore.drain``."""
+        return await self._write(workers.drain, name)
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 

@@ -139,7 +139,7 @@ def claim_due(
             "owner": owner,
             "ttl": writing.lease(ttl),
             "limit": limit,
-            "serves": None if serves is None else json.dumps([_pair(one) for one in serves]),
+            "serves": None if serves is None else json.dumps([_as_row(one) for one in serves]),
             "queues": None if queues is None else list(queues),
             "skip": list(skip),
             "nonce": nonce,
@@ -148,10 +148,11 @@ def claim_due(
     return [_claimed(row) for row in rows]
 
 
-def _pair(one: Serves) -> tuple[str, list[str | None] | None]:
+def _as_row(one: Serves) -> tuple[str, list[str | None] | None, int | None]:
     if one.versions is None:
-        return stored_text(one.workflow), None
-    return stored_text(one.workflow), [None if each is None else stored_text(each) for each in one.versions]
+        return stored_text(one.workflow), None, one.most
+    versions = [None if each is None else stored_text(each) for each in one.versions]
+    return stored_text(one.workflow), versions, one.most
 
 
 # All sessions lock rows in the order of the ids, so that two of them do not wait for each other.

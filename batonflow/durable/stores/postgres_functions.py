@@ -22,6 +22,9 @@ CREATE FUNCTION batonflow.lock_of(one text) RETURNS bigint LANGUAGE sql IMMUTABL
 CREATE FUNCTION batonflow.lock_of_log(one bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
     $$ SELECT hashtextextended('batonflow.logs/' || one, 0) $$;
 
+CREATE FUNCTION batonflow.lock_of_bound(name text) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+    $$ SELECT hashtextextended('batonflow.bounds/' || name, 0) $$;
+
 CREATE FUNCTION batonflow.is_registered(one text) RETURNS boolean LANGUAGE sql STABLE AS
     $$ SELECT EXISTS (SELECT FROM batonflow.owners WHERE owner = one AND server = pg_postmaster_start_time()) $$;
 
@@ -227,7 +230,8 @@ BEGIN
     RETURN seconds = 0 AND tries < {MOST_ATTEMPTS};
 END $$;
 
-CREATE FUNCTION batonflow.claim_due(
+-- Claim runs, whatever the bounds of their workflows.
+CREATE FUNCTION batonflow.claim_some(
     new_owner text, ttl float8, most integer, serves jsonb, queues text[], skip text[], new_claim bigint
 ) RETURNS SETOF batonflow.claimed LANGUAGE plpgsql AS $$
 DECLARE
@@ -269,6 +273,50 @@ BEGIN
     END LOOP;
     FOR run IN SELECT * FROM batonflow.ready_since_later(most - taken, serves, queues, skip) LOOP
         RETURN NEXT batonflow.take(run, new_owner, ttl, new_claim);
+    END LOOP;
+END $$;
+
+-- Claim runs, step by step, so that no workflow gets more than its bound, the third value in serves.
+CREATE FUNCTION batonflow.claim_due(
+    new_owner text, ttl float8, most integer, serves jsonb, queues text[], skip text[], new_claim bigint
+) RETURNS SETOF batonflow.claimed LANGUAGE plpgsql AS $$
+DECLARE
+    free jsonb := (
+        SELECT jsonb_object_agg(name, bound) FROM (
+            SELECT pair ->> 0 AS name, min((pair ->> 2)::integer) AS bound
+            FROM jsonb_array_elements(serves) AS served (pair) WHERE pair ->> 2 IS NOT NULL GROUP BY pair ->> 0
+        ) AS bounds);
+    name text;
+    open jsonb;
+    step integer;
+    found integer;
+    one batonflow.claimed;
+BEGIN
+    IF free IS NULL THEN
+        RETURN QUERY SELECT * FROM batonflow.claim_some(new_owner, ttl, most, serves, queues, skip, new_claim);
+        RETURN;
+    END IF;
+    -- Claims of a workflow with a bound wait for each other, so that each of them counts the runs of the others.
+    FOR name IN SELECT jsonb_object_keys(free) AS key ORDER BY key LOOP
+        PERFORM pg_advisory_xact_lock(batonflow.lock_of_bound(name));
+        free := jsonb_set(free, ARRAY[name], to_jsonb((free ->> name)::integer - (
+            SELECT count(*) FROM batonflow.runs AS run
+            WHERE status = 'running' AND workflow = name AND batonflow.is_driven(run))));
+    END LOOP;
+    LOOP
+        SELECT jsonb_agg(pair), least(most, min((free ->> (pair ->> 0))::integer)) INTO open, step
+        FROM jsonb_array_elements(serves) AS served (pair) WHERE coalesce((free ->> (pair ->> 0))::integer, 1) > 0;
+        EXIT WHEN open IS NULL OR most <= 0;
+        found := 0;
+        FOR one IN SELECT * FROM batonflow.claim_some(new_owner, ttl, step, open, queues, skip, new_claim) LOOP
+            RETURN NEXT one;
+            found := found + 1;
+            IF free ? one.workflow THEN
+                free := jsonb_set(free, ARRAY[one.workflow], to_jsonb((free ->> one.workflow)::integer - 1));
+            END IF;
+        END LOOP;
+        most := most - found;
+        EXIT WHEN found < step;
     END LOOP;
 END $$;
 

@@ -28,6 +28,8 @@ _logger = logger_named("batonflow.store")
 COALESCED_SECONDS = 0.01
 LOST_HINT_SECONDS = 5.0
 """After so long waiting readers look for themselves, as a notification may have been lost."""
+MOST_MESSAGES = 1000
+"""Messages that wait while the database cannot be reached."""
 _LOCK_SECONDS = 0.5
 _LONGEST_MESSAGE = 7000
 _PAUSES = (0.05, 1.0)
@@ -56,6 +58,10 @@ class Listener:
         self._database = database
         self._hints = hints
         self._channel = f"batonflow_{database.schema}"
+        self._live_channel = f"batonlive_{database.schema}"
+        self._hears_live = False
+        # Messages for one of the channels, which are sent as they are.
+        self._messages: list[tuple[str, str]] = []
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopped = False
@@ -88,6 +94,20 @@ class Listener:
         with self._guard:
             self._touched.update(dict.fromkeys(run_ids))
             self._appended |= appended
+        self.start()
+
+    def ask_live(self, run_id: str, after: int, commit: int) -> None:
+        """See ``LiveStore.ask_live``."""
+        self._say(self._channel, f"? {run_id} {after} {commit}")
+
+    def tell_live(self, run_id: str, message: str) -> None:
+        """See ``LiveStore.tell_live``."""
+        self._say(self._live_channel, f"{run_id} {message}")
+
+    def _say(self, channel: str, message: str) -> None:
+        with self._guard:
+            if len(self._messages) < MOST_MESSAGES:  # they come with the commit
+                self._messages.append((channel, message))
         self.start()
 
     def start(self) -> None:
@@ -159,6 +179,9 @@ class Listener:
                 asked.set_result(None)
             with self._guard:
                 self._asked.pop(0)
+        if self._hints.wants_live != self._hears_live:
+            self._hears_live = not self._hears_live
+            connection.execute(f"{'LISTEN' if self._hears_live else 'UNLISTEN'} {self._live_channel}".encode())
         if self._has_news() and (self._stopped or time.monotonic() >= self._sent_at + COALESCED_SECONDS):
             self._send(connection)
         if self._stopped:
@@ -187,15 +210,23 @@ class Listener:
         if connection is not None and connection.fileno() in readable:
             connection.pgconn.consume_input()
             while (note := connection.pgconn.notifies()) is not None:
-                self._heard(note.extra.decode(), note.be_pid)
+                self._heard(note.extra.decode(), note.be_pid, note.relname.decode())
         if not readable and seconds == LOST_HINT_SECONDS:
             self._hints.anything()
             self._hints.appended()
 
-    def _heard(self, message: str, pid: int) -> None:
+    def _heard(self, message: str, pid: int, channel: str) -> None:
         if self._connection is None or pid == self._connection.info.backend_pid:
             return
+        if channel == self._live_channel:
+            run_id, _, told = message.partition(" ")
+            self._hints.told_live(run_id, told)
+            return
         appended, _, names = message.partition(" ")
+        if appended == "?":
+            run_id, after, commit = names.split(" ")
+            self._hints.asked_live(run_id, int(after), int(commit))
+            return
         if names == "*":
             self._hints.anything()
         elif names:
@@ -204,17 +235,22 @@ class Listener:
             self._hints.appended()
 
     def _has_news(self) -> bool:
-        return self._appended or bool(self._touched)
+        return self._appended or bool(self._touched) or bool(self._messages)
 
     def _send(self, connection: "Connection[Any]") -> None:
         with self._guard:
             touched, appended = self._touched, self._appended
             self._touched, self._appended = {}, False
+            messages, self._messages = self._messages, []
         names = " ".join(touched)
         message = f"{'+' if appended else '-'} {names if len(names) <= _LONGEST_MESSAGE else '*'}"
         self._sent_at = time.monotonic()
+        if touched or appended:
+            messages.insert(0, (self._channel, message))
+        channels, texts = [channel for channel, _ in messages], [text for _, text in messages]
         try:
-            connection.execute("SELECT pg_notify(%s, %s)", (self._channel, message))
+            statement = "SELECT pg_notify(channel, text) FROM unnest(%s::text[], %s::text[]) AS m (channel, text)"
+            connection.execute(statement, (channels, texts))
         except Exception:
             with self._guard:
                 self._touched.update(touched)
@@ -226,12 +262,13 @@ class Listener:
             return self._connection
         connection = self._database.connect_to_listen()
         try:
-            connection.add_notify_handler(lambda note: self._heard(note.payload, note.pid))
+            connection.add_notify_handler(lambda note: self._heard(note.payload, note.pid, note.channel))
             self._connection = connection
             self._session = self._database.succeed(connection, self._session)
             for owner in self._held:
                 self._lock(connection, owner)
             connection.execute(f"LISTEN {self._channel}".encode())
+            self._hears_live = False
             connection.execute(self._database.sql(_TIDY))
         except BaseException:
             self._close()

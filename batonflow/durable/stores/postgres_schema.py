@@ -155,6 +155,14 @@ CREATE INDEX index_entries_words ON batonflow.index_entries USING gin (words);
 CREATE UNLOGGED TABLE batonflow.owners (
     owner text COLLATE "C" PRIMARY KEY, server timestamptz NOT NULL, since float8 NOT NULL
 );
+CREATE TABLE batonflow.workers (
+    name text COLLATE "C" PRIMARY KEY,
+    owner text COLLATE "C" NOT NULL,
+    body jsonb NOT NULL,
+    since float8 NOT NULL,
+    seen_at float8 NOT NULL,
+    is_draining boolean NOT NULL
+);
 -- epoch_floor: the highest epoch of deleted runs.
 CREATE TABLE batonflow.facts (version integer NOT NULL, epoch_floor bigint NOT NULL);
 INSERT INTO batonflow.facts VALUES (0, 0);

@@ -45,6 +45,7 @@ from batonflow.durable.stores import sqlite_reads as reads
 from batonflow.durable.stores import sqlite_search as searching
 from batonflow.durable.stores import sqlite_sessions as sessions
 from batonflow.durable.stores import sqlite_upkeep as upkeep
+from batonflow.durable.stores import sqlite_workers as workers
 from batonflow.durable.stores.bounds import (
     check_age,
     check_commit_number,
@@ -65,6 +66,7 @@ from batonflow.durable.stores.sqlite_rows import DatabaseSession
 from batonflow.durable.stores.sqlite_schema import DatabaseFile
 from batonflow.durable.stores.sqlite_threads import Readers, Writer
 from batonflow.durable.stores.threads import Job, forget_all, outcome
+from batonflow.durable.worker_protocol import WorkerInfo, WorkerSign
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["SQLiteStore"]
@@ -321,6 +323,24 @@ class SQLiteStore(StoredHistory):
         for begin in range(0, len(found), RETIRED_AT_ONCE):  # so that other operations get their turn
             deleted += await self._write(upkeep.delete_ended, found[begin : begin + RETIRED_AT_ONCE], seconds)
         return deleted
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    async def sign(self, sign: WorkerSign) -> bool:
+        """See ``WorkerStore.sign``."""
+        return await self._write(workers.sign, sign)
+
+    async def sign_off(self, name: str) -> None:
+        """See ``WorkerStore.sign_off``."""
+        await self._write(workers.sign_off, name)
+
+    async def workers(self) -> list[WorkerInfo]:
+        """See ``WorkerStore.workers``."""
+        return await self._read(workers.workers)
+
+    async def drain(self, name: str) -> bool:
+        """See ``WorkerStore.drain``."""
+        return await self._write(workers.drain, name)
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 

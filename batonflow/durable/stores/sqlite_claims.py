@@ -18,6 +18,7 @@ from batonflow.durable.store_protocol import (
 )
 from batonflow.durable.stores.attempts import held_words, pause_after
 from batonflow.durable.stores.bounds import check_new_run, check_owner, check_payload, check_run_id
+from batonflow.durable.stores.claim_bounds import claim_within_bounds
 from batonflow.durable.stores.sqlite_commits import insert_bodies
 from batonflow.durable.stores.sqlite_parts import continue_log, continued_log, info_of, insert_parts
 from batonflow.durable.stores.sqlite_rows import ENDS, DatabaseSession, RunRow, checksum, find_run, salt_of
@@ -150,6 +151,29 @@ def claim_due(
     skip: Collection[str],
 ) -> list[Claimed]:
     """See ``RunStore.claim_due``."""
+
+    def claim_some(most: int, served: Sequence[Serves] | None) -> list[Claimed]:
+        return _claim_some(session, owner, ttl, most, served, queues, skip)
+
+    return claim_within_bounds(limit, serves, lambda workflow: _count_driven(session, workflow), claim_some)
+
+
+def _count_driven(session: DatabaseSession, workflow: str) -> int:
+    """Count the runs of a workflow that live owners drive."""
+    rows = _runs(session, "SELECT * FROM run_infos WHERE status = 'running' AND workflow = :name", {"name": workflow})
+    return sum(session.driven(row) for row in rows)
+
+
+def _claim_some(
+    session: DatabaseSession,
+    owner: str,
+    ttl: float,
+    limit: int,
+    serves: Sequence[Serves] | None,
+    queues: Sequence[str] | None,
+    skip: Collection[str],
+) -> list[Claimed]:
+    """Claim runs, whatever the bounds of their workflows."""
     wanted = {
         "serves": None if serves is None else json.dumps([(one.workflow, one.versions) for one in serves]),
         "queues": None if queues is None else json.dumps(list(queues)),

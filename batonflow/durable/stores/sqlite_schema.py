@@ -201,8 +201,24 @@ def _add_queues(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+_WORKERS = """
+CREATE TABLE workers (
+    name TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    body TEXT NOT NULL,
+    since REAL NOT NULL,
+    seen_at REAL NOT NULL,
+    is_draining INTEGER NOT NULL
+)
+"""
+
+
+def _add_workers(connection: sqlite3.Connection) -> None:
+    connection.execute(_WORKERS)
+
+
 MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
-    _create, _may_be_packed, _add_sessions, _add_parts, _add_queues,
+    _create, _may_be_packed, _add_sessions, _add_parts, _add_queues, _add_workers,
 ]  # fmt: skip
 """The function at index n turns version n into n + 1, in one transaction. Version 0 is an empty file."""
 

@@ -52,6 +52,11 @@ class Mutant:
     new: str
     tests: tuple[str, ...]
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Further options of pytest: tests on PostgreSQL run only if they are asked for."""
+        return ("--require-external",) if "postgres" in self.file else ()
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -89,10 +94,10 @@ def misplaced(mutants: Sequence[Mutant]) -> dict[str, str]:
     return wrong
 
 
-def _run_tests(tree: Path, tests: Sequence[str]) -> tuple[bool, str]:
+def _run_tests(tree: Path, tests: Sequence[str], options: Sequence[str] = ()) -> tuple[bool, str]:
     """Whether the tests pass in a tree, and the first one that does not."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", *OPTIONS, *tests]
+    command = [sys.executable, "-m", "pytest", *OPTIONS, *options, *tests]
     try:
         done = subprocess.run(
             command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=MOST_SECONDS
@@ -121,7 +126,7 @@ def _try(mutant: Mutant, trees: "SimpleQueue[Path]") -> Outcome:
     started = time.monotonic()
     try:
         with _fault_in(tree, mutant):
-            passed, by = _run_tests(tree, mutant.tests)
+            passed, by = _run_tests(tree, mutant.tests, mutant.options)
             verdict = "found"
             if passed:
                 passed, by = _run_tests(tree, EVERYTHING)

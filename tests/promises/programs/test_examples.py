@@ -16,6 +16,7 @@ EXAMPLES = [*sorted(ROOT.glob("examples/[0-9]*.py")), ROOT / "examples" / "demo.
 KEPT = {"19_team_with_approval": ("runs.db",), "25_served": ("runs.db", "harbour.log"), "demo": (".demo",)}
 """What the names of files begin with that an example leaves behind on purpose."""
 KILLED = ROOT / "examples" / "survives_kill.py"
+FLEET = ROOT / "examples" / "fleet.py"
 PACKAGES = {"26_evaluate": "pydantic_evals"}
 """Packages of the tests that the package itself does not need."""
 NEED_MORE = {"local_model", "demo_team", "demo_terminal", "inventory", "models", "tides"}
@@ -24,8 +25,8 @@ NEED_MORE = {"local_model", "demo_team", "demo_terminal", "inventory", "models",
 
 def test_every_example_is_run() -> None:
     names = {path.stem for path in ROOT.glob("examples/*.py")}
-    assert names == {path.stem for path in EXAMPLES} | NEED_MORE | {KILLED.stem}
-    assert {path.stem for path in [*EXAMPLES, KILLED]} == {path.stem for path in EXPECTED.glob("*.txt")}
+    assert names == {path.stem for path in EXAMPLES} | NEED_MORE | {KILLED.stem, FLEET.stem}
+    assert {path.stem for path in [*EXAMPLES, KILLED, FLEET]} == {path.stem for path in EXPECTED.glob("*.txt")}
 
 
 def settled(output: str) -> str:
@@ -50,4 +51,12 @@ async def test_a_program_that_is_killed_ends_as_if_it_were_not(tmp_path: Path) -
     assert code == 0
     assert output == (EXPECTED / f"{KILLED.stem}.txt").read_text()
     assert re.fullmatch(r"killed [0-3] times; the world saw: published 'Tides'\n", errors)
+    assert list(os.scandir(tmp_path)) == []
+
+
+async def test_a_fleet_kills_its_workers(tmp_path: Path) -> None:
+    code, output, errors = await run_program(FLEET, tmp_path)
+    assert code == 0
+    assert output == (EXPECTED / f"{FLEET.stem}.txt").read_text()
+    assert re.search(r"runs are kept in a SQLite file\n(killed worker .*\n)+\d killed in ", errors)
     assert list(os.scandir(tmp_path)) == []

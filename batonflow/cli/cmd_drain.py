@@ -1,0 +1,26 @@
+"""``drain``: ask a worker to take up no further run, and to end."""
+
+import asyncio
+from argparse import Namespace
+
+from batonflow.cli.errors import DONE, USAGE, CommandError
+from batonflow.cli.output import say, say_json
+from batonflow.cli.stores import opened
+
+__all__ = ["drain"]
+
+
+def drain(given: Namespace) -> int:
+    """Ask a worker to end as with SIGTERM."""
+    return asyncio.run(_drain(given))
+
+
+async def _drain(given: Namespace) -> int:
+    async with opened(given, writes=True) as store:
+        if not await store.drain(given.worker):
+            raise CommandError(f"the store has no worker {given.worker!r}: `batonflow workers` lists them", USAGE)
+    if given.json:
+        say_json({"worker": given.worker, "state": "draining"})
+    else:
+        say(f"{given.worker} takes up no further run, and ends when its runs are over or interrupted")
+    return DONE

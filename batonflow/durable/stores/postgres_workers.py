@@ -1,0 +1,49 @@
+"""Workers of a PostgresStore."""
+
+import json
+
+from batonflow.durable.stores.bounds import check_owner
+from batonflow.durable.stores.postgres_rows import Query, Steps, Writing
+from batonflow.durable.stores.worker_signs import KEPT_SECONDS, sign_as_text, worker_info
+from batonflow.durable.worker_protocol import WorkerInfo, WorkerSign
+
+__all__ = ["drain", "sign", "sign_off", "workers"]
+
+_SIGN = f"""
+WITH forgotten AS (
+    DELETE FROM batonflow.workers WHERE seen_at < batonflow.wall() - {KEPT_SECONDS} AND name <> %(name)s
+)
+INSERT INTO batonflow.workers VALUES (
+    %(name)s, %(owner)s, %(body)s::jsonb, batonflow.wall(), batonflow.wall(), FALSE)
+ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, body = excluded.body, seen_at = excluded.seen_at
+RETURNING is_draining
+"""
+_WORKERS = """
+SELECT body::text, since, seen_at, is_draining, batonflow.is_alive(owner),
+    (SELECT count(*) FROM batonflow.runs WHERE status = 'running' AND runs.owner = workers.owner)
+FROM batonflow.workers ORDER BY since, name
+"""
+
+
+def sign(writing: Writing, sign: WorkerSign) -> Steps[bool]:
+    """See ``WorkerStore.sign``."""
+    writing.vouch(check_owner(sign.owner))
+    ((is_draining,),) = yield Query(_SIGN, {"name": sign.name, "owner": sign.owner, "body": sign_as_text(sign)})
+    return is_draining
+
+
+def sign_off(_writing: Writing, name: str) -> Steps[None]:
+    """See ``WorkerStore.sign_off``."""
+    yield Query("DELETE FROM batonflow.workers WHERE name = %(name)s", {"name": name})
+
+
+def drain(_writing: Writing, name: str) -> Steps[bool]:
+    """See ``WorkerStore.drain``."""
+    statement = "UPDATE batonflow.workers SET is_draining = TRUE WHERE name = %(name)s RETURNING 1"
+    return bool((yield Query(statement, {"name": name})))
+
+
+def workers() -> Steps[list[WorkerInfo]]:
+    """See ``WorkerStore.workers``."""
+    rows = yield Query(_WORKERS, {})
+    return [worker_info(json.loads(body), *others) for body, *others in rows]
