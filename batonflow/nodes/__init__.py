@@ -3,8 +3,14 @@
 Programs bring their own search in the base classes. ``batonflow.retrieval`` has parsers, indexes and engines.
 """
 
-from batonflow.nodes.bases import BaseNodePostprocessor, BaseQueryEngine, BaseRetriever, CustomQueryEngine
-from batonflow.nodes.component import BaseComponent, TransformComponent
+from batonflow.nodes.bases import (
+    BaseNodePostprocessor,
+    BaseQueryEngine,
+    BaseRetriever,
+    CustomQueryEngine,
+    TransformComponent,
+)
+from batonflow.nodes.component import BaseComponent
 from batonflow.nodes.responses import AsyncStreamingResponse, PydanticResponse, Response, StreamingResponse
 from batonflow.nodes.schema import (
     BaseNode,

@@ -1,4 +1,4 @@
-"""Base classes of retrievers, postprocessors and query engines."""
+"""Base classes of transformations, retrievers, postprocessors and query engines."""
 
 from collections.abc import Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from batonflow.nodes.responses import AsyncStreamingResponse, PydanticResponse, 
 from batonflow.nodes.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle, TextNode
 from batonflow.threads import in_thread
 
-__all__ = ["BaseNodePostprocessor", "BaseQueryEngine", "BaseRetriever", "CustomQueryEngine"]
+__all__ = ["BaseNodePostprocessor", "BaseQueryEngine", "BaseRetriever", "CustomQueryEngine", "TransformComponent"]
 
 T = TypeVar("T")
 
@@ -26,6 +26,26 @@ _dispatcher = get_dispatcher(__name__)
 
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:
     return cast("T", wait_for_outcome(coroutine))
+
+
+class TransformComponent(BaseComponent):
+    """A transformation of nodes, such as a parser. Subclasses write ``__call__``.
+
+    Example:
+        >>> class Lower(TransformComponent):
+        ...     def __call__(self, nodes, **kwargs):
+        ...         return [node.model_copy(update={"text": node.text.lower()}) for node in nodes]
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
+        """Return the transformed nodes."""
+        raise NotImplementedError(f"{type(self).__name__} has no __call__")
+
+    async def acall(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
+        """Return the transformed nodes; the transformation runs in a thread."""
+        return await in_thread(lambda: self(nodes, **kwargs))
 
 
 class _WrittenOnce:

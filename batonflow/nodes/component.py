@@ -1,19 +1,14 @@
-"""Components: pydantic models that name their class in their data, and transformations of nodes."""
+"""Components: pydantic models that name their class in their data."""
 
 import json
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, model_serializer
 
-from batonflow.threads import in_thread
-
-if TYPE_CHECKING:
-    from batonflow.nodes.schema import BaseNode
-
-__all__ = ["BaseComponent", "TransformComponent"]
+__all__ = ["BaseComponent"]
 
 
 _Data = dict[Any, Any]
@@ -82,23 +77,3 @@ def _can_be_pickled(value: Any) -> bool:
     except Exception:  # noqa: BLE001 - objects may raise anything
         return False
     return True
-
-
-class TransformComponent(BaseComponent):
-    """A transformation of nodes, such as a parser. Subclasses write ``__call__``.
-
-    Example:
-        >>> class Lower(TransformComponent):
-        ...     def __call__(self, nodes, **kwargs):
-        ...         return [node.model_copy(update={"text": node.text.lower()}) for node in nodes]
-    """
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    def __call__(self, nodes: "Sequence[BaseNode]", **kwargs: Any) -> "Sequence[BaseNode]":
-        """Return the transformed nodes."""
-        raise NotImplementedError(f"{type(self).__name__} has no __call__")
-
-    async def acall(self, nodes: "Sequence[BaseNode]", **kwargs: Any) -> "Sequence[BaseNode]":
-        """Return the transformed nodes; the transformation runs in a thread."""
-        return await in_thread(lambda: self(nodes, **kwargs))

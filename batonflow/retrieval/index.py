@@ -18,7 +18,7 @@ from batonflow.retrieval.storage import RefDocInfo, SimpleDocumentStore, Storage
 from batonflow.threads import in_thread
 from batonflow.tools import QueryEngineTool, RetrieverTool
 
-__all__ = ["BaseIndex", "IndexStruct", "load_index_from_storage", "load_indices_from_storage"]
+__all__ = ["BaseIndex", "IndexStruct"]
 
 logger = logger_named("batonflow.retrieval")
 
@@ -181,11 +181,15 @@ class BaseIndex:
         return {"path": str(Path(self._store.path).absolute()), "index_id": self.index_id}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "BaseIndex":
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the index at a place; an index that is open in this process is returned as it is."""
-        if (known := _OPEN.get((data["path"], data["index_id"]))) is not None:
+        if isinstance(known := _OPEN.get((data["path"], data["index_id"])), cls):
             return known
-        return load_index_from_storage(StorageContext.from_defaults(path=data["path"]), data["index_id"])
+        storage = StorageContext.from_defaults(path=data["path"])
+        stored = next((one for one in storage.store.indexes() if one.id == data["index_id"]), None)
+        if stored is None:
+            raise NodeStoreError(f"there is no index {data['index_id']} in {data['path']} any more")
+        return cls(index_struct=IndexStruct(storage.store, stored.number, stored.id), storage_context=storage)
 
     # --- for subclasses -----------------------------------------------------------------------------------------------
 
@@ -403,42 +407,3 @@ def _stored_ones(
         return nodes
     instead = {new.id_: old for new, old in zip(mine, stored, strict=True)}
     return [instead.get(node.id_, node) for node in nodes]
-
-
-def load_index_from_storage(storage_context: StorageContext, index_id: str | None = None, **kwargs: Any) -> BaseIndex:
-    """Open the index of a store.
-
-    Args:
-        storage_context: The store.
-        index_id: Its id; not needed if there is one index.
-        kwargs: Arguments of the index, such as ``embed_model``.
-
-    Raises:
-        ValueError: There is no such index, or more than one and no id.
-        NodeStoreError: The index was made with another embedding model.
-    """
-    found = load_indices_from_storage(storage_context, None if index_id is None else [index_id], **kwargs)
-    if not found:
-        raise ValueError("No index in storage context")
-    if len(found) > 1:
-        ids = ", ".join(one.index_id for one in found)
-        raise ValueError(f"Expected to load a single index, but got {len(found)} instead: give index_id, one of {ids}")
-    return found[0]
-
-
-def load_indices_from_storage(
-    storage_context: StorageContext, index_ids: Sequence[str] | None = None, **kwargs: Any
-) -> list[BaseIndex]:
-    """Open the indexes of a store; see ``load_index_from_storage``."""
-    from batonflow.retrieval.indexes import INDEXES  # noqa: PLC0415 - they are made of this module
-
-    stored = {one.id: one for one in storage_context.store.indexes()}
-    found: list[BaseIndex] = []
-    for index_id in stored if index_ids is None else index_ids:
-        if (one := stored.get(index_id)) is None:
-            raise ValueError(f"there is no index {index_id!r} in the store")
-        if (cls := INDEXES.get(one.type)) is None:
-            raise NodeStoreError(f"index {index_id} is of the unknown kind {one.type}")
-        struct = IndexStruct(storage_context.store, one.number, one.id)
-        found.append(cls(index_struct=struct, storage_context=storage_context, **kwargs))
-    return found

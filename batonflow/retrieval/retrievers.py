@@ -1,7 +1,7 @@
 """Retrievers of indexes, and the retriever by words."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from batonflow.llms.prompts import BasePromptTemplate
 from batonflow.nodes import BaseNode, BaseRetriever, MetadataMode, NodeWithScore, QueryBundle
 from batonflow.retrieval.embeddings import BaseEmbedding, default_embed_model
 from batonflow.retrieval.filters import MetadataFilters
+from batonflow.retrieval.index import IndexStruct
 from batonflow.retrieval.keywords import keywords_in_answer, rake_keywords, simple_extract_keywords
 from batonflow.retrieval.prompts import CHOOSE_PASSAGES, EXTRACT_QUERY_KEYWORDS
 from batonflow.retrieval.requests import given_llm, predict, required_llm
@@ -18,9 +19,6 @@ from batonflow.retrieval.rerank import LLMRerank
 from batonflow.retrieval.storage import SimpleDocumentStore, SimpleVectorStore, StorageContext
 from batonflow.retrieval.vectors import VectorStoreQuery, VectorStoreQueryMode, VectorStoreQueryResult
 from batonflow.threads import in_thread
-
-if TYPE_CHECKING:
-    from batonflow.retrieval.indexes import SimpleKeywordTableIndex, SummaryIndex, VectorStoreIndex
 
 __all__ = [
     "BM25Retriever",
@@ -33,6 +31,29 @@ __all__ = [
     "VectorIndexRetriever",
     "WordsRetriever",
 ]
+
+
+class _Index(Protocol):
+    """The part of an index that retrievers read."""
+
+    @property
+    def index_struct(self) -> IndexStruct: ...
+    @property
+    def docstore(self) -> SimpleDocumentStore: ...
+    @property
+    def storage_context(self) -> StorageContext: ...
+
+
+class _VectorIndex(_Index, Protocol):
+    embed_model: BaseEmbedding
+
+    @property
+    def model_key(self) -> str: ...
+
+
+class _KeywordIndex(_Index, Protocol):
+    llm: LLM | None
+
 
 EMBED, LLM_MODE = MetadataMode.EMBED, MetadataMode.LLM
 _ASK_WORDS = {VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE}
@@ -63,7 +84,7 @@ class VectorIndexRetriever(BaseRetriever):
 
     def __init__(
         self,
-        index: "VectorStoreIndex",
+        index: _VectorIndex,
         similarity_top_k: int = 2,
         vector_store_query_mode: VectorStoreQueryMode | str = VectorStoreQueryMode.DEFAULT,
         filters: MetadataFilters | None = None,
@@ -206,11 +227,7 @@ class SummaryIndexEmbeddingRetriever(SummaryIndexRetriever):
     """
 
     def __init__(
-        self,
-        index: "SummaryIndex",
-        embed_model: BaseEmbedding | None = None,
-        similarity_top_k: int | None = 1,
-        **kwargs: Any,
+        self, index: _Index, embed_model: BaseEmbedding | None = None, similarity_top_k: int | None = 1, **kwargs: Any
     ) -> None:
         super().__init__(index, **kwargs)
         self._embed_model = embed_model or default_embed_model()
@@ -224,7 +241,7 @@ class SummaryIndexEmbeddingRetriever(SummaryIndexRetriever):
         for node, vector in zip(missing, model.get_text_embedding_batch(texts), strict=True):
             node.embedding = vector
         scores = np.array([model.similarity(asked, node.get_embedding()) for node in nodes])
-        best = np.argsort(-scores, kind="stable")[: self._top_k].tolist()
+        best: list[int] = np.argsort(-scores, kind="stable")[: self._top_k].tolist()
         return [NodeWithScore(node=nodes[at], score=float(scores[at])) for at in best]
 
 
@@ -276,7 +293,7 @@ class KeywordTableSimpleRetriever(BaseRetriever):
 
     def __init__(
         self,
-        index: "SimpleKeywordTableIndex",
+        index: _KeywordIndex,
         llm: LLM | None = None,
         query_keyword_extract_template: BasePromptTemplate | None = None,
         max_keywords_per_query: int = 10,
