@@ -30,7 +30,7 @@ _CJK = "\u3040-\u30ff\u3105-\u312f\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-
 _WORDS = re.compile(rf"[^\W{_CJK}]+(?:[\u0300-\u036f]+[^\W{_CJK}]*)*|[{_CJK}]+")
 _ACCENTS = re.compile(r"[\u0300-\u036f]")
 _PARTS = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+")
-_TOKENS = re.compile(rf"[{_CJK}]|[^\W\d_{_CJK}]{{1,9}}|\d{{1,3}}|[^\w\s]{{1,2}}|_|\s*\n|[^\S\n]{{2,}}")
+_TOKENS = re.compile(rf"[{_CJK}]|[^\W\d_{_CJK}]{{1,9}}|\d{{1,3}}|[^\w\s]{{1,2}}|_|[^\S\n]*\n|[^\S\n]{{2,}}")
 
 STOP_WORDS = frozenset(
     [
