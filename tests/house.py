@@ -539,8 +539,8 @@ SLACK = 0.005
 
 BOUNDS: dict[str, tuple[float, str]] = {
     "all packages, Python lines": (
-        93_900,
-        "69,500 after the work on the house; sessions, parts, calls, cases, search, PostgreSQL and fleets came later",
+        100_000,
+        "69,500 after the work on the house; sessions, calls, cases, search, PostgreSQL, fleets, retrieval came later",
     )
 }
 """Bounds of figures that do not have the value that is asked for, and the reasons."""

@@ -29,7 +29,7 @@ class FilterOperator(StrEnum):
 
 
 class FilterCondition(StrEnum):
-    """How several filters are joined."""
+    """The way in which several filters are joined."""
 
     AND = "and"
     OR = "or"

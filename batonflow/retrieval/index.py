@@ -1,4 +1,4 @@
-"""The base class of indexes: they are made of nodes, changed by documents, and asked through retrievers and engines."""
+"""The base class of indexes: made of nodes, changed by documents, asked through retrievers and engines."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -182,7 +182,7 @@ class BaseIndex:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the index at a place; an index that is open in this process is returned as it is."""
+        """Return the index at a place, as it is if it is open in this process."""
         if isinstance(known := _OPEN.get((data["path"], data["index_id"])), cls):
             return known
         storage = StorageContext.from_defaults(path=data["path"])
@@ -244,7 +244,7 @@ class BaseIndex:
 
     @property
     def summary(self) -> str:
-        """What the index is about."""
+        """The subject of the index."""
         return str(_data_of(self._store, self._struct.number).get("summary", ""))
 
     @summary.setter

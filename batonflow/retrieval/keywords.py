@@ -64,7 +64,7 @@ def rake_keywords(text_chunk: str, max_keywords: int | None = None, expand_with_
 
 
 def keywords_in_answer(answer: str, mark: str = "KEYWORDS:", lowercase: bool = True) -> set[str]:
-    """Return the keywords of an answer of a model such as ``KEYWORDS: moon, tides``, and the words in them."""
+    """Return the keywords in an answer such as ``KEYWORDS: moon, spring tides``, and their words."""
     _, said, listed = answer.rpartition(mark)
     found = {one.strip() for one in (listed if said else answer).split("\n")[0].split(",")}
     return _with_words({one.lower() if lowercase else one for one in found if one})

@@ -127,7 +127,7 @@ class NodeStore:
                 self._read_words_again()
 
     def _read_words_again(self) -> None:
-        """Make the words of all nodes again, because the rules for words are others than when they were written."""
+        """Make the words of all nodes again, because the rules for words have changed."""
         for table in ("posting", "block"):
             self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - ours
         nodes = self._connection.execute("SELECT n, body, words FROM node ORDER BY n").fetchall()
@@ -402,7 +402,7 @@ class NodeStore:
         allowed: "Array | None" = None,
         alpha: float | None = None,
     ) -> list[Found]:
-        """Return the nodes that words and vectors find, by the sum of 1/(20 + rank); ``alpha`` weights the vectors."""
+        """Return the nodes that words and vectors find, by the weighted sum of 1/(20 + rank)."""
         weight = 0.5 if alpha is None else alpha
         with self._reading():
             found: dict[int, float] = {}

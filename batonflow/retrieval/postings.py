@@ -21,7 +21,7 @@ CREATE TABLE block (block INTEGER PRIMARY KEY, nodes BLOB, lengths BLOB);
 """
 
 _K, _B = 2.4, 0.85
-"""The weights of repeated words and of lengths of texts, the best of those tried on questions from four handbooks."""
+"""The weights of repeated words and of the lengths of texts. They answered questions of four handbooks best."""
 _MOST_COUNT = 255
 _MOST_BLOCKS = 64
 _SMALL = 4096

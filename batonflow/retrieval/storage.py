@@ -1,4 +1,4 @@
-"""Where indexes keep their nodes: a file, memory, or a store of vectors of another maker."""
+"""Places of indexes: a file, memory, or a store of vectors of another maker."""
 
 import sqlite3
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A tree of summaries over nodes, and the retrievers that go down from its roots or look at its leaves."""
+"""A tree of summaries over nodes, and the retrievers of its roots and leaves."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -112,7 +112,7 @@ class TreeIndex(BaseIndex):
         return await predict(self.llm, self.summary_template, context_str="\n\n".join(texts))
 
     async def _insert(self, node: BaseNode) -> None:
-        """Put a node below the summary that fits it; a full place is divided, with a summary for each half."""
+        """Put a node below the summary that fits it. A full place is divided, with a summary for each half."""
         store, number, parent = self._store, self.index_struct.number, None
         path: list[int] = []
         while (inner := [one for one in self.level(parent) if self.level(one[0])]) and self._builds:

@@ -64,18 +64,15 @@ class Workflow(StoredRuns[ResultT], Enqueueing):
         on_stall: The reaction to a run with nothing left to do: ``"warn"``, ``"raise"``, or ``"wait"`` for a service,
             which takes events of other runs. By default agents, and ``run_sync`` without a store, raise; others warn.
         timeout_excludes_waiting: Pause the timeout while a run waits for input; by default with a store.
-        store: The store of runs, which then outlive the process: the path of a SQLite file, ``"memory:"``, or a
-            ``RunStore``.
+        store: The store of runs, which then outlive the process: the path of a SQLite file, a URL, or a ``RunStore``.
         types: Further classes for snapshots, for example classes declared inside functions.
         workflows: The workflows to attach, by name; see ``add_workflows``.
         version: The version of this workflow's code, which is stored with each run.
-        upcasters: Functions by earlier version that translate a record of a run from that version, if code and
-            records do not fit.
+        upcasters: Functions by earlier version that translate a record of a run from that version.
         idle_release: Seconds after which a stored run that only waits is released from memory; it is restored for the
             next event or timer. None: it stays in memory.
         store_streamed: Whether the store keeps streamed events.
-        debug: Tell each run on stderr, with the DEBUG records of ``logging``, and let bugs of tools fail it. None:
-            the variable ``BATONFLOW_DEBUG`` of the environment.
+        debug: Tell each run on stderr, and let bugs of tools fail it. None: the variable ``BATONFLOW_DEBUG``.
         on_abandon: What happens to a run if the last task that awaits or reads it is cancelled: ``"continue"``, or
             ``"stop"`` as by ``handler.interrupt()``, the default of agents.
 

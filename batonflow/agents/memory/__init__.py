@@ -49,12 +49,11 @@ _LAZY = {
 }
 
 _NOT_OFFERED = {
-    "VectorMemoryBlock": "there are no vector stores and embeddings here. Derive a block from BaseMemoryBlock[str] and "
-    "search your own store in its _aget",
+    "VectorMemoryBlock": "derive a block from BaseMemoryBlock[str] and search an index of batonflow.retrieval in "
+    "its _aget",
     "FactExtractionMemoryBlock": "which facts are worth keeping is a matter of your prompt. Derive a block from "
     "BaseMemoryBlock[str] and ask your model in its _aput, or use ChatSummaryMemoryBuffer",
-    "VectorMemory": "it is deprecated where it comes from, and there are no vector stores here. Use Memory with a "
-    "block of your own",
+    "VectorMemory": "it is deprecated where it comes from, use Memory with a block of your own",
     "SQLAlchemyChatStore": "SQLiteChatStore keeps messages in a file, PostgresChatStore in a database. "
     "For another one derive from BaseChatStore, "
     "or from ArchivingChatStore for Memory",
