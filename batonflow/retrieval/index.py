@@ -368,11 +368,9 @@ class BaseIndex:
 
 def default_transformations() -> list[TransformComponent]:
     """Return the transformations of ``Settings``; by default a splitter into sentences."""
-    given: Any = getattr(Settings, "transformations", None)
-    if given:
+    if (given := Settings.transformations) is not None:
         return list(given)
-    parser: Any = getattr(Settings, "node_parser", None)
-    return [parser if parser is not None else SentenceSplitter()]
+    return [SentenceSplitter(Settings.chunk_size, Settings.chunk_overlap)]
 
 
 def transformed(nodes: Sequence[BaseNode], steps: Sequence[TransformComponent]) -> list[BaseNode]:

@@ -9,7 +9,6 @@ from typing import Any, Self
 from pydantic import Field
 
 from batonflow.instrumentation.logs import logger_named
-from batonflow.llms import Settings
 from batonflow.nodes import BaseNode, MetadataMode, Node, NodeRelationship, TextNode, TransformComponent
 from batonflow.nodes.schema import node_of
 from batonflow.retrieval.words import get_tokenizer
@@ -155,7 +154,13 @@ def _relate_neighbours(nodes: Sequence[BaseNode]) -> None:
 
 
 class TextSplitter(NodeParser):
-    """The base class of parsers that split texts. Subclasses write ``split_text``."""
+    """The base class of parsers that split texts. Subclasses write ``split_text``; an object may get another one."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in {"split_text", "split_text_metadata_aware"}:
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
 
     def split_text(self, text: str) -> list[str]:
         """Split a text."""
@@ -312,7 +317,7 @@ class SentenceSplitter(TokenTextSplitter):
     """Splits at paragraphs and sentences, into pieces of a number of tokens.
 
     Args:
-        chunk_size: The largest number of tokens of a piece; by default that of ``Settings``.
+        chunk_size: The largest number of tokens of a piece.
         chunk_overlap: The largest number of tokens that a piece repeats of the one before.
         separator: The text at which is split between words.
         paragraph_separator: The text between paragraphs.
@@ -329,9 +334,9 @@ class SentenceSplitter(TokenTextSplitter):
     chunking_tokenizer_fn: Any = Field(default=None, exclude=True)
 
     def __init__(self, chunk_size: int | None = None, chunk_overlap: int | None = None, **data: Any) -> None:
-        size = Settings.chunk_size if chunk_size is None else chunk_size
-        overlap = min(Settings.chunk_overlap, size) if chunk_overlap is None else chunk_overlap
-        super().__init__(size, overlap, **data)
+        super().__init__(
+            1024 if chunk_size is None else chunk_size, 200 if chunk_overlap is None else chunk_overlap, **data
+        )
 
     @classmethod
     def class_name(cls) -> str:

@@ -26,83 +26,22 @@ WORDS_VERSION = 1
 Tokenizer = Callable[[str], Sequence[Any]]
 
 # Kana, Han and Hangul. Their texts have few blanks or long words, so their words are pairs of characters.
-_CJK = "\u3040-\u30ff\u3105-\u312f\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
+_CJK = (
+    "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f"
+    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
+)
 _WORDS = re.compile(rf"[^\W{_CJK}]+(?:[\u0300-\u036f]+[^\W{_CJK}]*)*|[{_CJK}]+")
 _ACCENTS = re.compile(r"[\u0300-\u036f]")
 _PARTS = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+")
-_TOKENS = re.compile(rf"[{_CJK}]|[^\W\d_{_CJK}]{{1,9}}|\d{{1,3}}|[^\w\s]{{1,2}}|_|[^\S\n]*\n|[^\S\n]{{2,}}")
+_TOKENS = re.compile(rf"[{_CJK}]|[^\W\d_{_CJK}]{{1,9}}|\d{{1,3}}|[^\w\s]{{1,2}}|_|\s*\n|[^\S\n]{{2,}}")
 
 STOP_WORDS = frozenset(
-    [
-        "a",
-        "about",
-        "am",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "been",
-        "but",
-        "by",
-        "can",
-        "could",
-        "did",
-        "do",
-        "does",
-        "for",
-        "from",
-        "had",
-        "has",
-        "have",
-        "how",
-        "i",
-        "if",
-        "in",
-        "is",
-        "it",
-        "its",
-        "me",
-        "my",
-        "of",
-        "on",
-        "one",
-        "or",
-        "our",
-        "should",
-        "so",
-        "some",
-        "than",
-        "that",
-        "the",
-        "their",
-        "them",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "those",
-        "to",
-        "us",
-        "was",
-        "we",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "who",
-        "whom",
-        "whose",
-        "why",
-        "will",
-        "with",
-        "would",
-        "you",
-        "your",
-    ]
+    re.findall(
+        r"\w+",
+        """a about am an and are as at be been but by can could did do does for from had has have how i if in is it its
+        me my of on one or our should so some than that the their them then there these they this those to us was we
+        were what when where which who whom whose why will with would you your""",
+    )
 )
 _MOST_REMEMBERED = 200_000
 
@@ -125,8 +64,9 @@ class _Known(dict[str, tuple[str, ...]]):
         if not written.isascii():
             written = unicodedata.normalize("NFKC", _ACCENTS.sub("", unicodedata.normalize("NFKD", written)))
         if re.match(rf"[{_CJK}]", written):
-            return [written[at : at + 2] for at in range(len(written) - 1)] or [written]
-        parts: list[str] = _PARTS.findall(written) if written.isascii() else written.split("_")
+            written = "".join(filter(str.isalnum, written))
+            return [written[at : at + 2] for at in range(max(1, len(written) - 1))] if written else []
+        parts: list[str] = _PARTS.findall(written) if written.isascii() else re.split(r"[\W_]+", written)
         # The whole has no signs: an index by SQLite would split it there.
         whole = "".join(parts)
         return [self._stemmed(part.casefold()) for part in (whole, *parts) if part]

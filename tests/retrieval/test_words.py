@@ -1,16 +1,14 @@
 """Words and tokens of texts."""
 
-import importlib
+import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from batonflow.llms import Settings
-from batonflow.llms import _vendor as vendor
 from batonflow.llms.errors import MissingDependencyError
 from batonflow.retrieval import words
 from batonflow.retrieval.words import get_tokenizer, query_words, set_global_tokenizer, words_of
@@ -37,7 +35,7 @@ def _default_tokenizer() -> Iterator[None]:
         pytest.param("한국어", ["한국", "국어"], id="Korean"),
         pytest.param("Café cafe\u0301 STRASSE straße", ["cafe", "cafe", "strass", "strass"], id="accents and case"),
         pytest.param("Привет_мир", ["приветмир", "привет", "мир"], id="another alphabet"),
-        pytest.param("\uff83\uff7d\uff84 \uff37\uff49\uff44\uff45", ["テス", "スト", "wide"], id="forms of width"),
+        pytest.param("ﾃｽﾄ \uff37ide", ["テス", "スト", "wide"], id="forms of width"),
         pytest.param("?! ___ --", [], id="signs"),
     ],
 )
@@ -59,9 +57,9 @@ def test_a_question_has_no_stop_words_where_others_remain(question: str, found: 
 
 
 @given(st.text())
-def test_no_word_is_empty_and_questions_have_no_other_words(text: str) -> None:
+def test_each_word_is_one_token_of_an_index_and_found_by_itself(text: str) -> None:
     found = words_of(text)
-    assert all(word and not any(one.isspace() for one in word) for word in found)
+    assert all(map(str.isalnum, found))
     assert set(query_words(text)) <= set(found)
 
 
@@ -86,13 +84,9 @@ def test_words_are_forgotten_when_there_are_many(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_missing_stemmer_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
-        raise ModuleNotFoundError(name, name=name)
-
     monkeypatch.setattr(words, "_known", words._Known())
-    monkeypatch.setattr(vendor, "how_to_install", lambda extra: f"pip install 'batonflow[{extra}]'")
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(MissingDependencyError, match=r"batonflow\[retrieval\]"):
+    monkeypatch.setitem(sys.modules, "snowballstemmer", None)
+    with pytest.raises(MissingDependencyError, match=r"snowballstemmer.*\[retrieval\]"):
         words_of("tides")
 
 
@@ -104,7 +98,7 @@ def test_a_missing_stemmer_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
         ("1234567", ["123", "456", "7"]),
         ("水と", ["水", "と"]),
         ("a != b;", ["a", "!=", "b", ";"]),
-        ("one\n\n  two", ["one", "\n", "\n", "  ", "two"]),
+        ("one\n\n  two", ["one", "\n\n", "  ", "two"]),
         ("", []),
     ],
 )

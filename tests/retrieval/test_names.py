@@ -1,0 +1,44 @@
+"""The public names: loaded when they are used, with the extra that they need."""
+
+import subprocess
+import sys
+
+import pytest
+
+from batonflow import retrieval
+
+WITHOUT = """
+import sys
+sys.modules["numpy"] = None
+from batonflow.retrieval import Document, LLMRerank
+from batonflow.retrieval import VectorStoreIndex
+"""
+
+
+@pytest.mark.parametrize("name", retrieval.__all__)
+def test_each_name_is_there(name: str) -> None:
+    assert name in {"Settings", *ALIASES} or getattr(retrieval, name).__name__ == name
+
+
+ALIASES = {"BM25Retriever", "ExactMatchFilter", "ListIndex", "SimpleNodeParser"}
+
+
+def test_the_package_alone_loads_neither_numpy_nor_an_index() -> None:
+    program = (
+        "import sys, batonflow.retrieval; print('numpy' in sys.modules, 'batonflow.retrieval.index' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False False\n"
+
+
+def test_without_the_extra_the_error_names_it() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
+    assert "ImportError: VectorStoreIndex needs numpy, which is not installed: pip install" in done.stderr
+    assert "retrieval]" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["KnowledgeGraphIndex", "ServiceContext", "RankGPTRerank"])
+def test_a_name_that_is_not_offered_says_the_way_instead(name: str) -> None:
+    with pytest.raises(ImportError, match=f"{name} is not offered: "):
+        getattr(retrieval, name)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        retrieval.nothing  # type: ignore[attr-defined]  # noqa: B018 - the look is the test
