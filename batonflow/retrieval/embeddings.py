@@ -18,7 +18,7 @@ from batonflow.instrumentation import get_dispatcher
 from batonflow.instrumentation.events.embedding import EmbeddingEndEvent, EmbeddingStartEvent
 from batonflow.llms import Settings, Usage
 from batonflow.llms._bridge import run_sync
-from batonflow.llms._vendor import Clients, load
+from batonflow.llms._vendor import Clients, aload
 from batonflow.llms.usage import record_usage
 from batonflow.nodes import BaseNode, MetadataMode, TransformComponent
 from batonflow.retrieval.words import words_of
@@ -364,7 +364,8 @@ class OpenAIEmbedding(BaseEmbedding):
 
     async def _client(self) -> Any:
         key = None if self.api_key is None else self.api_key.get_secret_value()
-        return load("openai", "openai").AsyncOpenAI(api_key=key, base_url=self.base_url)
+        sdk = await aload("openai", "openai")
+        return sdk.AsyncOpenAI(api_key=key, base_url=self.base_url)
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[Vector]:
         client = await self._clients.get(self._client, owned=True)

@@ -172,4 +172,4 @@ def test_a_server_with_the_protocol_of_openai_is_asked(server: str) -> None:
     [(path, key, body)] = Server.asked
     assert (path, key) == ("/v1/embeddings", "Bearer sk-secret")
     assert (body["model"], body["input"], body["dimensions"]) == ("m", ["a", "bbb"], 1)
-    assert usage.input_tokens == 7
+    assert usage.usage.input_tokens == 7
