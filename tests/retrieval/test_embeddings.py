@@ -150,7 +150,7 @@ class Server(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, *_: Any) -> None: ...
+    def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002 - the name of the base
 
 
 @pytest.fixture

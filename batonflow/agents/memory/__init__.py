@@ -53,7 +53,7 @@ _NOT_OFFERED = {
     "its _aget",
     "FactExtractionMemoryBlock": "which facts are worth keeping is a matter of your prompt. Derive a block from "
     "BaseMemoryBlock[str] and ask your model in its _aput, or use ChatSummaryMemoryBuffer",
-    "VectorMemory": "it is deprecated where it comes from, use Memory with a block of your own",
+    "VectorMemory": "it is deprecated where it comes from. Use Memory with a block of your own",
     "SQLAlchemyChatStore": "SQLiteChatStore keeps messages in a file, PostgresChatStore in a database. "
     "For another one derive from BaseChatStore, "
     "or from ArchivingChatStore for Memory",

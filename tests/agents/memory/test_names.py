@@ -11,7 +11,7 @@ from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
-        ("VectorMemoryBlock", "no vector stores"),
+        ("VectorMemoryBlock", "search an index of batonflow.retrieval"),
         ("FactExtractionMemoryBlock", "ask your model in its _aput"),
         ("VectorMemory", "Use Memory with a block"),
         ("SQLAlchemyChatStore", "SQLiteChatStore keeps messages in a file"),
