@@ -1,47 +1,43 @@
-"""Retrieve, rerank, generate: three steps over a retriever of your own; the result is a stream."""
+"""Retrieve, rerank, generate: three steps over an index of documents; the result is a stream."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 from models import model_or
 
 from batonflow import Context, Event, StartEvent, StopEvent, Workflow, step
+from batonflow.retrieval import Document, LLMRerank, NodeWithScore, VectorStoreIndex
 
 TEXTS = ["The moon pulls the sea.", "Bread needs yeast.", "The sea rises twice a day.", "Salt keeps fish."]
 
 
-@dataclass
-class Node:
-    text: str
-    score: float
-
-
-class WordIndex:
-    """Finds texts that share words with a question."""
-
-    async def aretrieve(self, question: str) -> list[Node]:
-        wanted = set(question.lower().strip("?").split())
-        return [Node(text, len(wanted & set(text.lower().strip(".").split()))) for text in TEXTS]
+class Asked(StartEvent):
+    question: str
 
 
 class Retrieved(Event):
-    nodes: list[Node]
+    nodes: list[NodeWithScore]
 
 
 class Reranked(Event):
-    nodes: list[Node]
+    nodes: list[NodeWithScore]
 
 
 class AskTheTexts(Workflow):
-    @step
-    async def retrieve(self, ctx: Context, ev: StartEvent) -> Retrieved:
-        await ctx.store.set("question", ev.question)
-        return Retrieved(nodes=await ev.index.aretrieve(ev.question))
+    def __init__(self, index: VectorStoreIndex) -> None:
+        super().__init__(timeout=10)
+        self.index = index
 
     @step
-    async def rerank(self, ev: Retrieved) -> Reranked:
-        return Reranked(nodes=sorted(ev.nodes, key=lambda node: -node.score)[:2])
+    async def retrieve(self, ctx: Context, ev: Asked) -> Retrieved:
+        await ctx.store.set("question", ev.question)
+        return Retrieved(nodes=await self.index.as_retriever(similarity_top_k=3).aretrieve(ev.question))
+
+    @step
+    async def rerank(self, ctx: Context, ev: Retrieved) -> Reranked:
+        ranker = LLMRerank(llm=model_or("Doc: 2, Relevance: 9\nDoc: 1, Relevance: 5"), top_n=2)
+        question = await ctx.store.get("question")
+        return Reranked(nodes=await ranker.apostprocess_nodes(ev.nodes, query_str=question))
 
     @step
     async def generate(self, ctx: Context, ev: Reranked) -> StopEvent:
@@ -57,7 +53,8 @@ class AskTheTexts(Workflow):
 
 
 async def main() -> None:
-    answer = await AskTheTexts(timeout=10).run(question="When does the sea move?", index=WordIndex())
+    index = VectorStoreIndex.from_documents([Document(text=text) for text in TEXTS])
+    answer = await AskTheTexts(index).run(question="When does the sea move?")
     async for word in answer:
         print(word, end="", flush=True)
     print()
