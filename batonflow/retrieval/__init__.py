@@ -38,6 +38,15 @@ if TYPE_CHECKING:
         TextNode,
         TransformComponent,
     )
+    from batonflow.retrieval.chat import (
+        BaseChatEngine,
+        ChatAnswer,
+        CondensePlusContextChatEngine,
+        CondenseQuestionChatEngine,
+        ContextChatEngine,
+        SimpleChatEngine,
+        StreamedChatAnswer,
+    )
     from batonflow.retrieval.embeddings import (
         BaseEmbedding,
         CallableEmbedding,
@@ -54,6 +63,7 @@ if TYPE_CHECKING:
         MetadataFilter,
         MetadataFilters,
     )
+    from batonflow.retrieval.fusion import FUSION_MODES, QueryFusionRetriever
     from batonflow.retrieval.index import BaseIndex
     from batonflow.retrieval.indexes import (
         EmptyIndex,
@@ -83,7 +93,13 @@ if TYPE_CHECKING:
     )
     from batonflow.retrieval.prompt_helper import PromptHelper, helper_for
     from batonflow.retrieval.query_engine import RetrieverQueryEngine, TransformQueryEngine
-    from batonflow.retrieval.query_runs import AnswerDelta, Postprocessed, Retrieved
+    from batonflow.retrieval.query_runs import AnswerDelta, Postprocessed, QueryPlanned, Retrieved
+    from batonflow.retrieval.questions import (
+        LLMQuestionGenerator,
+        MultiStepQueryEngine,
+        SubQuestion,
+        SubQuestionQueryEngine,
+    )
     from batonflow.retrieval.rerank import LLMRerank, StructuredLLMRerank
     from batonflow.retrieval.retrievers import (
         BM25Retriever,
@@ -95,6 +111,17 @@ if TYPE_CHECKING:
         SummaryIndexRetriever,
         VectorIndexRetriever,
         WordsRetriever,
+    )
+    from batonflow.retrieval.routing import RouterQueryEngine
+    from batonflow.retrieval.selectors import (
+        BaseSelector,
+        EmbeddingSingleSelector,
+        LLMMultiSelector,
+        LLMSingleSelector,
+        PydanticMultiSelector,
+        PydanticSingleSelector,
+        SelectorResult,
+        SingleSelection,
     )
     from batonflow.retrieval.splitters import (
         MetadataAwareTextSplitter,
@@ -121,6 +148,13 @@ if TYPE_CHECKING:
         TreeSummarize,
         get_response_synthesizer,
     )
+    from batonflow.retrieval.transforms import (
+        BaseQueryTransform,
+        DecomposeQueryTransform,
+        HyDEQueryTransform,
+        IdentityQueryTransform,
+        StepDecomposeQueryTransform,
+    )
     from batonflow.retrieval.tree import (
         TreeAllLeafRetriever,
         TreeIndex,
@@ -139,30 +173,154 @@ if TYPE_CHECKING:
     from batonflow.retrieval.words import get_tokenizer, set_global_tokenizer
 
 __all__ = [
-    "Accumulate", "AnswerDelta", "AsyncStreamingResponse", "AutoPrevNextNodePostprocessor", "BM25Retriever",
-    "BaseComponent", "BaseEmbedding", "BaseIndex", "BaseNode", "BaseNodePostprocessor", "BasePromptTemplate",
-    "BasePydanticVectorStore", "BaseQueryEngine", "BaseRetriever", "BaseSynthesizer", "CallableEmbedding",
-    "ChatPromptTemplate", "CompactAndAccumulate", "CompactAndRefine", "ContextOnly", "CustomQueryEngine",
-    "Document", "EmbeddingRecencyPostprocessor", "EmptyIndex", "ExactMatchFilter", "FilterCondition",
-    "FilterOperator", "FixedRecencyPostprocessor", "Generation", "ImageDocument", "ImageNode", "IndexNode",
-    "KeywordNodePostprocessor", "KeywordTableGPTRetriever", "KeywordTableIndex", "KeywordTableRAKERetriever",
-    "KeywordTableSimpleRetriever", "LLMRerank", "ListIndex", "LongContextReorder", "MarkdownNodeParser",
-    "MediaResource", "MetadataAwareTextSplitter", "MetadataFilter", "MetadataFilters", "MetadataMode",
-    "MetadataReplacementPostProcessor", "MockEmbedding", "NoText", "Node", "NodeParser", "NodeRelationship",
-    "NodeStore", "NodeStoreError", "NodeWithScore", "ObjectType", "OpenAIEmbedding", "Postprocessed",
-    "PrevNextNodePostprocessor", "PromptHelper", "PromptTemplate", "PromptType", "PydanticResponse", "QueryBundle",
-    "RAKEKeywordTableIndex", "Refine", "RelatedNodeInfo", "Response", "ResponseMode", "Retrieved",
-    "RetrieverQueryEngine", "SentenceEmbeddingOptimizer", "SentenceSplitter", "SentenceWindowNodeParser",
-    "Settings", "SimilarityMode", "SimilarityPostprocessor", "SimpleDocumentStore", "SimpleKeywordTableIndex",
-    "SimpleNodeParser", "SimpleSummarize", "SimpleVectorStore", "StorageContext", "StreamingResponse",
-    "StructuredLLMRerank", "StructuredRefineResponse", "SummaryIndex", "SummaryIndexEmbeddingRetriever",
-    "SummaryIndexLLMRetriever", "SummaryIndexRetriever", "TextNode", "TextSplitter", "TimeWeightedPostprocessor",
-    "TokenTextSplitter", "TransformComponent", "TransformQueryEngine", "TreeAllLeafRetriever", "TreeIndex",
-    "TreeRootRetriever", "TreeSelectLeafEmbeddingRetriever", "TreeSelectLeafRetriever", "TreeSummarize",
-    "VectorIndexRetriever", "VectorStoreIndex", "VectorStoreQuery", "VectorStoreQueryMode",
-    "VectorStoreQueryResult", "WordsEmbedding", "WordsRetriever", "get_response_synthesizer", "get_tokenizer",
-    "helper_for", "load_index_from_storage", "load_indices_from_storage", "metadata_dict_to_node",
-    "node_to_metadata_dict", "rake_keywords", "required_query", "resolve_embed_model", "set_global_tokenizer",
+    "FUSION_MODES",
+    "Accumulate",
+    "AnswerDelta",
+    "AsyncStreamingResponse",
+    "AutoPrevNextNodePostprocessor",
+    "BM25Retriever",
+    "BaseChatEngine",
+    "BaseComponent",
+    "BaseEmbedding",
+    "BaseIndex",
+    "BaseNode",
+    "BaseNodePostprocessor",
+    "BasePromptTemplate",
+    "BasePydanticVectorStore",
+    "BaseQueryEngine",
+    "BaseQueryTransform",
+    "BaseRetriever",
+    "BaseSelector",
+    "BaseSynthesizer",
+    "CallableEmbedding",
+    "ChatAnswer",
+    "ChatPromptTemplate",
+    "CompactAndAccumulate",
+    "CompactAndRefine",
+    "CondensePlusContextChatEngine",
+    "CondenseQuestionChatEngine",
+    "ContextChatEngine",
+    "ContextOnly",
+    "CustomQueryEngine",
+    "DecomposeQueryTransform",
+    "Document",
+    "EmbeddingRecencyPostprocessor",
+    "EmbeddingSingleSelector",
+    "EmptyIndex",
+    "ExactMatchFilter",
+    "FilterCondition",
+    "FilterOperator",
+    "FixedRecencyPostprocessor",
+    "Generation",
+    "HyDEQueryTransform",
+    "IdentityQueryTransform",
+    "ImageDocument",
+    "ImageNode",
+    "IndexNode",
+    "KeywordNodePostprocessor",
+    "KeywordTableGPTRetriever",
+    "KeywordTableIndex",
+    "KeywordTableRAKERetriever",
+    "KeywordTableSimpleRetriever",
+    "LLMMultiSelector",
+    "LLMQuestionGenerator",
+    "LLMRerank",
+    "LLMSingleSelector",
+    "ListIndex",
+    "LongContextReorder",
+    "MarkdownNodeParser",
+    "MediaResource",
+    "MetadataAwareTextSplitter",
+    "MetadataFilter",
+    "MetadataFilters",
+    "MetadataMode",
+    "MetadataReplacementPostProcessor",
+    "MockEmbedding",
+    "MultiStepQueryEngine",
+    "NoText",
+    "Node",
+    "NodeParser",
+    "NodeRelationship",
+    "NodeStore",
+    "NodeStoreError",
+    "NodeWithScore",
+    "ObjectType",
+    "OpenAIEmbedding",
+    "Postprocessed",
+    "PrevNextNodePostprocessor",
+    "PromptHelper",
+    "PromptTemplate",
+    "PromptType",
+    "PydanticMultiSelector",
+    "PydanticResponse",
+    "PydanticSingleSelector",
+    "QueryBundle",
+    "QueryFusionRetriever",
+    "QueryPlanned",
+    "RAKEKeywordTableIndex",
+    "Refine",
+    "RelatedNodeInfo",
+    "Response",
+    "ResponseMode",
+    "Retrieved",
+    "RetrieverQueryEngine",
+    "RouterQueryEngine",
+    "SelectorResult",
+    "SentenceEmbeddingOptimizer",
+    "SentenceSplitter",
+    "SentenceWindowNodeParser",
+    "Settings",
+    "SimilarityMode",
+    "SimilarityPostprocessor",
+    "SimpleChatEngine",
+    "SimpleDocumentStore",
+    "SimpleKeywordTableIndex",
+    "SimpleNodeParser",
+    "SimpleSummarize",
+    "SimpleVectorStore",
+    "SingleSelection",
+    "StepDecomposeQueryTransform",
+    "StorageContext",
+    "StreamedChatAnswer",
+    "StreamingResponse",
+    "StructuredLLMRerank",
+    "StructuredRefineResponse",
+    "SubQuestion",
+    "SubQuestionQueryEngine",
+    "SummaryIndex",
+    "SummaryIndexEmbeddingRetriever",
+    "SummaryIndexLLMRetriever",
+    "SummaryIndexRetriever",
+    "TextNode",
+    "TextSplitter",
+    "TimeWeightedPostprocessor",
+    "TokenTextSplitter",
+    "TransformComponent",
+    "TransformQueryEngine",
+    "TreeAllLeafRetriever",
+    "TreeIndex",
+    "TreeRootRetriever",
+    "TreeSelectLeafEmbeddingRetriever",
+    "TreeSelectLeafRetriever",
+    "TreeSummarize",
+    "VectorIndexRetriever",
+    "VectorStoreIndex",
+    "VectorStoreQuery",
+    "VectorStoreQueryMode",
+    "VectorStoreQueryResult",
+    "WordsEmbedding",
+    "WordsRetriever",
+    "get_response_synthesizer",
+    "get_tokenizer",
+    "helper_for",
+    "load_index_from_storage",
+    "load_indices_from_storage",
+    "metadata_dict_to_node",
+    "node_to_metadata_dict",
+    "rake_keywords",
+    "required_query",
+    "resolve_embed_model",
+    "set_global_tokenizer",
     "simple_extract_keywords",
 ]  # fmt: skip
 
@@ -177,11 +335,16 @@ _HOMES = {
             "MetadataMode Node NodeRelationship NodeWithScore ObjectType PydanticResponse QueryBundle "
             "RelatedNodeInfo Response StreamingResponse TextNode TransformComponent"
         ),
+        "retrieval.chat": (
+            "BaseChatEngine ChatAnswer CondensePlusContextChatEngine CondenseQuestionChatEngine "
+            "ContextChatEngine SimpleChatEngine StreamedChatAnswer"
+        ),
         "retrieval.embeddings": (
             "BaseEmbedding CallableEmbedding MockEmbedding OpenAIEmbedding SimilarityMode "
             "WordsEmbedding resolve_embed_model"
         ),
         "retrieval.filters": ("ExactMatchFilter FilterCondition FilterOperator MetadataFilter MetadataFilters"),
+        "retrieval.fusion": ("FUSION_MODES QueryFusionRetriever"),
         "retrieval.index": ("BaseIndex"),
         "retrieval.indexes": (
             "EmptyIndex KeywordTableIndex ListIndex RAKEKeywordTableIndex SimpleKeywordTableIndex "
@@ -199,12 +362,18 @@ _HOMES = {
         ),
         "retrieval.prompt_helper": ("PromptHelper helper_for"),
         "retrieval.query_engine": ("RetrieverQueryEngine TransformQueryEngine"),
-        "retrieval.query_runs": ("AnswerDelta Postprocessed Retrieved"),
+        "retrieval.query_runs": ("AnswerDelta Postprocessed QueryPlanned Retrieved"),
+        "retrieval.questions": ("LLMQuestionGenerator MultiStepQueryEngine SubQuestion SubQuestionQueryEngine"),
         "retrieval.rerank": ("LLMRerank StructuredLLMRerank"),
         "retrieval.retrievers": (
             "BM25Retriever KeywordTableGPTRetriever KeywordTableRAKERetriever "
             "KeywordTableSimpleRetriever SummaryIndexEmbeddingRetriever SummaryIndexLLMRetriever "
             "SummaryIndexRetriever VectorIndexRetriever WordsRetriever"
+        ),
+        "retrieval.routing": ("RouterQueryEngine"),
+        "retrieval.selectors": (
+            "BaseSelector EmbeddingSingleSelector LLMMultiSelector LLMSingleSelector "
+            "PydanticMultiSelector PydanticSingleSelector SelectorResult SingleSelection"
         ),
         "retrieval.splitters": (
             "MetadataAwareTextSplitter NodeParser SentenceSplitter SentenceWindowNodeParser "
@@ -215,6 +384,10 @@ _HOMES = {
             "Accumulate BaseSynthesizer CompactAndAccumulate CompactAndRefine ContextOnly Generation "
             "NoText Refine ResponseMode SimpleSummarize StructuredRefineResponse TreeSummarize "
             "get_response_synthesizer"
+        ),
+        "retrieval.transforms": (
+            "BaseQueryTransform DecomposeQueryTransform HyDEQueryTransform IdentityQueryTransform "
+            "StepDecomposeQueryTransform"
         ),
         "retrieval.tree": (
             "TreeAllLeafRetriever TreeIndex TreeRootRetriever TreeSelectLeafEmbeddingRetriever TreeSelectLeafRetriever"

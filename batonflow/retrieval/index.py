@@ -11,6 +11,13 @@ from batonflow.instrumentation.logs import logger_named
 from batonflow.llms import LLM, Settings
 from batonflow.nodes import BaseNode, BaseRetriever, Document, IndexNode, TransformComponent
 from batonflow.nodes.schema import node_of
+from batonflow.retrieval.chat import (
+    BaseChatEngine,
+    CondensePlusContextChatEngine,
+    CondenseQuestionChatEngine,
+    ContextChatEngine,
+    SimpleChatEngine,
+)
 from batonflow.retrieval.node_store import NodeStore, NodeStoreError
 from batonflow.retrieval.query_engine import RetrieverQueryEngine
 from batonflow.retrieval.splitters import SentenceSplitter
@@ -31,6 +38,13 @@ _OF_ENGINES = {
 
 _OPEN: "WeakValueDictionary[tuple[str, str], BaseIndex]" = WeakValueDictionary()
 """The indexes in files that are open in this process, by path and id."""
+
+
+_CHAT_MODES = ("best", "condense_plus_context", "context", "condense_question", "simple")
+_OF_CHAT = {
+    "memory", "chat_history", "system_prompt", "prefix_messages", "node_postprocessors", "context_template",
+    "skip_condense", "condense_prompt", "condense_question_prompt",
+}  # fmt: skip
 
 
 class IndexStruct:
@@ -346,6 +360,29 @@ class BaseIndex:
         """
         of_engine = {name: kwargs.pop(name) for name in list(kwargs) if name in _OF_ENGINES}
         return RetrieverQueryEngine.from_args(self.as_retriever(**kwargs), llm, **of_engine)
+
+    def as_chat_engine(self, chat_mode: str = "best", llm: LLM | str | None = None, **kwargs: Any) -> BaseChatEngine:
+        """Return a chat engine over the index.
+
+        Args:
+            chat_mode: ``best`` (= ``condense_plus_context``), ``context``, ``condense_question`` or ``simple``.
+            llm: The model; by default that of ``Settings``.
+            kwargs: Arguments of the engine, and of the retriever.
+
+        Raises:
+            ValueError: The mode is unknown, or stands for an agent.
+        """
+        if chat_mode in {"react", "openai"}:
+            raise ValueError(f"the mode {chat_mode!r} is an agent: use FunctionAgent(tools=[index.as_tool()])")
+        if chat_mode not in _CHAT_MODES:
+            raise ValueError(f"Unknown chat mode: {chat_mode}; the modes are {', '.join(_CHAT_MODES)}")
+        of_engine = {name: kwargs.pop(name) for name in list(kwargs) if name in _OF_CHAT}
+        if chat_mode == "simple":
+            return SimpleChatEngine.from_defaults(llm, **of_engine)
+        if chat_mode == "condense_question":
+            return CondenseQuestionChatEngine.from_defaults(self.as_query_engine(llm, **kwargs), llm=llm, **of_engine)
+        kind = ContextChatEngine if chat_mode == "context" else CondensePlusContextChatEngine
+        return kind.from_defaults(self.as_retriever(**kwargs), llm, **of_engine)
 
     def as_tool(
         self, name: str | None = None, description: str | None = None, *, answers: bool = False, top_k: int = 5

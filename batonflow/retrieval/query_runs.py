@@ -14,7 +14,7 @@ from batonflow.workflow_core import Event, StartEvent, Workflow, WorkflowHandler
 from batonflow.workflow_core.context.once import name_of_call, run_once
 from batonflow.workflow_core.engine.state import WorkItem, current_item
 
-__all__ = ["AnswerDelta", "Postprocessed", "QueryAsked", "Retrieved", "records_around", "start_query"]
+__all__ = ["AnswerDelta", "Postprocessed", "QueryAsked", "QueryPlanned", "Retrieved", "records_around", "start_query"]
 
 
 records_around: ContextVar[Once | None] = ContextVar("batonflow_query_records", default=None)
@@ -27,6 +27,13 @@ class QueryAsked(StartEvent):
     query: Annotated[
         QueryBundle, BeforeValidator(lambda query: QueryBundle(query) if isinstance(query, str) else query)
     ]
+
+
+class QueryPlanned(Event):
+    """The plan for a question: sub-questions, the next question, or the names of the chosen engines."""
+
+    query: QueryBundle
+    plan: list[str]
 
 
 class Retrieved(Event):

@@ -1,0 +1,155 @@
+"""The router: a selector chooses engines for a question, and one answer is made of theirs."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any, Self
+
+from batonflow.llms import LLM
+from batonflow.llms.prompts import BasePromptTemplate, PromptMixin
+from batonflow.nodes import BaseQueryEngine, NodeWithScore, QueryBundle, Response
+from batonflow.retrieval.query_runs import QueryAsked, QueryPlanned, records_around, start_query
+from batonflow.retrieval.requests import all_of, given_llm, recording_requests
+from batonflow.retrieval.selectors import (
+    BaseSelector,
+    LLMMultiSelector,
+    LLMSingleSelector,
+    PydanticMultiSelector,
+    PydanticSingleSelector,
+    SelectorResult,
+)
+from batonflow.retrieval.synthesizers import AnyResponse, BaseSynthesizer, TreeSummarize
+from batonflow.tools import QueryEngineTool
+from batonflow.workflow_core import Context, Event, StopEvent, Workflow, WorkflowHandler, step
+
+__all__ = ["RouterQueryEngine"]
+
+
+class Routed(Event):
+    """The engines that are chosen for a question."""
+
+    query: QueryBundle
+    chosen: SelectorResult
+
+
+class PartAnswered(Event):
+    """The answers of the chosen engines."""
+
+    query: QueryBundle
+    chosen: SelectorResult
+    answers: list[Any]
+
+
+class RouterWorkflow(Workflow[Any]):
+    """The workflow of a ``RouterQueryEngine``."""
+
+    def __init__(self, engine: "RouterQueryEngine", **options: Any) -> None:
+        defaults: dict[str, Any] = {"timeout": None, "on_abandon": "stop"}
+        super().__init__(**{**defaults, **options})
+        self.engine = engine
+
+    @step
+    async def select(self, ctx: Context[Any], ev: QueryAsked) -> Routed:
+        """Choose engines."""
+        with recording_requests(records_around.get() or ctx.once):
+            chosen = await self.engine.selected(ev.query)
+        ctx.write_event_to_stream(QueryPlanned(query=ev.query, plan=self.engine.names_of(chosen)))
+        return Routed(query=ev.query, chosen=chosen)
+
+    @step
+    async def ask(self, ctx: Context[Any], ev: Routed) -> PartAnswered:
+        """Ask the chosen engines, at once."""
+        with recording_requests(records_around.get() or ctx.once):
+            answers = await self.engine.answers_of(ev.query, ev.chosen)
+        return PartAnswered(query=ev.query, chosen=ev.chosen, answers=answers)
+
+    @step
+    async def combine(self, ctx: Context[Any], ev: PartAnswered) -> StopEvent:
+        """Make one answer."""
+        with recording_requests(records_around.get() or ctx.once):
+            return StopEvent(result=await self.engine.combined(ev.query, ev.chosen, ev.answers))
+
+
+class RouterQueryEngine(BaseQueryEngine, PromptMixin):
+    """Lets a selector choose among engines for each question.
+
+    Args:
+        selector: Chooses by the descriptions of the tools.
+        query_engine_tools: The engines, with descriptions.
+        llm: The model that joins several answers.
+        summarizer: Joins several answers; by default ``TreeSummarize``.
+        verbose: Accepted and kept.
+
+    Example:
+        >>> RouterQueryEngine.from_defaults([sea_tool, bread_tool], llm=llm).query("What are tides?")
+    """
+
+    def __init__(
+        self,
+        selector: BaseSelector,
+        query_engine_tools: Sequence[QueryEngineTool],
+        llm: LLM | str | None = None,
+        summarizer: BaseSynthesizer | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__()
+        self._selector, self._tools, self.verbose = selector, list(query_engine_tools), verbose
+        self._summarizer = summarizer or TreeSummarize(given_llm(llm))
+        self.workflow = RouterWorkflow(self)
+
+    @classmethod
+    def from_defaults(
+        cls,
+        query_engine_tools: Sequence[QueryEngineTool],
+        llm: LLM | str | None = None,
+        selector: BaseSelector | None = None,
+        summarizer: BaseSynthesizer | None = None,
+        select_multi: bool = False,
+    ) -> Self:
+        """Return a router whose selector fits the model."""
+        model = given_llm(llm)
+        if selector is None:
+            has_calls = model is not None and model.metadata.is_function_calling_model
+            single, several = (
+                (PydanticSingleSelector, PydanticMultiSelector) if has_calls else (LLMSingleSelector, LLMMultiSelector)
+            )
+            selector = (several if select_multi else single)(model)
+        return cls(selector, query_engine_tools, model, summarizer)
+
+    def run(
+        self, query: str | QueryBundle, *, run_id: str | None = None, store: str | PathLike[str] | Any = None
+    ) -> WorkflowHandler[Any]:
+        """Start a query and return its handler at once; see ``RetrieverQueryEngine.run``."""
+        return start_query(self.workflow, query, run_id, store)
+
+    async def selected(self, query: QueryBundle) -> SelectorResult:
+        """Choose engines."""
+        return await self._selector.aselect([one.metadata for one in self._tools], query)
+
+    def names_of(self, chosen: SelectorResult) -> list[str]:
+        """Return the names of chosen engines."""
+        return [self._tools[at].metadata.get_name() for at in chosen.inds]
+
+    async def answers_of(self, query: QueryBundle, chosen: SelectorResult) -> list[Any]:
+        """Ask the chosen engines, at once."""
+        return await all_of(self._tools[at].query_engine.aquery(query) for at in chosen.inds)
+
+    async def combined(self, query: QueryBundle, chosen: SelectorResult, answers: Sequence[Any]) -> AnyResponse:
+        """Return the only answer, or make one of several."""
+        if len(answers) == 1:
+            answer = answers[0]
+            answer.metadata = {**(answer.metadata or {}), "selector_result": chosen}
+            return answer
+        sources: list[NodeWithScore] = [node for answer in answers for node in answer.source_nodes]
+        text = await self._summarizer.aget_response(query.query_str, [str(answer) for answer in answers])
+        return Response(str(text), sources, {"selector_result": chosen})
+
+    async def _aquery(self, query_bundle: QueryBundle) -> AnyResponse:
+        return await self.run(query_bundle)
+
+    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
+        return {}
+
+    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None: ...
+
+    def _get_prompt_modules(self) -> dict[str, PromptMixin]:
+        return {"selector": self._selector, "summarizer": self._summarizer}
