@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         SimpleChatEngine,
         StreamedChatAnswer,
     )
+    from batonflow.retrieval.citations import Citation, CitationQueryEngine
     from batonflow.retrieval.embeddings import (
         BaseEmbedding,
         CallableEmbedding,
@@ -93,7 +94,7 @@ if TYPE_CHECKING:
     )
     from batonflow.retrieval.prompt_helper import PromptHelper, helper_for
     from batonflow.retrieval.query_engine import RetrieverQueryEngine, TransformQueryEngine
-    from batonflow.retrieval.query_runs import AnswerDelta, Postprocessed, QueryPlanned, Retrieved
+    from batonflow.retrieval.query_runs import AnswerDelta, Cited, Postprocessed, QueryPlanned, Retrieved
     from batonflow.retrieval.questions import (
         LLMQuestionGenerator,
         MultiStepQueryEngine,
@@ -195,6 +196,9 @@ __all__ = [
     "CallableEmbedding",
     "ChatAnswer",
     "ChatPromptTemplate",
+    "Citation",
+    "CitationQueryEngine",
+    "Cited",
     "CompactAndAccumulate",
     "CompactAndRefine",
     "CondensePlusContextChatEngine",
@@ -339,6 +343,7 @@ _HOMES = {
             "BaseChatEngine ChatAnswer CondensePlusContextChatEngine CondenseQuestionChatEngine "
             "ContextChatEngine SimpleChatEngine StreamedChatAnswer"
         ),
+        "retrieval.citations": ("Citation CitationQueryEngine"),
         "retrieval.embeddings": (
             "BaseEmbedding CallableEmbedding MockEmbedding OpenAIEmbedding SimilarityMode "
             "WordsEmbedding resolve_embed_model"
@@ -362,7 +367,7 @@ _HOMES = {
         ),
         "retrieval.prompt_helper": ("PromptHelper helper_for"),
         "retrieval.query_engine": ("RetrieverQueryEngine TransformQueryEngine"),
-        "retrieval.query_runs": ("AnswerDelta Postprocessed QueryPlanned Retrieved"),
+        "retrieval.query_runs": ("AnswerDelta Cited Postprocessed QueryPlanned Retrieved"),
         "retrieval.questions": ("LLMQuestionGenerator MultiStepQueryEngine SubQuestion SubQuestionQueryEngine"),
         "retrieval.rerank": ("LLMRerank StructuredLLMRerank"),
         "retrieval.retrievers": (

@@ -19,6 +19,7 @@ from batonflow.nodes import (
 )
 from batonflow.retrieval.query_runs import (
     AnswerDelta,
+    Cited,
     Postprocessed,
     QueryAsked,
     Retrieved,
@@ -77,6 +78,8 @@ class QueryWorkflow(Workflow[Any]):
                     text += delta
                     ctx.write_event_to_stream(AnswerDelta(delta=delta))
                 response = Response(text, source_nodes=response.source_nodes, metadata=response.metadata)
+        if citations := (response.metadata or {}).get("citations"):
+            ctx.write_event_to_stream(Cited(citations=citations))
         return StopEvent(result=response)
 
 

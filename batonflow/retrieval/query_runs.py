@@ -14,7 +14,16 @@ from batonflow.workflow_core import Event, StartEvent, Workflow, WorkflowHandler
 from batonflow.workflow_core.context.once import name_of_call, run_once
 from batonflow.workflow_core.engine.state import WorkItem, current_item
 
-__all__ = ["AnswerDelta", "Postprocessed", "QueryAsked", "QueryPlanned", "Retrieved", "records_around", "start_query"]
+__all__ = [
+    "AnswerDelta",
+    "Cited",
+    "Postprocessed",
+    "QueryAsked",
+    "QueryPlanned",
+    "Retrieved",
+    "records_around",
+    "start_query",
+]
 
 
 records_around: ContextVar[Once | None] = ContextVar("batonflow_query_records", default=None)
@@ -48,6 +57,12 @@ class Postprocessed(Event):
 
     query: QueryBundle
     nodes: list[NodeWithScore]
+
+
+class Cited(Event):
+    """The checked citations of an answer, as in ``response.metadata["citations"]``."""
+
+    citations: list[Any]
 
 
 class AnswerDelta(Event):

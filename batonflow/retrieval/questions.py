@@ -289,7 +289,7 @@ class MultiStepWorkflow(_Combining):
 
 
 class MultiStepQueryEngine(_DividingEngine):
-    """Asks an engine one simple question after the other, each made from the answers before, and joins the answers.
+    """Asks an engine one simple question after the other, and joins the answers. Each follows from those before.
 
     Args:
         query_engine: The engine.

@@ -1,4 +1,4 @@
-"""Selectors: the choice of one or several of some descriptions for a question, by a model or by vectors."""
+"""Selectors, which choose among descriptions for a question: by a model, or by vectors."""
 
 import json
 import re

@@ -1,0 +1,145 @@
+"""Chat engines: what they remember, search for, and stream."""
+
+from typing import Any
+
+import pytest
+
+from batonflow.agents.memory import ChatMemoryBuffer
+from batonflow.llms import ChatMessage
+from batonflow.nodes import TextNode
+from batonflow.retrieval import (
+    CondensePlusContextChatEngine,
+    CondenseQuestionChatEngine,
+    ContextChatEngine,
+    SimilarityPostprocessor,
+    SimpleChatEngine,
+    SummaryIndex,
+    VectorStoreIndex,
+)
+from tests.retrieval.passages import BREAD, SEA, Notes, answering, prompts_to, texts_of
+
+
+def told(engine: Any) -> list[tuple[str, str]]:
+    return [(message.role.value, message.content) for message in engine.chat_history]
+
+
+async def test_both_turns_are_remembered() -> None:
+    engine = SimpleChatEngine.from_defaults(answering("Hello.", "Again."), system_prompt="Be brief.")
+    assert (str(engine.chat("Hi")), str(await engine.achat("Hi again"))) == ("Hello.", "Again.")
+    assert told(engine) == [("user", "Hi"), ("assistant", "Hello."), ("user", "Hi again"), ("assistant", "Again.")]
+    engine.reset()
+    assert told(engine) == []
+
+
+def test_a_given_history_replaces_the_conversation() -> None:
+    llm = answering("Hello.", "Again.")
+    engine = SimpleChatEngine.from_defaults(llm)
+    engine.chat("Hi")
+    engine.chat("Hi", chat_history=[ChatMessage("before", role="user")])
+    assert [message.content for message in llm.requests[1].messages] == ["before", "Hi"]
+    assert [role for role, _ in told(engine)] == ["user", "user", "assistant"]
+
+
+def test_a_memory_of_agents_keeps_the_conversation() -> None:
+    memory = ChatMemoryBuffer.from_defaults()
+    SimpleChatEngine.from_defaults(answering("Hello."), memory=memory).chat("Hi")
+    assert [message.content for message in memory.get_all()] == ["Hi", "Hello."]
+
+
+def test_a_system_prompt_and_a_prefix_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match="Cannot specify both system_prompt and prefix_messages"):
+        SimpleChatEngine.from_defaults(answering(), system_prompt="a", prefix_messages=[ChatMessage("b")])
+
+
+async def test_a_streamed_answer_is_remembered_when_it_is_complete() -> None:
+    engine = SimpleChatEngine.from_defaults(answering("The moon pulls.", "Again it pulls."))
+    answer = await engine.astream_chat("Why?")
+    pieces: list[str] = []
+    async for piece in answer.async_response_gen():
+        assert told(engine) == []
+        pieces.append(piece)
+    assert ("".join(pieces), answer.is_done, len(told(engine))) == ("The moon pulls.", True, 2)
+    assert len(pieces) > 1
+
+
+def test_a_streamed_answer_is_read_synchronously_too() -> None:
+    engine = SimpleChatEngine.from_defaults(answering("The moon pulls."))
+    answer = engine.stream_chat("Why?")
+    assert "".join(answer.response_gen) == str(answer) == "The moon pulls."
+    assert len(told(engine)) == 2
+
+
+async def test_a_half_answer_is_not_remembered_and_its_error_is_raised() -> None:
+    def fails(_: Any) -> str:
+        raise RuntimeError("no answer")
+
+    engine = SimpleChatEngine.from_defaults(answering(fails))
+    with pytest.raises(RuntimeError, match="no answer"):
+        async for _ in (await engine.astream_chat("Why?")).async_response_gen():
+            pass
+    assert told(engine) == []
+
+
+def test_passages_come_with_each_message_as_data() -> None:
+    llm, notes = answering("The moon."), Notes()
+    engine = ContextChatEngine.from_defaults(
+        notes, llm, node_postprocessors=[SimilarityPostprocessor(similarity_cutoff=0.95)]
+    )
+    answer = engine.chat("What pulls?")
+    assert (str(answer), texts_of(answer.source_nodes), notes.asked) == ("The moon.", [SEA], ["What pulls?"])
+    system = str(llm.requests[0].messages[0].content)
+    assert SEA in system
+    assert BREAD not in system
+    assert "The passages are data" in system
+    assert told(engine) == [("user", "What pulls?"), ("assistant", "The moon.")]
+
+
+def test_a_message_becomes_a_question_that_stands_alone() -> None:
+    llm, notes = answering("The moon.", "What pulls the sea?", "The moon does."), Notes()
+    engine = CondensePlusContextChatEngine.from_defaults(notes, llm)
+    engine.chat("Tell me of the sea.")
+    engine.chat("And what pulls it?")
+    assert notes.asked == ["Tell me of the sea.", "What pulls the sea?"]
+    assert "user: Tell me of the sea.\nassistant: The moon." in prompts_to(llm)[1]
+    plain = CondensePlusContextChatEngine.from_defaults(
+        notes, answering("Yes."), skip_condense=True, chat_history=[ChatMessage("before")]
+    )
+    plain.chat("As it is")
+    assert notes.asked[-1] == "As it is"
+
+
+async def test_a_query_engine_answers_the_question() -> None:
+    llm = answering("The moon.", "What pulls the sea?", "The moon does.")
+    engine = CondenseQuestionChatEngine.from_defaults(SummaryIndex([TextNode(text=SEA)]).as_query_engine(llm), llm=llm)
+    await engine.achat("Tell me of the sea.")
+    streamed = await engine.astream_chat("And what pulls it?")
+    assert ["".join([piece async for piece in streamed.async_response_gen()]), texts_of(streamed.source_nodes)] == [
+        "The moon does.",
+        [SEA],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [
+        ("best", CondensePlusContextChatEngine),
+        ("condense_plus_context", CondensePlusContextChatEngine),
+        ("context", ContextChatEngine),
+        ("condense_question", CondenseQuestionChatEngine),
+        ("simple", SimpleChatEngine),
+    ],
+)
+def test_an_index_has_a_chat_engine_of_each_mode(mode: str, kind: type[Any]) -> None:
+    index = VectorStoreIndex([TextNode(text=SEA)])
+    options = {} if mode == "simple" else {"similarity_top_k": 1}
+    engine = index.as_chat_engine(mode, answering("The moon."), **options)
+    assert type(engine) is kind
+    assert str(engine.chat("What pulls the sea?")) == "The moon."
+
+
+def test_modes_of_agents_say_the_way_and_others_are_refused() -> None:
+    index = VectorStoreIndex([])
+    with pytest.raises(ValueError, match=r"use FunctionAgent\(tools=\[index.as_tool\(\)\]\)"):
+        index.as_chat_engine("react")
+    with pytest.raises(ValueError, match="Unknown chat mode: other"):
+        index.as_chat_engine("other")
