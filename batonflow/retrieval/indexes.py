@@ -221,6 +221,7 @@ class SimpleKeywordTableIndex(BaseIndex):
         found = [self._extract(node.get_content(retrievers.LLM_MODE)) for node in nodes]
         with self._store.writing():
             numbers = self._store.add_nodes(nodes)
+            self._store.remove_members(self._struct.number, numbers)  # with the keywords of former versions
             self._store.add_members(self._struct.number, numbers)
             pairs = [(word, n) for n, words in zip(numbers, found, strict=True) for word in words]
             self._store.add_keywords(self._struct.number, pairs)

@@ -10,6 +10,7 @@ from batonflow.llms import MockLLM
 from batonflow.nodes import Document, TextNode
 from batonflow.retrieval import (
     MockEmbedding,
+    SimpleKeywordTableIndex,
     SimpleVectorStore,
     StorageContext,
     SummaryIndex,
@@ -163,3 +164,10 @@ def test_a_summary_without_leaves_is_removed_from_a_tree() -> None:
     index = TreeIndex(nodes, llm=llm, num_children=2)
     index.delete_nodes(["a", "b"])
     assert [one.text for one in index.as_retriever(retriever_mode="all_leaf").retrieve("?")] == ["c", "d"]
+
+
+def test_a_new_version_of_a_node_loses_its_former_keywords() -> None:
+    index = SimpleKeywordTableIndex([TextNode(text="moon", id_="a")])
+    index.insert_nodes([TextNode(text="sun", id_="a")])
+    assert index.as_retriever().retrieve("moon") == []
+    assert [one.text for one in index.as_retriever().retrieve("sun")] == ["sun"]
