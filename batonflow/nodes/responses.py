@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self, cast
 
 from pydantic import BaseModel
 
@@ -73,7 +73,7 @@ class PydanticResponse(_Sources):
         return "None" if self.response is None else self.response.model_dump_json()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "response":
+        if name.startswith("__") or name in {"response", "to_dict"}:  # records would write the object alone
             raise AttributeError(name)
         return getattr(self.response, name)
 
@@ -82,8 +82,37 @@ class PydanticResponse(_Sources):
         return Response(str(self), self.source_nodes, self.metadata)
 
 
+class _RecordedStream(_Sources):
+    """An answer in pieces, which records of runs hold once it is read."""
+
+    response_txt: str | None = None
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name of the class in records."""
+        return cls.__name__
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as data for records.
+
+        Raises:
+            ValueError: The answer has not been read to its end.
+        """
+        if self.response_txt is None:
+            raise ValueError(f"a {type(self).__name__} can be recorded when it has been read: read it to its end")
+        nodes = [one.model_dump(mode="json") for one in self.source_nodes]
+        return {"response_txt": self.response_txt, "source_nodes": nodes, "metadata": self.metadata}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Return an answer that has been read."""
+        pieces: Any = _no_pieces() if cls is AsyncStreamingResponse else iter(())
+        values = {**data, "source_nodes": [NodeWithScore(**one) for one in data["source_nodes"]]}
+        return cast("Any", cls)(response_gen=pieces, **values)
+
+
 @dataclass
-class StreamingResponse(_Sources):
+class StreamingResponse(_RecordedStream):
     """Answer of a query engine in pieces. It is read once; afterwards the text is known.
 
     Args:
@@ -133,7 +162,7 @@ class StreamingResponse(_Sources):
 
 
 @dataclass
-class AsyncStreamingResponse(_Sources):
+class AsyncStreamingResponse(_RecordedStream):
     """Answer of a query engine in pieces, read asynchronously. Afterwards the text is known.
 
     Args:
@@ -188,3 +217,8 @@ class AsyncStreamingResponse(_Sources):
 
     def __str__(self) -> str:
         return self.response_txt or "".join(self._read)
+
+
+async def _no_pieces() -> AsyncIterator[str]:
+    for piece in ():
+        yield piece

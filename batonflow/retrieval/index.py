@@ -129,7 +129,11 @@ class BaseIndex:
             number = self._store.put_index(given, self.index_type, self._data())
             self._struct = IndexStruct(self._store, number, given)
         self._register()
-        self._add([node_of(one) for one in (*(nodes or ()), *(objects or ()))])
+        try:
+            self._add([node_of(one) for one in (*(nodes or ()), *(objects or ()))])
+        except BaseException:
+            self._store.delete_index(number)
+            raise
 
     @classmethod
     def from_documents(
@@ -309,9 +313,17 @@ class BaseIndex:
     def update_ref_doc(self, document: Document | Any, **_: Any) -> None:
         """Replace the nodes of a document by those of a later version."""
         node = node_of(document)
-        if self._store.numbers_of_document(node.id_):
+        former = self._store.nodes(doc=node.id_)
+        if former and self._storage_context.foreign_vectors is not None:  # it deletes by documents alone
             self.delete_ref_doc(node.id_, delete_from_docstore=True)
-        self.insert(node)
+            former = []
+        steps = self._transformations if self._transformations is not None else default_transformations()
+        nodes = transformed([node], steps)
+        self._add(nodes)  # a failure here leaves the former version
+        with self._store.writing():
+            kept = {one.id_ for one in nodes}
+            self.delete_nodes([one.id_ for one in former if one.id_ not in kept], delete_from_docstore=True)
+            self._note([node], {})
 
     def refresh_ref_docs(self, documents: Sequence[Document | Any], **_: Any) -> list[bool]:
         """Add new documents and replace changed ones; tell for each whether it was new or changed."""
@@ -438,7 +450,7 @@ def _stored_ones(
         return nodes
     mine = [node for node in nodes if node.ref_doc_id == document.id_]
     stored = store.nodes(doc=doc)
-    if [node.hash for node in mine] != [node.hash for node in stored]:
+    if [node.hash for node in mine] != list(store.hashes(doc=doc).values()):
         return nodes
     instead = {new.id_: old for new, old in zip(mine, stored, strict=True)}
     return [instead.get(node.id_, node) for node in nodes]

@@ -170,8 +170,8 @@ class VectorStoreIndex(BaseIndex):
         missing = [node for node in nodes if node.embedding is None]
         if not (key and missing):
             return missing
-        stored = {node.id_: node for node in self._store.nodes([node.id_ for node in missing])}
-        known = [node for node in missing if node.id_ in stored and stored[node.id_].hash == node.hash]
+        stored = self._store.hashes(ids=[node.id_ for node in missing])
+        known = [node for node in missing if stored.get(node.id_) == node.hash]
         numbers = {node.id_: self._store.numbers_of([node.id_])[0] for node in known}
         without = self._store.without_vectors(key, list(numbers.values()))
         return [node for node in missing if node.id_ not in numbers or numbers[node.id_] in without]
@@ -221,6 +221,7 @@ class SimpleKeywordTableIndex(BaseIndex):
         found = [self._extract(node.get_content(retrievers.LLM_MODE)) for node in nodes]
         with self._store.writing():
             numbers = self._store.add_nodes(nodes)
+            self._store.remove_members(self._struct.number, numbers)  # with the keywords of former versions
             self._store.add_members(self._struct.number, numbers)
             pairs = [(word, n) for n, words in zip(numbers, found, strict=True) for word in words]
             self._store.add_keywords(self._struct.number, pairs)

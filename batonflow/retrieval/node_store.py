@@ -130,10 +130,8 @@ class NodeStore:
         """Make the words of all nodes again, because the rules for words have changed."""
         for table in ("posting", "block"):
             self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - ours
-        nodes = self._connection.execute("SELECT n, body, words FROM node ORDER BY n").fetchall()
-        self._postings.add(
-            (n, words_of(node_of(json.loads(body)).get_content(_EMBED))) for n, body, has_words in nodes if has_words
-        )
+        nodes = self._rows("words", [])
+        self._postings.add((row[3], words_of(_node(row).get_content(_EMBED))) for row in nodes)
         self._connection.execute("UPDATE fact SET value = ? WHERE name = 'words'", (str(WORDS_VERSION),))
 
     def close(self) -> None:
@@ -164,21 +162,30 @@ class NodeStore:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
-                self._forget()
+                if self._connection.in_transaction:  # some errors have ended it
+                    self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
-            self._forget()
+            finally:
+                self._forget()
 
     @contextmanager
-    def _reading(self) -> Generator[None]:
+    def reading(self) -> Generator[None]:
+        """Read one state of the file in the block, whatever other processes write meanwhile."""
         with self._lock:
-            version = self._connection.execute("PRAGMA data_version").fetchone()[0]
-            if version != self._version:
-                self._forget()
-                self._version = version
-            yield
+            if self._connection.in_transaction:
+                yield
+                return
+            self._connection.execute("BEGIN")
+            try:
+                version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+                if version != self._version:
+                    self._forget()
+                    self._version = version
+                yield
+            finally:
+                self._connection.execute("COMMIT")
 
     def _forget(self) -> None:
         """Forget the tables in memory, because the file has changed."""
@@ -199,20 +206,20 @@ class NodeStore:
             with_words: Whether they can be found by words.
         """
         with self.writing():
-            numbers: list[int] = []
+            numbers: dict[str, int] = {}
             words: list[tuple[int, list[str]]] = []
             vectors: list[tuple[str, int, bytes]] = []
-            for node in nodes:
+            for node in {node.id_: node for node in nodes}.values():  # the last of equal ids counts
                 number, is_new = self._add(node, with_words)
-                numbers.append(number)
+                numbers[node.id_] = number
                 if with_words and is_new:
                     words.append((number, words_of(node.get_content(_EMBED))))
                 if model and node.embedding is not None:
-                    vectors.append((model, number, np.asarray(node.embedding, np.float16).tobytes()))
+                    vectors.append((model, number, _packed(node)))
             self._postings.add(words)
             self._check_size(model, vectors)
             self._connection.executemany("INSERT OR REPLACE INTO vector VALUES (?, ?, ?)", vectors)
-        return numbers
+        return [numbers[node.id_] for node in nodes]
 
     def _add(self, node: BaseNode, with_words: bool) -> tuple[int, bool]:
         """Return the number of a node, and whether it is new."""
@@ -221,12 +228,23 @@ class NodeStore:
         if known is not None and known[1] == content and (known[2] or not with_words):
             return known[0], False
         if known is not None:
-            self._delete([known[0]])
+            read("DELETE FROM node WHERE n = ?", (known[0],))
         body = node.model_dump(mode="json", exclude={"embedding", "metadata"}, exclude_defaults=True)
-        metadata = json.dumps(node.model_dump(mode="json", include={"metadata"})["metadata"], ensure_ascii=False)
-        row = (node.id_, node.ref_doc_id, content, json.dumps(body, ensure_ascii=False), metadata, with_words)
+        metadata = node.model_dump(mode="json", include={"metadata"})["metadata"]
+        row = (node.id_, node.ref_doc_id, content, _json(body), _json(metadata), with_words)
         query = "INSERT INTO node (id, doc, hash, body, metadata, words) VALUES (?, ?, ?, ?, ?, ?)"
-        return cast("int", read(query, row).lastrowid), True
+        number = cast("int", read(query, row).lastrowid)
+        if known is not None:
+            self._renumber(known[0], number, keep_vectors=known[1] == content)
+        return number, True
+
+    def _renumber(self, old: int, new: int, *, keep_vectors: bool) -> None:
+        """Give the new version of a node the places of the former one in all indexes."""
+        if not keep_vectors:
+            self._connection.execute("DELETE FROM vector WHERE n = ?", (old,))
+        for table, column in (("vector", "n"), ("member", "n"), ("member", "parent"), ("keyword", "n")):
+            query = f"UPDATE {table} SET {column} = ? WHERE {column} = ?"  # noqa: S608 - ours
+            self._connection.execute(query, (new, old))
 
     def _check_size(self, model: str, vectors: list[tuple[str, int, bytes]]) -> None:
         """Refuse vectors of another length than those before."""
@@ -239,7 +257,7 @@ class NodeStore:
 
     def nodes(self, ids: Sequence[str] | None = None, *, doc: str | None = None) -> list[BaseNode]:
         """Return nodes by their ids, those of a document, or all in the order of insertion."""
-        with self._reading():
+        with self.reading():
             if ids is not None:
                 found = {row[0]: row for one in _parts(ids) for row in self._rows(f"id IN ({_marks(one)})", one)}
                 return [_node(found[node_id]) for node_id in ids if node_id in found]
@@ -247,7 +265,7 @@ class NodeStore:
 
     def nodes_at(self, numbers: Sequence[int]) -> list[BaseNode]:
         """Return nodes by their numbers."""
-        with self._reading():
+        with self.reading():
             found = {row[3]: row for one in _parts(numbers) for row in self._rows(f"n IN ({_marks(one)})", one)}
             return [_node(found[number]) for number in numbers if number in found]
 
@@ -255,15 +273,24 @@ class NodeStore:
         query = f"SELECT id, body, metadata, n FROM node WHERE {condition} ORDER BY n"  # noqa: S608 - ours
         return self._connection.execute(query, list(values)).fetchall()
 
+    def hashes(self, *, ids: Sequence[str] = (), doc: str | None = None) -> dict[str, str]:
+        """Return the hashes of nodes as they were given, by id: those with ids, and those of a document."""
+        with self.reading():
+            query = "SELECT id, hash FROM node WHERE {} ORDER BY n"
+            found = dict(self._connection.execute(query.format("doc = ?"), (doc,)).fetchall())
+            for one in _parts(ids):
+                found.update(self._connection.execute(query.format(f"id IN ({_marks(one)})"), one).fetchall())
+            return found
+
     def numbers_of(self, ids: Sequence[str]) -> list[int]:
         """Return the numbers of nodes that exist."""
-        with self._reading():
+        with self.reading():
             query = "SELECT n FROM node WHERE id IN ({})"
             return [n for one in _parts(ids) for (n,) in self._connection.execute(query.format(_marks(one)), one)]
 
     def numbers_of_document(self, doc: str) -> list[int]:
         """Return the numbers of the nodes of a document."""
-        with self._reading():
+        with self.reading():
             return [n for (n,) in self._connection.execute("SELECT n FROM node WHERE doc = ?", (doc,))]
 
     def delete_nodes(self, numbers: Sequence[int]) -> None:
@@ -281,18 +308,18 @@ class NodeStore:
     def note_document(self, doc: str, content: str | None, metadata: Mapping[str, Any] | None = None) -> None:
         """Store the hash of a document, by which a later version of it is noticed."""
         with self.writing():
-            told = json.dumps(dict(metadata or {}), ensure_ascii=False, default=str)
+            told = json.dumps(dict(metadata or {}), default=str)
             self._connection.execute("INSERT OR REPLACE INTO document VALUES (?, ?, ?)", (doc, content, told))
 
     def documents(self) -> dict[str, tuple[str | None, dict[str, Any]]]:
         """Return the hashes and metadata of documents by their ids."""
-        with self._reading():
+        with self.reading():
             rows = self._connection.execute("SELECT id, hash, metadata FROM document").fetchall()
             return {doc: (content, json.loads(metadata)) for doc, content, metadata in rows}
 
     def document_hash(self, doc: str) -> str | None:
         """Return the hash of a document, or None."""
-        with self._reading():
+        with self.reading():
             row = self._connection.execute("SELECT hash FROM document WHERE id = ?", (doc,)).fetchone()
             return row and row[0]
 
@@ -305,7 +332,7 @@ class NodeStore:
 
     def indexes(self) -> list[StoredIndex]:
         """Return all indexes, in the order of creation."""
-        with self._reading():
+        with self.reading():
             rows = self._connection.execute("SELECT number, id, type, struct FROM indexes ORDER BY number").fetchall()
             return [StoredIndex(number, index_id, kind, json.loads(struct)) for number, index_id, kind, struct in rows]
 
@@ -313,6 +340,9 @@ class NodeStore:
         """Store an index, or new data of one with a number; return its number."""
         with self.writing():
             told = json.dumps(dict(struct), ensure_ascii=False)
+            query = "SELECT number FROM indexes WHERE id = ? AND number IS NOT ?"
+            for (replaced,) in self._connection.execute(query, (index_id, number)).fetchall():
+                self.delete_index(replaced)
             row = (number, index_id, kind, told)
             done = self._connection.execute("INSERT OR REPLACE INTO indexes VALUES (?, ?, ?, ?)", row)
             return number if number is not None else cast("int", done.lastrowid)
@@ -340,15 +370,22 @@ class NodeStore:
 
     def members(self, number: int) -> list[int]:
         """Return the numbers of the nodes of an index, in their order."""
-        with self._reading():
+        with self.reading():
             query = "SELECT n FROM member WHERE number = ? ORDER BY place"
             return [n for (n,) in self._connection.execute(query, (number,))]
 
     def children(self, number: int, parent: int | None) -> list[int]:
         """Return the nodes below a node of a tree; those without a parent for None."""
-        with self._reading():
+        with self.reading():
             query = "SELECT n FROM member WHERE number = ? AND parent IS ? ORDER BY place"
             return [n for (n,) in self._connection.execute(query, (number, parent))]
+
+    def parents(self, number: int, nodes: Sequence[int]) -> set[int]:
+        """Return the nodes of a tree that are directly above others."""
+        with self.reading():
+            query = "SELECT parent FROM member WHERE number = ? AND parent IS NOT NULL AND n IN ({})"
+            found = (self._connection.execute(query.format(_marks(one)), (number, *one)) for one in _parts(nodes))
+            return {n for rows in found for (n,) in rows}
 
     def set_parent(self, number: int, nodes: Sequence[int], parent: int) -> None:
         """Put nodes of a tree below another one."""
@@ -364,14 +401,14 @@ class NodeStore:
 
     def nodes_with(self, number: int, words: Sequence[str]) -> list[int]:
         """Return the nodes with keywords; those with most of the words come first."""
-        with self._reading():
+        with self.reading():
             query = f"""SELECT n FROM keyword WHERE number = ? AND word IN ({_marks(words)})
                 GROUP BY n ORDER BY count(*) DESC, n"""  # noqa: S608 - marks
             return [n for (n,) in self._connection.execute(query, (number, *words))]
 
     def keywords(self, number: int) -> list[tuple[str, int]]:
         """Return all keywords of an index with their nodes."""
-        with self._reading():
+        with self.reading():
             query = "SELECT word, n FROM keyword WHERE number = ? ORDER BY word, n"
             return self._connection.execute(query, (number,)).fetchall()
 
@@ -385,12 +422,12 @@ class NodeStore:
             top_k: The largest number of nodes.
             allowed: Whether each of all nodes may be found, as from ``mask``.
         """
-        with self._reading():
+        with self.reading():
             return self._found(*self._by_words(query, top_k, allowed))
 
     def by_vector(self, model: str, vector: Sequence[float], top_k: int, allowed: "Array | None" = None) -> list[Found]:
         """Return the nodes whose vectors of a model have the largest cosine to a vector; see ``by_words``."""
-        with self._reading():
+        with self.reading():
             return self._found(*self._by_vector(model, vector, top_k, allowed))
 
     def by_both(
@@ -404,7 +441,7 @@ class NodeStore:
     ) -> list[Found]:
         """Return the nodes that words and vectors find, by the weighted sum of 1/(20 + rank)."""
         weight = 0.5 if alpha is None else alpha
-        with self._reading():
+        with self.reading():
             found: dict[int, float] = {}
             for share, (numbers, _) in (
                 (1 - weight, self._by_words(query, 2 * top_k, allowed)),
@@ -431,7 +468,7 @@ class NodeStore:
             ids: Only nodes with these ids.
             docs: Only nodes of these documents.
         """
-        with self._reading():
+        with self.reading():
             numbers = self._all_numbers()
             masks: list[Array] = []
             if index is not None and len(members := self._members_of(index)) < len(numbers):
@@ -446,14 +483,14 @@ class NodeStore:
 
     def without_vectors(self, model: str, numbers: Sequence[int]) -> set[int]:
         """Return the nodes that have no vector of a model."""
-        with self._reading():
+        with self.reading():
             query = "SELECT n FROM vector WHERE model = ? AND n IN ({})"
             found = (self._connection.execute(query.format(_marks(one)), (model, *one)) for one in _parts(numbers))
             return set(numbers) - {n for rows in found for (n,) in rows}
 
     def vectors(self, model: str, numbers: Sequence[int]) -> "Array":
         """Return the unit vectors of nodes, by rows."""
-        with self._reading():
+        with self.reading():
             of, matrix = self._matrix(model)
             return matrix[np.searchsorted(of, np.asarray(numbers, np.int64))]
 
@@ -520,6 +557,20 @@ class NodeStore:
             lengths = np.linalg.norm(matrix, axis=1, keepdims=True) if rows else 1.0
             self._matrices[model] = numbers, matrix / np.where(lengths == 0, 1, lengths)
         return self._matrices[model]
+
+
+def _packed(node: BaseNode) -> bytes:
+    """Return the unit vector of a node in the form of the file."""
+    vector = np.asarray(node.embedding, np.float64)
+    if not np.isfinite(vector).all():
+        raise NodeStoreError(f"the vector of node {node.id_} has values that are not finite numbers")
+    return (vector / (np.linalg.norm(vector) or 1.0)).astype(np.float16).tobytes()
+
+
+def _json(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    # SQLite holds no lone surrogates, so such a text is written with escapes.
+    return text if text.encode(errors="ignore").decode() == text else json.dumps(value)
 
 
 def _node(row: tuple[str, str, str, int]) -> BaseNode:

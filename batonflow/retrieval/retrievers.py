@@ -192,8 +192,9 @@ class WordsRetriever(BaseRetriever):
         return cls(storage, similarity_top_k)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        allowed = self._store.mask(index=self._number)
-        found = self._store.by_words(query_bundle.query_str, self.similarity_top_k, allowed)
+        with self._store.reading():
+            allowed = self._store.mask(index=self._number)
+            found = self._store.by_words(query_bundle.query_str, self.similarity_top_k, allowed)
         return [NodeWithScore(node=one.node, score=one.score) for one in found]
 
 

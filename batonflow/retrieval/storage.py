@@ -183,12 +183,17 @@ class SimpleVectorStore(BasePydanticVectorStore):
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Return nodes by their ids, or by conditions on their metadata."""
-        allowed = self._store.mask(index=self._index, filters=filters, ids=node_ids)
-        nodes = self._store.nodes()
+        with self._store.reading():
+            allowed = self._store.mask(index=self._index, filters=filters, ids=node_ids)
+            nodes = self._store.nodes()
         return nodes if allowed is None else [node for node, one in zip(nodes, allowed, strict=True) if one]
 
     def query(self, query: VectorStoreQuery, **_: Any) -> VectorStoreQueryResult:
         """Find nodes."""
+        with self._store.reading():
+            return self._found(query)
+
+    def _found(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
         store, mode, asked, text = self._store, query.mode, query.query_embedding, query.query_str or ""
         allowed = store.mask(index=self._index, filters=query.filters, ids=query.node_ids, docs=query.doc_ids)
         top_k = query.similarity_top_k

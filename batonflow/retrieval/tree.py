@@ -131,6 +131,15 @@ class TreeIndex(BaseIndex):
                 store.add_members(number, [made], parent)
                 store.set_parent(number, [one for one, _ in part], made)
 
+    def _remove(self, numbers: Sequence[int]) -> None:
+        """Remove nodes, and the summaries that have nothing below them any more."""
+        tree = self.index_struct.number
+        with self._store.writing():
+            while numbers:
+                above = self._store.parents(tree, numbers)
+                super()._remove(numbers)
+                numbers = [n for n in above if not self._store.children(tree, n)]
+
     def as_retriever(
         self, retriever_mode: str = "select_leaf", embed_model: BaseEmbedding | None = None, **kwargs: Any
     ) -> BaseRetriever:

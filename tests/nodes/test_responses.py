@@ -1,7 +1,10 @@
 """Answers of query engines: whole, streamed, and as objects."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
+import pytest
 from pydantic import BaseModel
 
 from batonflow.nodes import (
@@ -12,6 +15,7 @@ from batonflow.nodes import (
     StreamingResponse,
     TextNode,
 )
+from batonflow.workflow_core import StartEvent, StopEvent, Workflow, step
 
 SOURCES = [NodeWithScore(node=TextNode(text="word " * 40, id_="n"))]
 
@@ -48,3 +52,27 @@ async def test_an_asynchronous_answer_gives_its_text_after_its_end() -> None:
     assert [piece async for piece in answer.async_response_gen()] == ["The moon."]
     assert (await answer.aget_response()).response == "The moon."
     assert str(answer) == "The moon."
+
+
+@pytest.mark.parametrize("kind", ["stream", "async", "object"])
+async def test_a_stored_run_returns_a_response_that_has_been_read(kind: str, tmp_path: Path) -> None:
+    async def pieces() -> AsyncIterator[str]:
+        yield "high"
+
+    class Answering(Workflow[Any]):
+        @step
+        async def answer(self, ev: StartEvent) -> StopEvent:
+            if kind == "object":
+                return StopEvent(result=PydanticResponse(TextNode(text="high")))
+            made = StreamingResponse(iter(["high"])) if kind == "stream" else AsyncStreamingResponse(pieces())
+            await made._adrain() if isinstance(made, AsyncStreamingResponse) else made.get_response()
+            return StopEvent(result=made)
+
+    for _ in range(2):
+        found = await Answering(store=tmp_path / "runs.db").run(run_id="one")
+        assert "high" in str(found)
+
+
+def test_a_stream_that_has_not_been_read_is_not_recorded() -> None:
+    with pytest.raises(ValueError, match="read it to its end"):
+        StreamingResponse(iter(["high"])).to_dict()
