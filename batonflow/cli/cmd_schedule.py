@@ -52,7 +52,7 @@ async def _list(given: Namespace) -> int:
 async def _remove(given: Namespace) -> int:
     async with opened(given) as store:
         if not await remove_schedule(store, given.name):
-            raise CommandError(f"there is no schedule {given.name!r}; `batonflow schedule list` lists them")
+            raise CommandError(f"there is no schedule {given.name!r}; `batonflow schedule list` lists them", USAGE)
     if given.json:
         say_json({"name": given.name, "removed": True})
     else:

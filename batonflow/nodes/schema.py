@@ -587,6 +587,18 @@ def _with_node(data: Any, name: str) -> Any:
     return {**fields, name: node_of(fields[name])}
 
 
+def document_of(value: Any) -> BaseNode:
+    """Return a node as ``node_of`` does.
+
+    Raises:
+        TypeError: The value is not a document.
+    """
+    node = node_of(value)
+    if not isinstance(node, BaseNode):
+        raise TypeError(f"{value!r} is not a document: write Document(text=...)")
+    return node
+
+
 def node_of(value: Any) -> Any:
     """Return the node of data with a ``class_name``, or of an object with ``page_content``; other values stay."""
     if isinstance(value, Mapping):

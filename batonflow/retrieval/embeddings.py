@@ -173,7 +173,7 @@ class BaseEmbedding(TransformComponent):
                 if self.embeddings_cache is not None:
                     return await in_thread(self._cached, batch, self._get_text_embeddings)
                 _dispatcher.event(EmbeddingStartEvent(model_dict=self._described()))
-                vectors = await self._aget_text_embeddings(batch)
+                vectors = _each(await self._aget_text_embeddings(batch), batch, self)
                 _dispatcher.event(EmbeddingEndEvent(chunks=batch, embeddings=vectors))
                 return vectors
 
@@ -224,7 +224,7 @@ class BaseEmbedding(TransformComponent):
         made: list[Vector] = []
         if missing:
             _dispatcher.event(EmbeddingStartEvent(model_dict=self._described()))
-            made = embed(missing)
+            made = _each(embed(missing), missing, self)
             _dispatcher.event(EmbeddingEndEvent(chunks=missing, embeddings=made))
         new = iter(made)
         found: list[Vector] = []
@@ -240,6 +240,17 @@ class BaseEmbedding(TransformComponent):
     def _key(self, kind: str, text: str) -> str:
         told = json.dumps([kind, self._described(), text], sort_keys=True, default=str)
         return hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()
+
+
+def _each(vectors: list[Vector], texts: Sequence[str], model: BaseEmbedding) -> list[Vector]:
+    """Return vectors if there is one for each text.
+
+    Raises:
+        ValueError: There are more or fewer.
+    """
+    if len(vectors) != len(texts):
+        raise ValueError(f"{type(model).__name__} gave {len(vectors)} vectors for {len(texts)} texts")
+    return vectors
 
 
 class MockEmbedding(BaseEmbedding):

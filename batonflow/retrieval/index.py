@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from batonflow.instrumentation.logs import logger_named
 from batonflow.llms import LLM, Settings
 from batonflow.nodes import BaseNode, BaseRetriever, Document, IndexNode, TransformComponent
-from batonflow.nodes.schema import node_of
+from batonflow.nodes.schema import document_of
 from batonflow.retrieval.chat import (
     BaseChatEngine,
     CondensePlusContextChatEngine,
@@ -130,7 +130,7 @@ class BaseIndex:
             self._struct = IndexStruct(self._store, number, given)
         self._register()
         try:
-            self._add([node_of(one) for one in (*(nodes or ()), *(objects or ()))])
+            self._add([document_of(one) for one in (*(nodes or ()), *(objects or ()))])
         except BaseException:
             self._store.delete_index(number)
             raise
@@ -155,7 +155,7 @@ class BaseIndex:
         """
         storage = storage_context or StorageContext()
         steps = transformations if transformations is not None else default_transformations()
-        given = [node_of(one) for one in documents]
+        given = [document_of(one) for one in documents]
         nodes = transformed(given, steps)
         known = {content: doc for doc, (content, _) in storage.store.documents().items()}
         for document in given:
@@ -279,12 +279,12 @@ class BaseIndex:
 
     def insert_nodes(self, nodes: Sequence[BaseNode], **_: Any) -> None:
         """Add nodes."""
-        self._add([node_of(one) for one in nodes])
+        self._add([document_of(one) for one in nodes])
 
     def insert(self, document: Document | Any, **_: Any) -> None:
         """Add a document."""
         steps = self._transformations if self._transformations is not None else default_transformations()
-        node = node_of(document)
+        node = document_of(document)
         self._add(transformed([node], steps))
         self._note([node], {})
 
@@ -312,7 +312,7 @@ class BaseIndex:
 
     def update_ref_doc(self, document: Document | Any, **_: Any) -> None:
         """Replace the nodes of a document by those of a later version."""
-        node = node_of(document)
+        node = document_of(document)
         former = self._store.nodes(doc=node.id_)
         if former and self._storage_context.foreign_vectors is not None:  # it deletes by documents alone
             self.delete_ref_doc(node.id_, delete_from_docstore=True)
@@ -328,7 +328,7 @@ class BaseIndex:
     def refresh_ref_docs(self, documents: Sequence[Document | Any], **_: Any) -> list[bool]:
         """Add new documents and replace changed ones; tell for each whether it was new or changed."""
         done: list[bool] = []
-        for document in map(node_of, documents):
+        for document in map(document_of, documents):
             known = self._store.document_hash(document.id_)
             done.append(known != document.hash)
             if known is None:

@@ -92,7 +92,10 @@ class NodeStore:
         self._lock = threading.RLock()
         if self.path != ":memory:":
             Path(self.path).absolute().parent.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=30)
+        try:
+            self._connection = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=30)
+        except sqlite3.OperationalError as error:
+            raise NodeStoreError(f"{self.path} cannot be opened: {error}") from error
         self._postings = Postings(self._connection)
         self._version = -1
         self._numbers: Array | None = None
@@ -274,7 +277,7 @@ class NodeStore:
         return self._connection.execute(query, list(values)).fetchall()
 
     def hashes(self, *, ids: Sequence[str] = (), doc: str | None = None) -> dict[str, str]:
-        """Return the hashes of nodes as they were given, by id: those with ids, and those of a document."""
+        """Return the hashes of nodes as they were given, by id. They are those with ids, and those of a document."""
         with self.reading():
             query = "SELECT id, hash FROM node WHERE {} ORDER BY n"
             found = dict(self._connection.execute(query.format("doc = ?"), (doc,)).fetchall())

@@ -127,6 +127,8 @@ class VectorIndexRetriever(BaseRetriever):
         return self._store.is_embedding_query
 
     def _query(self, bundle: QueryBundle) -> VectorStoreQuery:
+        if self._needs_vector and bundle.embedding is None:
+            raise ValueError("the question is empty: an index with vectors needs a text to embed")
         fields = dict(self._fields)
         if self._is_ours and self._embed_model.is_lexical:
             fields["mode"] = VectorStoreQueryMode.TEXT_SEARCH

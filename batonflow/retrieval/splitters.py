@@ -10,7 +10,7 @@ from pydantic import Field
 
 from batonflow.instrumentation.logs import logger_named
 from batonflow.nodes import BaseNode, MetadataMode, Node, NodeRelationship, TextNode, TransformComponent
-from batonflow.nodes.schema import node_of
+from batonflow.nodes.schema import document_of
 from batonflow.retrieval.words import get_tokenizer
 from batonflow.threads import in_thread
 
@@ -81,14 +81,14 @@ class NodeParser(TransformComponent):
         self, documents: Sequence[Any], show_progress: bool = False, **kwargs: Any
     ) -> list[BaseNode]:
         """Return the nodes of documents."""
-        given = {one.id_: one for one in map(node_of, documents)}
+        given = {one.id_: one for one in map(document_of, documents)}
         return self._related(self._parse_nodes(list(given.values()), show_progress, **kwargs), given)
 
     async def aget_nodes_from_documents(
         self, documents: Sequence[Any], show_progress: bool = False, **kwargs: Any
     ) -> list[BaseNode]:
         """Return the nodes of documents."""
-        given = {one.id_: one for one in map(node_of, documents)}
+        given = {one.id_: one for one in map(document_of, documents)}
         return self._related(await self._aparse_nodes(list(given.values()), show_progress, **kwargs), given)
 
     def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[BaseNode]:

@@ -226,5 +226,5 @@ def test_schedules_are_added_listed_and_removed(here: Cli) -> None:
     )
     assert here("schedule", "remove", "nightly", *STORE)[0] == 0
     code, _, err = here("schedule", "remove", "nightly", *STORE)
-    assert (code, "there is no schedule 'nightly'" in err) == (1, True)
+    assert (code, "there is no schedule 'nightly'" in err) == (2, True)
     assert here("schedule", "list", *STORE)[1] == "there are no schedules\n"
