@@ -35,7 +35,7 @@ class AskTheTexts(Workflow):
 
     @step
     async def rerank(self, ctx: Context, ev: Retrieved) -> Reranked:
-        ranker = LLMRerank(llm=model_or("Doc: 2, Relevance: 9\nDoc: 1, Relevance: 5"), top_n=2)
+        ranker = LLMRerank(llm=model_or("Doc: 1, Relevance: 9\nDoc: 2, Relevance: 5"), top_n=2)
         question = await ctx.store.get("question")
         return Reranked(nodes=await ranker.apostprocess_nodes(ev.nodes, query_str=question))
 

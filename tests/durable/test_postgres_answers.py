@@ -48,7 +48,7 @@ async def lost(proxy: Proxy, statement: bytes, operation: Any) -> Any:
     """Carry out an operation whose answer is lost."""
     proxy.cut(statement, delivers=True)
     result = await operation
-    assert proxy.was_cut.is_set()
+    assert await asyncio.to_thread(proxy.was_cut.wait, 5)  # another thread tells it
     return result
 
 
