@@ -4,6 +4,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
+import batonflow.fleet  # noqa: F401 - autodoc cannot be the first to import its events
 from batonflow import __version__
 
 project = "batonflow"
