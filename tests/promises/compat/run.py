@@ -320,7 +320,7 @@ def main() -> int:
         "upstream", options.upstream or make_environment("upstream", HERE / "requirements-upstream.txt", hashed=False)
     )
     if not options.ours:
-        options.ours = make_environment("ours", ROOT / "requirements" / "run.txt", hashed=True)
+        options.ours = make_environment("ours", ROOT / "requirements" / "test.txt", hashed=True)
         install_wheel(options.ours)
     here = our_side(options.ours)
     known = read_known()
