@@ -104,7 +104,7 @@ def listed(folder: Path) -> list[dict[str, Any]]:
 
 def test_workers_are_listed_and_one_ends_when_it_is_drained(folder: Path, worker: Started) -> None:
     output(folder, "enqueue", "flows.py:slow", "--run-id", "s1", *STORE)
-    process = worker("flows.py:slow", "--concurrency", "3", "--drain", "0.2")
+    process = worker("flows.py:slow", "--concurrency", "3", "--drain", "60")
     assert process.stdout is not None
     assert [process.stdout.readline().strip() for _ in range(2)] == ["first", "second"]
     [one] = listed(folder)
@@ -120,6 +120,7 @@ def test_workers_are_listed_and_one_ends_when_it_is_drained(folder: Path, worker
     assert all(text in table for text in ("WORKER", "LAST SIGN", one["name"], "working", "1 of 3", "slow", "s ago"))
     assert "takes up no further run" in output(folder, "drain", one["name"], *STORE)
     assert [each["state"] for each in listed(folder)] == ["draining"]
+    process.send_signal(signal.SIGTERM)  # it interrupts the run at once
     process.communicate(timeout=40)
     assert process.returncode == 0
     assert status_of(folder, "s1") == "ready", "another worker may continue it"
