@@ -78,7 +78,7 @@ ENGINES: dict[str, tuple[Callable[..., Program], Any]] = {
 
 
 async def measure(engine: str, address: str, runs: int) -> dict[str, float]:
-    """One run after the other, after a few to warm up, of which the best tenth counts; then many at once."""
+    """Measure runs one after the other, and then many at once. The best tenth counts, after a few to warm up."""
     make, durability = ENGINES[engine]
     once, close = make(address, durability)
     for number in range(5):

@@ -97,7 +97,7 @@ class LivePublisher:
 
     @property
     def is_over(self) -> bool:
-        """True if nobody reads any more."""
+        """True after the last reader has left."""
         return self._task is None or self._task.done()
 
     async def _send(self) -> None:

@@ -45,7 +45,7 @@ class Schedule(NamedTuple):
 
 
 class Due(StartEvent):
-    """A time of a schedule, with what is needed to go on from there."""
+    """A time of a schedule, with the data for the next times."""
 
     schedule: str
     cron: str

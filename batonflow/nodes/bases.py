@@ -133,7 +133,7 @@ class BaseRetriever(_WrittenOnce):
         return found
 
     async def _followed(self, query: QueryBundle, nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-        """Replace index nodes by what is found in their objects."""
+        """Replace each index node by the results of its object."""
         found: list[NodeWithScore] = []
         for one in nodes:
             node = one.node

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class SummaryIndex(BaseIndex):
-    """A list of nodes, all of which are given to the model.
+    """A list of nodes. The model gets all of them.
 
     Example:
         >>> SummaryIndex(nodes).as_query_engine(response_mode="tree_summarize").query("What is it about?")

@@ -73,7 +73,7 @@ class PromptHelper:
     def get_text_splitter_given_prompt(
         self, prompt: BasePromptTemplate, num_chunks: int = 1, padding: int = 5
     ) -> TokenTextSplitter:
-        """Return a splitter for pieces of which a prompt holds ``num_chunks``.
+        """Return a splitter whose pieces fit into a prompt, ``num_chunks`` at a time.
 
         Args:
             prompt: The prompt; the values it knows are counted.

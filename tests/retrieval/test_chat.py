@@ -1,4 +1,4 @@
-"""Chat engines: what they remember, search for, and stream."""
+"""Chat engines: their memory, their search and their streams."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The file of nodes: what is in it after writes, crashes and other processes, and the search in it."""
+"""The file of nodes: its content after writes and crashes, with other processes, and the search in it."""
 
 import os
 import signal

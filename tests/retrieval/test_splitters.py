@@ -59,7 +59,7 @@ def test_no_piece_is_too_large_and_no_word_is_lost(text: str, size: int, overlap
     pieces = splitter.split_text(text)
     assert all(0 < len(by_words(piece)) <= size for piece in pieces)
     words, at = by_words(text), 0
-    for piece in pieces:  # each piece begins in what is known or where it ends
+    for piece in pieces:  # a piece begins in the text so far, or at its end
         found = by_words(piece)
         begin = next(back for back in range(at, -1, -1) if words[back : back + len(found)] == found)
         assert at - begin <= overlap

@@ -69,7 +69,7 @@ SOME_NAMES: dict[str, list[tuple[str, frozenset[str]]]] = {
     "llama_index.core.chat_engine.types": [("batonflow.agents", frozenset({"AgentChatResponse"}))],
     **{f"llama_index.core.{module}": [_RETRIEVAL] for module in _OF_RETRIEVAL},
 }
-"""Modules of which only some names are here -> where, and which; the others are LlamaIndex's, and stay with it.
+"""Modules with some of their names here, mapped to the modules here and the names. Other names stay with LlamaIndex.
 
 All modules below those of retrieval are in one module here.
 """

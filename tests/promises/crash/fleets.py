@@ -106,7 +106,7 @@ async def work(folder: Path, life: int, slots: int) -> None:
 
 @dataclass(slots=True)
 class FleetTally:
-    """What a number of fleets gave.
+    """The results of a number of fleets.
 
     Attributes:
         fleets: How many.
