@@ -26,7 +26,7 @@ from tests.agents.scripts.playing import Broken, play
 from tests.agents.scripts.script import Script, draw
 from tests.agents.scripts.sockets import play_over_sockets
 from tests.agents.scripts.stage import Stage
-from tests.promises.crash.fleets import FLEET, FleetTally, soak_fleets
+from tests.promises.crash.fleets import FLEET, LEASE_SECONDS, FleetTally, soak_fleets
 from tests.promises.crash.fuzzing import FuzzTally, soak_fuzz
 from tests.promises.crash.guarded import GUARDED
 from tests.promises.crash.killing import AT_A_TIME, KillTally, soak_kills
@@ -225,12 +225,14 @@ Workers are killed by SIGKILL, or stopped by SIGSTOP for longer than their lease
 as by `pg_ctl -m immediate stop`, and started again. The next fault comes when the runs are written again. Every run
 must end, with each of its bodies recorded once. A recorded body must not be done again, and no more bodies may be
 repeated than had begun at a fault without a record. A stopped worker that wakes up begins one more body of each of its
-runs, until its first commit is refused.
+runs, until its first commit is refused. A worker without a core for the {LEASE_SECONDS:g} s of its lease loses its runs
+in the same way. More than {FLEET.slots} such runs in a fleet are a failure.
 
-| runs | bodies | kills | stops | crashes of the database | runs driven then | bodies repeated | failures |
-|---|---|---|---|---|---|---|---|
-| {fleets.runs} | {fleets.bodies} | {kills} | {stops} | {crashes} | {fleets.driven} | {fleets.repeated} \
-| {len(fleets.failures)} |
+| runs | bodies | kills | stops | crashes of the database | runs driven then | runs lost without a fault | repeated \
+| failures |
+|---|---|---|---|---|---|---|---|---|
+| {fleets.runs} | {fleets.bodies} | {kills} | {stops} | {crashes} | {fleets.driven} | {fleets.lost} \
+| {fleets.repeated} | {len(fleets.failures)} |
 
 | worker | times | runs taken over | from the fault until a run is at work elsewhere: half | 95 % |
 |---|---|---|---|---|

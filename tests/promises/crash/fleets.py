@@ -26,7 +26,7 @@ from tests.promises.crash.outside import FileLedger, Line, Process, lines_of
 from tests.promises.crash.programs import Noted
 from tests.promises.crash.stores import store_in
 
-__all__ = ["FLEET", "Fault", "Fleet", "FleetTally", "drive_under_faults", "soak_fleets"]
+__all__ = ["FLEET", "LEASE_SECONDS", "Fault", "Fleet", "FleetTally", "drive_under_faults", "soak_fleets"]
 
 LEASE_SECONDS = 2.0
 MOST_SECONDS = 120.0
@@ -37,6 +37,8 @@ SECONDS_DOWN = (0.1, 1.0)
 BODY_SECONDS = 0.1
 COMMITS_BEFORE, COMMITS_AFTER = 2, 1
 """Of a run, around those of its bodies: its creation and its first step, and its end."""
+BODIES_PER_LOST_RUN = 2
+"""The body that is in flight, and the one that its worker begins before its first commit is refused."""
 
 Fault: TypeAlias = Literal["kill", "stop", "crash"]
 
@@ -82,7 +84,11 @@ class Rounds(Workflow):
     async def go(self, ctx: Context, ev: Round) -> Round | StopEvent:
         assert self.ledger is not None
         self.ledger.write("body", ctx.run_id, [ev.n, time.time()])
-        await asyncio.sleep(BODY_SECONDS)
+        try:
+            await asyncio.sleep(BODY_SECONDS)
+        except asyncio.CancelledError:
+            self.ledger.write("lost", ctx.run_id, [ev.n, time.time()])
+            raise
         ctx.write_event_to_stream(Noted(effect=str(ev.n)))
         return StopEvent(result="done") if ev.n == 1 else Round(n=ev.n - 1)
 
@@ -117,6 +123,7 @@ class FleetTally:
         driven: Runs that a killed or stopped worker was driving at its fault.
         in_flight: Bodies of these runs that had begun and were not recorded at the fault. A stopped worker that wakes
             up begins one more body of each of its runs until its first commit is refused.
+        lost: Runs that a worker lost without a kill or a stop, because it did not get a core for as long as its lease.
         taken: Seconds from a kill or a stop until another worker is at work on a run, by kind.
         failures: What went wrong.
     """
@@ -128,6 +135,7 @@ class FleetTally:
     repeated: int = 0
     driven: int = 0
     in_flight: int = 0
+    lost: int = 0
     taken: dict[str, list[float]] = field(default_factory=lambda: {"kill": [], "stop": []})
     failures: list[str] = field(default_factory=list[str])
 
@@ -140,6 +148,7 @@ class FleetTally:
         self.repeated += other.repeated
         self.driven += other.driven
         self.in_flight += other.in_flight
+        self.lost += other.lost
         for kind, seconds in other.taken.items():
             self.taken[kind] += seconds
         self.failures += other.failures
@@ -248,7 +257,7 @@ def _bodies(folder: Path, until: float = math.inf) -> dict[str, list[Line]]:
     """Return the bodies that had begun at a time, by run."""
     found: dict[str, list[Line]] = {}
     for line in lines_of(folder / "ledger"):
-        if line.value[1] <= until:
+        if line.kind == "body" and line.value[1] <= until:
             found.setdefault(line.run_id, []).append(line)
     return found
 
@@ -334,13 +343,19 @@ async def _judge_all(folder: Path, fleet: Fleet, tally: FleetTally, harms: list[
     await store.aclose()
     woken = [line for harm in harms if harm.kind == "stop" for line in _begun_after_waking(bodies, harm)]
     everything = lines_of(folder / "ledger")
+    stopped = {(harm.life, run_id) for harm in harms if harm.kind == "stop" for run_id in harm.driven}
+    tally.lost += len({(line.life, line.run_id) for line in everything if line.kind == "lost"} - stopped)
     for harm in harms:
         tally.driven += len(harm.driven)
         tally.taken[harm.kind] += _taken(bodies, harm)
-        later = [line for line in everything[harm.lines :] if line not in woken]
+        later = [line for line in everything[harm.lines :] if line.kind == "body" and line not in woken]
         tally.failures += _recorded_bodies_done_again(later, harm, fleet)
-    if tally.repeated > tally.in_flight:
-        tally.failures.append(f"{tally.repeated} bodies were repeated, with {tally.in_flight} in flight at faults")
+    if tally.lost > fleet.slots:  # more than one worker without a core: the workers rob each other
+        tally.failures.append(f"{tally.lost} runs were taken from workers that were not killed or stopped")
+    if tally.repeated > tally.in_flight + BODIES_PER_LOST_RUN * tally.lost:
+        tally.failures.append(
+            f"{tally.repeated} bodies were repeated, with {tally.in_flight} in flight at faults, {tally.lost} runs lost"
+        )
 
 
 def _taken(bodies: dict[str, list[Line]], harm: _Harm) -> Iterator[float]:
