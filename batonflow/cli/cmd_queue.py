@@ -1,29 +1,20 @@
 """``queue``: count the runs of a store that are not over, by queue, workflow and version."""
 
 import asyncio
-import time
 from argparse import Namespace
-from collections import Counter
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from batonflow.cli.errors import DONE
-from batonflow.cli.output import say, say_json, table
-from batonflow.cli.stores import KeptStore, opened
-from batonflow.durable.store_protocol import RunInfo
+from batonflow.cli.output import complain, say, say_json, table
+from batonflow.cli.stores import opened
+from batonflow.cli.text import counted
+from batonflow.durable.worker_protocol import QueueInfo, WorkerInfo
 
 __all__ = ["queue"]
 
-_PAGE = 1000
-
-
-@dataclass
-class _Line:
-    """The runs of one queue, workflow and version."""
-
-    counts: Counter[str] = field(default_factory=Counter[str])
-    oldest: float | None = None  # the creation of the oldest ready run
+_NAMES = ("queue", "workflow", "version", "ready", "oldest", "later", "running", "waiting", "held", "workers")
 
 
 def queue(given: Namespace) -> int:
@@ -32,40 +23,33 @@ def queue(given: Namespace) -> int:
 
 
 async def _queue(given: Namespace) -> int:
-    lines: dict[tuple[str, str, str], _Line] = {}
     async with opened(given) as store:
-        async for info in _unfinished(store):
-            line = lines.setdefault((info.queue, info.workflow, info.version or ""), _Line())
-            status = "held" if info.held else info.status
-            line.counts[status] += 1
-            if status == "ready" and (line.oldest is None or info.created_at < line.oldest):
-                line.oldest = info.created_at
-    told = [_as_data(place, line) for place, line in sorted(lines.items())]
+        queues, workers = await store.queues(), await store.workers()
     if given.json:
-        say_json(told)
-    elif told:
-        table([name.upper() for name in _NAMES], [[str(one[name]) for name in _NAMES] for one in told])
+        say_json([_as_data(one, workers) for one in queues])
+    elif queues:
+        table([name.upper() for name in _NAMES], [_as_row(one, workers) for one in queues])
+        for one in queues:
+            if one.ready and workers and not one.count_workers(workers):
+                complain(_unserved(one))
     else:
         say("every run is over")
     return DONE
 
 
-_NAMES = ("queue", "workflow", "version", "ready", "oldest", "running", "waiting", "held")
+def _as_data(one: QueueInfo, workers: Sequence[WorkerInfo]) -> dict[str, Any]:
+    return {**asdict(one), "workers": one.count_workers(workers)}
 
 
-async def _unfinished(store: KeptStore) -> AsyncIterator[RunInfo]:
-    after: str | None = None
-    while True:
-        page: list[RunInfo] = await store.list_runs(status=["ready", "running", "waiting"], after=after, limit=_PAGE)
-        for info in page:
-            yield info
-        if len(page) < _PAGE:
-            return
-        after = page[-1].run_id
+def _as_row(one: QueueInfo, workers: Sequence[WorkerInfo]) -> list[str]:
+    shown = {
+        **_as_data(one, workers),
+        "version": one.version or "",
+        "oldest": "" if one.oldest is None else f"{one.oldest:.0f} s",
+    }
+    return [str(shown[name]) for name in _NAMES]
 
 
-def _as_data(place: tuple[str, str, str], line: _Line) -> dict[str, Any]:
-    queue_name, workflow, version = place
-    oldest = "" if line.oldest is None else f"{max(0.0, time.time() - line.oldest):.0f} s"
-    counts = {name: line.counts[name] for name in ("ready", "running", "waiting", "held")}
-    return {"queue": queue_name, "workflow": workflow, "version": version, "oldest": oldest, **counts}
+def _unserved(one: QueueInfo) -> str:
+    version = f" of version {one.version}" if one.version else ""
+    return f"no worker takes up the {counted(one.ready, 'run')} of {one.workflow}{version} in queue {one.queue}"

@@ -9,6 +9,7 @@ from batonflow.cli.arguments import default_store
 from batonflow.cli.errors import DONE, USAGE, CommandError
 from batonflow.cli.output import say, say_json
 from batonflow.cli.stores import KeptStore, check_store, opened
+from batonflow.cli.text import counted
 from batonflow.durable.stores.opening import open_store
 
 if TYPE_CHECKING:
@@ -30,21 +31,22 @@ async def _init(given: Namespace) -> int:
     made: RunStore = open_store(named)
     async with aclosing(cast("KeptStore", made)) as kept:
         await kept.sign_off("")  # the first operation creates the tables
-        return _told(kept, given)
+        return _told(kept, given, "has its tables")
 
 
 async def _check(given: Namespace) -> int:
     async with opened(given, writes=True) as kept:
-        await kept.list_runs(limit=1)
         await kept.sign_off("")  # it can be written
-        return _told(kept, given)
+        runs = sum(one.ready + one.later + one.running + one.waiting + one.held for one in await kept.queues())
+        workers = sum(worker.is_alive for worker in await kept.workers())
+        return _told(kept, given, f"can be used: {counted(runs, 'unfinished run')}, {counted(workers, 'worker')}")
 
 
-def _told(kept: KeptStore, given: Namespace) -> int:
+def _told(kept: KeptStore, given: Namespace, state: str) -> int:
     if given.json:
         say_json({"store": str(_place(kept)), "usable": True})
     else:
-        say(f"{_place(kept)} can be used")
+        say(f"{_place(kept)} {state}")
     return DONE
 
 

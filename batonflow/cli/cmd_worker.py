@@ -9,6 +9,7 @@ from batonflow.cli.errors import DONE, USAGE, CommandError
 from batonflow.cli.loading import load_workflow
 from batonflow.cli.output import complain, say
 from batonflow.cli.stores import with_store
+from batonflow.cli.text import counted
 from batonflow.fleet.health import serve_health
 from batonflow.fleet.worker import Worker
 
@@ -52,13 +53,13 @@ async def _work(worker: Worker, names: str, given: Namespace) -> int:
         nonlocal stops
         stops += 1
         worker.stop()
-        if stops == 1 and worker.runs:
-            runs = "1 run" if worker.runs == 1 else f"{worker.runs} runs"
-            complain(f"{runs} may go on for {given.drain:g} seconds; a second signal interrupts them")
+        if worker.runs and stops == 1:
+            complain(f"{counted(worker.runs, 'run')} may go on for {given.drain:g} seconds; a second signal ends that")
+        elif worker.runs and stops == 2:
+            complain(f"interrupting {counted(worker.runs, 'run')}")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(NotImplementedError):  # on Windows Ctrl-C interrupts at once
             loop.add_signal_handler(number, stop)
-    say(f"driving runs of {names} (Ctrl-C stops)")
-    await worker.run()
+    await worker.run(started=lambda: say(f"driving runs of {names} (Ctrl-C stops)"))
     return DONE

@@ -13,7 +13,6 @@ from batonflow.durable.worker_protocol import WorkerInfo
 
 __all__ = ["workers"]
 
-_SILENT_SECONDS = 15.0
 _NAMES = ("worker", "state", "runs", "workflows", "queues", "since", "last sign")
 
 
@@ -34,17 +33,9 @@ async def _workers(given: Namespace) -> int:
     return DONE
 
 
-def _state(worker: WorkerInfo) -> str:
-    if not worker.is_alive:
-        return "ended"
-    if worker.is_draining:
-        return "draining"
-    return "silent" if time.time() - worker.seen_at > _SILENT_SECONDS else "working"
-
-
 def _as_data(worker: WorkerInfo) -> dict[str, Any]:
     times = {"since": worker.since, "seen_at": worker.seen_at}
-    return {**asdict(worker.sign), "state": _state(worker), "runs": worker.runs, **times}
+    return {**asdict(worker.sign), "state": worker.state, "runs": worker.runs, **times}
 
 
 def _as_row(worker: WorkerInfo) -> list[str]:
@@ -52,4 +43,4 @@ def _as_row(worker: WorkerInfo) -> list[str]:
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(worker.since))
     queues = "all" if sign.queues is None else ", ".join(sign.queues)
     seen = f"{max(0.0, time.time() - worker.seen_at):.0f} s ago"
-    return [sign.name, _state(worker), f"{worker.runs} of {sign.slots}", ", ".join(sign.workflows), queues, since, seen]
+    return [sign.name, worker.state, f"{worker.runs} of {sign.slots}", ", ".join(sign.workflows), queues, since, seen]

@@ -5,11 +5,16 @@ from typing import Any, cast
 
 from batonflow.instrumentation.logs import plain
 
-__all__ = ["age", "call", "one_line", "plain", "shown", "summary"]
+__all__ = ["age", "call", "counted", "one_line", "plain", "shown", "summary"]
 
 _LONGEST_VALUE = 60
 _LONGEST_TEXT = 200
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, as in ``2 runs``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def one_line(text: str) -> str:

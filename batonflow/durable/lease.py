@@ -80,6 +80,8 @@ class RunLease:
         # The trace context of the run for the next commit, and the one before the takeover.
         self.trace: dict[str, Any] | None = None
         self.earlier_trace: dict[str, Any] | None = None
+        # Seconds for which the run was ready before this process claimed it.
+        self.claim_delay: float | None = None
         self._said_trace: dict[str, Any] | None = None
         self.epoch = 0
         # The numbers of the last created and the last written commit.

@@ -33,7 +33,8 @@ from batonflow.durable.store_protocol import (
     RunInfo,
     RunStore,
 )
-from batonflow.durable.traces import ABANDONED, trace_in
+from batonflow.durable.traces import ABANDONED, trace_in, with_trace
+from batonflow.instrumentation.dispatcher import get_dispatcher
 from batonflow.new_runs import input_is_served, place_of_new_runs
 from batonflow.run_facts import describe_run, note_model_calls
 from batonflow.values.serializers import read_json
@@ -48,6 +49,7 @@ from batonflow.workflow_core.stream import Entry
 
 __all__ = ["Opening"]
 
+dispatcher = get_dispatcher(__name__)
 
 _NOT_FORKED = {
     "exists": "There is a run {run_id!r} already: choose another new_id",
@@ -167,6 +169,8 @@ class Opening:
             self._digest = digest_of_start(self._codec, event)
         DIGESTS[run] = self._digest
         [self._first] = lease.collected()
+        if self._place is not None and dispatcher.enabled and (trace := dispatcher.carrier()):
+            self._first = with_trace(self._first, trace)
         self._first_parts = [] if parts is None else parts.take_new()
 
     # --- outcomes -----------------------------------------------------------------------------------------------------
@@ -317,6 +321,7 @@ class Opening:
         snapshot_at, snapshot = loaded.snapshot or (0, None)
         known_to = run.stream.go_on_at(claimed.stream_seq)
         lease.attach(claimed.epoch, claimed.seq, claimed.stream_seq, snapshot_at)
+        lease.claim_delay = claimed.delay
         lease.earlier_trace = trace_in(loaded.commits, snapshot)
         if claimed.abandoned and lease.earlier_trace is not None and loaded.commits:
             lease.earlier_trace = {**lease.earlier_trace, ABANDONED: loaded.commits[-1].at}

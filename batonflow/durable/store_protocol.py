@@ -211,6 +211,7 @@ class Claimed:
         stream_seq: The number of the next streamed event.
         workflow: The name of its workflow.
         abandoned: Whether the earlier owner's process ended without a release, as far as the store knows.
+        delay: Seconds for which the run was ready; 0 for a run of an earlier owner.
     """
 
     run_id: str
@@ -219,6 +220,7 @@ class Claimed:
     stream_seq: int
     workflow: str
     abandoned: bool = field(default=False, compare=False)
+    delay: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

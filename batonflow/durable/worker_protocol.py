@@ -1,10 +1,14 @@
 """WorkerStore: the part of a store that knows the workers, which sign in it regularly."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
-__all__ = ["WorkerInfo", "WorkerSign", "WorkerStore"]
+from batonflow.clock import current_source
+
+__all__ = ["QueueInfo", "WorkerInfo", "WorkerSign", "WorkerStore"]
+
+SILENT_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +20,8 @@ class WorkerSign:
         owner: The owner under which it drives runs.
         host: The name of its machine.
         pid: Its process.
-        workflows: The names of its workflows, with their versions as in ``shop@2``.
+        workflows: The runs that it takes up: ``shop`` for all versions of a workflow, ``shop@2`` for one version, and
+            ``shop@`` for runs without a version.
         queues: Its queues; None for all.
         slots: The largest number of runs in its memory.
     """
@@ -50,6 +55,53 @@ class WorkerInfo:
     is_alive: bool
     is_draining: bool
 
+    @property
+    def state(self) -> Literal["working", "draining", "silent", "ended"]:
+        """The state: ``silent`` without a sign of life for a while, ``ended`` if the process does not live."""
+        if not self.is_alive:
+            return "ended"
+        if current_source().now() - self.seen_at > SILENT_SECONDS:
+            return "silent"
+        return "draining" if self.is_draining else "working"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """The unfinished runs of one queue, workflow and version.
+
+    Attributes:
+        queue: The queue.
+        workflow: The name of the workflow.
+        version: The version.
+        ready: The number of runs that may be taken up.
+        later: The number of runs that may be taken up at a later time.
+        running: The number of runs that an owner drives.
+        waiting: The number of runs that wait for an event or a timer.
+        held: The number of runs that are passed over.
+        oldest: The longest time in seconds since which a run is ready; None without ready runs.
+    """
+
+    queue: str
+    workflow: str
+    version: str | None
+    ready: int
+    later: int
+    running: int
+    waiting: int
+    held: int
+    oldest: float | None
+
+    def count_workers(self, workers: Iterable[WorkerInfo]) -> int:
+        """Return the number of workers that take up these runs."""
+        names = {self.workflow, f"{self.workflow}@{self.version or ''}"}
+        return sum(
+            worker.is_alive
+            and not worker.is_draining
+            and not names.isdisjoint(worker.sign.workflows)
+            and (worker.sign.queues is None or self.queue in worker.sign.queues)
+            for worker in workers
+        )
+
 
 @runtime_checkable
 class WorkerStore(Protocol):
@@ -69,4 +121,8 @@ class WorkerStore(Protocol):
 
     async def drain(self, name: str) -> bool:
         """Ask a worker to take up no further run, and to end. Return False for an unknown worker."""
+        ...
+
+    async def queues(self) -> list[QueueInfo]:
+        """Count the unfinished runs, in the order of queues, workflows and versions."""
         ...

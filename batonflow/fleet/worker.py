@@ -4,7 +4,7 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -12,9 +12,11 @@ from os import PathLike
 from typing import Any, cast
 
 from batonflow.durable.claimer import Claimer
+from batonflow.durable.keeper import serves
 from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.stores.opening import open_store
 from batonflow.durable.worker_protocol import WorkerSign, WorkerStore
+from batonflow.fleet.queue_counts import QueueCounts
 from batonflow.fleet.schedules import ScheduleStarts
 from batonflow.instrumentation.logs import logger_named
 from batonflow.values.types import is_whole
@@ -95,6 +97,7 @@ class Worker:
         self._concurrency, self._queues = concurrency, queues
         self._name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
         self._signed_at: float | None = None
+        self._counts = QueueCounts()
         self._claimer = Claimer(lambda: self._driven, logger=logger, concurrency=concurrency, queues=queues)
         self._stopping = asyncio.Event()
         self._ending = asyncio.Event()
@@ -116,8 +119,11 @@ class Worker:
         """The number of runs in the memory of this worker."""
         return self._claimer.awake
 
-    async def run(self) -> None:
+    async def run(self, *, started: Callable[[], None] = lambda: None) -> None:
         """Drive runs until ``stop`` or a cancellation.
+
+        Args:
+            started: Called when the worker has reached its stores, before it takes up runs.
 
         Raises:
             StoreError: A store cannot be used.
@@ -125,6 +131,7 @@ class Worker:
         signing: asyncio.Task[None] | None = None
         try:
             await self._sign()
+            started()
             signing = asyncio.create_task(self._go_on_signing(), name="batonflow-worker-signs")
             await self._claimer.start()
             await self._stopping.wait()
@@ -154,8 +161,7 @@ class Worker:
     async def _sign(self) -> None:
         """Write a sign of life into each store, and stop if one of them says so."""
         for worker_store, store in self._worker_stores().items():
-            options = [kept.workflow.__batonflow__ for kept in self._kept if kept.store is store]
-            names = [one.workflow_name + (f"@{one.version}" if one.version else "") for one in options]
+            names = [name for kept in self._kept if kept.store is store for name in _served_by(kept.workflow)]
             host, pid = socket.gethostname(), os.getpid()
             sign = WorkerSign(self._name, store.owner, host, pid, names, self._queues, self._concurrency)
             if await worker_store.sign(sign) and not self._stopping.is_set():
@@ -168,6 +174,7 @@ class Worker:
             await asyncio.sleep(SECONDS_BETWEEN_SIGNS)
             with suppress(StoreError):  # the claimer says so
                 await self._sign()
+                await self._counts.report(self._worker_stores())
 
     async def _drained(self) -> None:
         """Wait until no run is in memory, at most for the seconds of ``drain``."""
@@ -181,6 +188,14 @@ class Worker:
         if handlers:
             await asyncio.gather(*(handler.interrupt(timeout=SECONDS_FOR_STEPS) for handler in handlers))
             logger.info("interrupted %d runs, which other workers continue", len(handlers))
+
+
+def _served_by(workflow: Workflow) -> list[str]:
+    """Return the runs that the code of a workflow takes up, as in ``WorkerSign``."""
+    served = serves(workflow.__batonflow__, bounded=False)
+    if served.versions is None:
+        return [served.workflow]
+    return [f"{served.workflow}@{version or ''}" for version in served.versions]
 
 
 def _starts_of(kept: _Kept) -> _Kept:

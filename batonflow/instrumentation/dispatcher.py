@@ -17,7 +17,6 @@ from batonflow.instrumentation.traced import DISPATCHER_SPAN_DECORATED_ATTR, NO_
 from batonflow.user_warnings import warn_user
 
 __all__ = [
-    "PROPAGATION_KEYS",
     "Dispatcher",
     "DispatcherSpanMixin",
     "Manager",
@@ -34,9 +33,6 @@ _H = TypeVar("_H")
 
 _TAGS_KEY = "instrument_tags"
 _SPAN_KEY = "active_span_id"
-
-PROPAGATION_KEYS = frozenset({_TAGS_KEY, _SPAN_KEY})
-"""The keys that a dispatcher captures itself; all other keys belong to its handlers."""
 
 # Handlers with a logged failure. The references are weak, so that a removed handler can be collected.
 _reported: WeakValueDictionary[int, Any] = WeakValueDictionary()
@@ -382,12 +378,17 @@ class Dispatcher:
         """
         return trace(self, func)
 
-    def capture_propagation_context(self) -> dict[str, Any]:
-        """Return the data with which another process continues this trace."""
+    def carrier(self) -> dict[str, Any]:
+        """Return the data of the handlers with which another process links its trace to this one."""
         captured: dict[str, Any] = {}
         for handler in self._span_chain:
             with _Boundary(handler, "capture_propagation_context"):
                 captured.update(handler.capture_propagation_context())
+        return captured
+
+    def capture_propagation_context(self) -> dict[str, Any]:
+        """Return the data with which another process continues this trace."""
+        captured = self.carrier()
         span_id = active_span_id.get()
         if span_id is not None:
             captured[_SPAN_KEY] = span_id

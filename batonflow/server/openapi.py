@@ -145,6 +145,7 @@ _PATHS = (
         query=(*_SEARCH, "status", "workflow_name", "metadata", "after_run", "limit_runs", "order", "include_results"),
     ),
     _Path("get", "/pending", "The open questions of all runs", shapes.InboxAnswer, (), query=("workflow_name",)),
+    _Path("get", "/fleet", "The workers, and the runs in their queues", shapes.FleetAnswer),
     _Path("get", _RUN, "A run", shapes.HandlerData, (404,)),
     _Path(
         "get", f"{_RUN}/trace", "Its records", shapes.TraceAnswer, (400, 404), query=("after", "limit", "full", "parts")

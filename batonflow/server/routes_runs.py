@@ -59,6 +59,7 @@ class RunRoutes:
         return [
             Route("/handlers", self.runs, methods=["GET"]),
             Route("/pending", self.inbox, methods=["GET"]),
+            Route("/fleet", self.fleet, methods=["GET"]),
             Route(f"{run}/trace", self.trace, methods=["GET"]),
             Route(f"{run}/state", self.state, methods=["GET"]),
             Route(f"{run}/pending", self.pending, methods=["GET"]),
@@ -153,6 +154,10 @@ class RunRoutes:
     async def inbox(self, request: Request) -> Response:
         """Return the open questions of all runs."""
         return JSON(await self._inbox.read(words(request, "workflow_name")))
+
+    async def fleet(self, _: Request) -> Response:
+        """Return the workers and the queues."""
+        return JSON(await self._runs.workers.told())
 
     async def _open(self, place: Place) -> list[Any]:
         try:

@@ -19,6 +19,7 @@ from batonflow.server.shapes import Status
 from batonflow.server.spent import PAGE as PAGE_OF_SPENT
 from batonflow.server.spent import SpentSoFar
 from batonflow.server.stored import StoredPages
+from batonflow.server.workers import Workers
 from batonflow.values.serializers import JsonSerializer, read_json
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.handler import WorkflowHandler
@@ -117,6 +118,7 @@ class Runs:
         self.troubles: dict[str, str] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self.pages = StoredPages()
+        self.workers = Workers(lambda: self.stores)
         self._spent = SpentSoFar()
 
     @property
@@ -272,6 +274,7 @@ class Runs:
             result: Include the event that ended it.
         """
         found = self.run_as_json(place)
+        found["worker"] = await self.workers.name_of(place.store, place.info.owner)
         if not place.is_over or (found["tokens"] is None and place.info.seq <= PAGE_OF_SPENT):
             spent = await self._spent.of(place.store, place.info)
             if found["tokens"] is None and spent.calls:
@@ -303,6 +306,8 @@ class Runs:
             "metadata": dict(info.metadata),
             "waiting": waiting and not over,
             "live": live is not None and not live.is_released and not over,
+            "worker": None,
+            "held": info.held or None,
             "owner": None if over or info.owner is None else "this" if here else "other" if info.owner_alive else None,
         }
 

@@ -12,6 +12,7 @@ __all__ = [
     "EnqueueBody",
     "Envelope",
     "EventsAnswer",
+    "FleetAnswer",
     "ForkBody",
     "HandlerData",
     "HandlersAnswer",
@@ -21,6 +22,7 @@ __all__ = [
     "PendingAnswer",
     "PendingRequest",
     "Problem",
+    "QueueData",
     "RepresentationAnswer",
     "RunBody",
     "SchemaAnswer",
@@ -36,6 +38,7 @@ __all__ = [
     "TurnData",
     "TurnsAnswer",
     "UnreadableRun",
+    "WorkerData",
     "WorkflowsAnswer",
 ]
 
@@ -92,6 +95,8 @@ class HandlerData(BaseModel):
         waiting: A person or another event from outside is awaited.
         live: The run is in the memory of this process.
         owner: The driver: this server, another process, or nobody.
+        worker: The name of the worker that drives it.
+        held: The reason why the run is not taken up again.
         commits: Number of the last commit.
         forked_from: Run and commit of the fork.
         session: The session of which the run is a turn.
@@ -115,6 +120,8 @@ class HandlerData(BaseModel):
     waiting: bool
     live: bool
     owner: Literal["this", "other"] | None
+    worker: str | None = None
+    held: str | None = None
     commits: int
     forked_from: tuple[str, int] | None
     session: str | None = None
@@ -135,6 +142,60 @@ class HandlersAnswer(BaseModel):
     handlers: list[HandlerData]
     next: str | None
     unread: int
+
+
+class WorkerData(BaseModel):
+    """A worker. Times are in wall-clock seconds.
+
+    Attributes:
+        workflows: The runs that it takes up: `shop` for all versions, `shop@2` for one, `shop@` for runs without one.
+        queues: Its queues; null for all.
+        runs: The number of runs that it drives.
+        slots: The largest number of runs in its memory.
+        since: The time of its first sign of life.
+        seen_at: The time of its last sign of life.
+    """
+
+    name: str
+    host: str
+    pid: int
+    workflows: list[str]
+    queues: list[str] | None
+    runs: int
+    slots: int
+    state: Literal["working", "draining", "silent", "ended"]
+    since: float
+    seen_at: float
+
+
+class QueueData(BaseModel):
+    """The unfinished runs of one queue, workflow and version.
+
+    Attributes:
+        ready: The number of runs that may be taken up.
+        later: The number of runs that may be taken up at a later time.
+        held: The number of runs that are passed over.
+        oldest: The longest time in seconds since which a run is ready.
+        workers: The number of workers that take up these runs.
+    """
+
+    queue: str
+    workflow: str
+    version: str | None
+    ready: int
+    later: int
+    running: int
+    waiting: int
+    held: int
+    oldest: float | None
+    workers: int
+
+
+class FleetAnswer(BaseModel):
+    """The workers of all stores, and the unfinished runs."""
+
+    workers: list[WorkerData]
+    queues: list[QueueData]
 
 
 class HealthAnswer(BaseModel):

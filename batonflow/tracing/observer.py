@@ -6,7 +6,6 @@ from types import MethodType
 from typing import Any, cast
 
 from batonflow.instrumentation import active_instrument_tags, active_span_id, get_dispatcher, instrument_tags
-from batonflow.instrumentation.dispatcher import PROPAGATION_KEYS
 from batonflow.instrumentation.events.base import BaseEvent
 from batonflow.instrumentation.events.run import (
     RunEndEvent,
@@ -30,7 +29,7 @@ from batonflow.workflow_core.errors import RunInterruptedError
 from batonflow.workflow_core.events import Event, WorkflowCancelledEvent
 from batonflow.workflow_core.run import Run
 
-__all__ = ["EARLIER_TRACE", "RUN_ID", "RUN_INPUT", "STEP_INPUT", "note_failure", "observer_for"]
+__all__ = ["CLAIM_DELAY", "EARLIER_TRACE", "RUN_ID", "RUN_INPUT", "STEP_INPUT", "note_failure", "observer_for"]
 
 RUN_ID = "llamaindex.run_id"
 """Tag of spans of runs and steps, and of all events inside them."""
@@ -43,6 +42,9 @@ STEP_INPUT = "llamaindex.step.input_event"
 
 EARLIER_TRACE = "batonflow.earlier_trace"
 """Tag of a resumed run: data that handlers captured in the previous process of the run."""
+
+CLAIM_DELAY = "batonflow.claim_delay"
+"""Tag of a run that this process has claimed: the seconds for which it was ready."""
 
 dispatcher = get_dispatcher("batonflow.workflow_core.observers")
 verbose_logger = logger_named("workflows.verbose")
@@ -149,6 +151,8 @@ class _Spans:
         earlier = run.drive.earlier_trace if run.drive is not None else None
         if earlier is not None:
             tags[EARLIER_TRACE] = earlier
+        if run.drive is not None and run.drive.claim_delay is not None:
+            tags[CLAIM_DELAY] = run.drive.claim_delay
         arguments = self._run_arguments = _OF_RUN.bind(start_event=event) if dispatcher.tells_arguments else None
         self._run_span = dispatcher.open_span(
             f"{cls}.run", instance=run.workflow, bound_args=arguments, tags=tags, parent_id=self._parent
@@ -159,8 +163,7 @@ class _Spans:
         self._tags = {**run.variables.run(active_instrument_tags.get), **own}
         run.variables.run(active_instrument_tags.set, self._tags)
         if run.drive is not None:
-            captured = run.variables.run(dispatcher.capture_propagation_context)
-            run.drive.trace = {name: value for name, value in captured.items() if name not in PROPAGATION_KEYS} or None
+            run.drive.trace = run.variables.run(dispatcher.carrier) or None
         self._report(
             RunStartEvent(
                 span_id=self._run_span,

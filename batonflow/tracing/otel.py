@@ -21,11 +21,12 @@ from batonflow.durable.traces import ABANDONED
 from batonflow.instrumentation import BaseEvent, BaseEventHandler, BaseSpan, BaseSpanHandler
 from batonflow.instrumentation.context import active_span_id
 from batonflow.instrumentation.dispatcher import get_dispatcher
+from batonflow.instrumentation.events.fleet import QueueCountEvent
 from batonflow.instrumentation.events.run import RunEndEvent, RunStartEvent, StepEndEvent, StepStartEvent
 from batonflow.instrumentation.redaction import redacted
 from batonflow.lazy import how_to_install
 from batonflow.llms import genai
-from batonflow.tracing.observer import EARLIER_TRACE, RUN_INPUT, STEP_INPUT
+from batonflow.tracing.observer import CLAIM_DELAY, EARLIER_TRACE, RUN_INPUT, STEP_INPUT
 from batonflow.workflow_core.errors import RunInterruptedError, WorkflowCancelledByUser
 
 try:
@@ -64,6 +65,12 @@ FIRST_CHUNK = "gen_ai.client.operation.time_to_first_chunk"
 TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - the name of an attribute
 COST = "batonflow.cost"
 RUN_DURATION = "batonflow.workflow.duration"
+DELAY = "batonflow.claim.delay"
+QUEUE_RUNS = "batonflow.queue.runs"
+QUEUE_OLDEST = "batonflow.queue.oldest"
+QUEUE = "batonflow.queue.name"
+QUEUE_VERSION = "batonflow.queue.version"
+QUEUE_STATE = "batonflow.queue.state"
 
 _CARRIER = "otel"
 _BEGUN = "batonflow"
@@ -71,7 +78,7 @@ _TOKEN_BOUNDS = [1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4
 _SECOND_BOUNDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
 _OF_LLAMAINDEX = "llamaindex."
 # Tags that become other attributes, or that are internal.
-_LEFT_OUT = frozenset({"model", EARLIER_TRACE})
+_LEFT_OUT = frozenset({"model", EARLIER_TRACE, CLAIM_DELAY})
 
 _propagator = TraceContextTextMapPropagator()
 
@@ -176,6 +183,18 @@ class _Measures:
             RUN_DURATION, "s", "Duration of a run in this process", explicit_bucket_boundaries_advisory=_SECOND_BOUNDS
         )
         self.cost = meter.create_counter(COST, "{USD}", "Cost of requests in US dollars, if prices are known")
+        self.delay = meter.create_histogram(
+            DELAY, "s", "Time for which a run was ready", explicit_bucket_boundaries_advisory=_SECOND_BOUNDS
+        )
+        self._queue_runs = meter.create_gauge(QUEUE_RUNS, "{run}", "Unfinished runs of a queue")
+        self._queue_oldest = meter.create_gauge(QUEUE_OLDEST, "s", "Longest time since which a run is ready")
+
+    def queue(self, counted: QueueCountEvent) -> None:
+        """Record the unfinished runs of a queue, a workflow and a version."""
+        about = {QUEUE: counted.queue, genai.WORKFLOW_NAME: counted.workflow, QUEUE_VERSION: counted.version}
+        for state, number in counted.counts.items():
+            self._queue_runs.set(number, {**about, QUEUE_STATE: state})
+        self._queue_oldest.set(counted.oldest, about)
 
     def request(self, tags: Mapping[str, Any], seconds: float) -> None:
         """Record the end of a request to a model."""
@@ -205,6 +224,10 @@ class _Spans(BaseSpanHandler[_Span]):
         """Set the receivers of spans and metrics."""
         self._tracer, self._measures, self._content = tracer, measures, content
 
+    def count(self, counted: QueueCountEvent) -> None:
+        """Record the unfinished runs of a queue."""
+        self._measures.queue(counted)
+
     def new_span(
         self,
         id_: str,
@@ -221,6 +244,8 @@ class _Spans(BaseSpanHandler[_Span]):
             _send_abandoned(
                 self._tracer, tags, {**_attributes(tags, content=False), **_run_attributes(kind, id_, instance, tags)}
             )
+            if CLAIM_DELAY in tags:
+                self._measures.delay.record(tags[CLAIM_DELAY], {genai.WORKFLOW_NAME: _workflow_name(instance)})
         around = self._context_for(parent_span_id)
         span = self._tracer.start_span(
             _span_name(kind, id_, instance, tags),
@@ -347,6 +372,9 @@ class _Events(BaseEventHandler):
 
     def handle(self, event: BaseEvent, **kwargs: Any) -> None:  # noqa: ARG002
         """Handle an event."""
+        if isinstance(event, QueueCountEvent):
+            self._spans.count(event)
+            return
         span = self._spans.open_spans.get(event.span_id or "")
         if span is None:
             return
@@ -461,7 +489,8 @@ def _links(tags: Mapping[str, Any]) -> list[Link]:
     if not carrier:
         return []
     there = trace.get_current_span(_propagator.extract(carrier, Context())).get_span_context()
-    return [Link(there, {LINK: "resumes"})] if there.is_valid else []
+    resumes = _BEGUN in carrier  # otherwise it is the trace in which the run was enqueued
+    return [Link(there, {LINK: "resumes" if resumes else "enqueued"})] if there.is_valid else []
 
 
 def _span_origin(span: Span) -> str:

@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,9 +121,11 @@ def test_workers_are_listed_and_one_ends_when_it_is_drained(folder: Path, worker
     assert all(text in table for text in ("WORKER", "LAST SIGN", one["name"], "working", "1 of 3", "slow", "s ago"))
     assert "takes up no further run" in output(folder, "drain", one["name"], *STORE)
     assert [each["state"] for each in listed(folder)] == ["draining"]
-    for _ in range(2):  # the second one interrupts the run at once
+    process.send_signal(signal.SIGTERM)  # interrupts the run at once if the worker has heard that it shall drain
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=10)
+    if process.poll() is None:
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
     process.communicate(timeout=40)
     assert process.returncode == 0
     assert status_of(folder, "s1") == "ready", "another worker may continue it"
@@ -167,8 +170,9 @@ def test_a_worker_answers_about_its_health(folder: Path, worker: Started) -> Non
 def test_a_store_is_created_and_checked(here: Cli) -> None:
     code, _, err = here("store", "check", *STORE)
     assert (code, "there is no store runs.db" in err) == (2, True)
-    assert here("store", "init", *STORE)[:2] == (0, f"{Path.cwd() / 'runs.db'} can be used\n")
+    assert here("store", "init", *STORE)[:2] == (0, f"{Path.cwd() / 'runs.db'} has its tables\n")
     assert here("store", "init", *STORE)[0] == 0
+    assert here("store", "check", *STORE)[1] == f"{Path.cwd() / 'runs.db'} can be used: 0 unfinished runs, 0 workers\n"
     code, out, _ = here("store", "check", "--json", *STORE)
     assert (code, json.loads(out)["usable"]) == (0, True)
     Path("other.db").write_text("not a database, and long enough to be refused " * 20)

@@ -44,7 +44,8 @@ class Exported:
 
     def points(self, name: str) -> list[Any]:
         data = self._reader.get_metrics_data()
-        metrics = [metric for one in data.resource_metrics for scope in one.scope_metrics for metric in scope.metrics]
+        resources = () if data is None else data.resource_metrics
+        metrics = [metric for one in resources for scope in one.scope_metrics for metric in scope.metrics]
         return [point for metric in metrics if metric.name == name for point in metric.data.data_points]
 
     def close(self) -> None:

@@ -58,8 +58,8 @@ from batonflow.durable.stores.hints import Hints
 from batonflow.durable.stores.memory_parts import PartLog, PartLogs
 from batonflow.durable.stores.memory_search import MemoryIndex
 from batonflow.durable.stores.memory_sessions import SessionsInMemory, SessionTable
-from batonflow.durable.stores.memory_workers import WorkerTable
-from batonflow.durable.worker_protocol import WorkerInfo, WorkerSign
+from batonflow.durable.stores.memory_workers import WorkerTable, queue_infos
+from batonflow.durable.worker_protocol import QueueInfo, WorkerInfo, WorkerSign
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["MemoryStore"]
@@ -258,8 +258,10 @@ class MemoryStore(SessionsInMemory, StoredHistory):
         return run.wake_at is not None and run.wake_at <= current_source().now()
 
     def _take(self, run: _Run, owner: str, ttl: float) -> Claimed:
+        due_at = run.due_at
         self._own(run, owner, ttl)
-        return Claimed(run.new.run_id, run.epoch, run.seq, run.stream_seq, run.new.workflow)
+        delay = 0.0 if due_at is None else max(0.0, run.updated_at - due_at)
+        return Claimed(run.new.run_id, run.epoch, run.seq, run.stream_seq, run.new.workflow, delay=delay)
 
     async def claim_due(
         self,
@@ -719,6 +721,17 @@ class MemoryStore(SessionsInMemory, StoredHistory):
         with self._lock:
             return self._shared.workers.drain(name)
 
+    async def queues(self) -> list[QueueInfo]:
+        """See ``WorkerStore.queues``."""
+        now = current_source().now()
+        with self._lock:
+            runs = [run for run in self._runs.values() if run.status not in ENDS]
+            found = [
+                (run.new.queue, run.new.workflow, run.new.version, _standing(run, now), run.due_at or now)
+                for run in runs
+            ]
+        return queue_infos(found, now)
+
     # --- sessions -----------------------------------------------------------------------------------------------------
 
     async def open_turn(self, turn: NewTurn, run: NewRun, owner: str, ttl: float) -> TurnOpened | TurnRefused:
@@ -813,3 +826,12 @@ def _was_written(run: _Run, entry: RunCommit) -> bool:
     kept = entry.commits[first:]
     begin = entry.expected_seq + first - run.compacted
     return run.bodies[begin : begin + len(kept)] == kept
+
+
+def _standing(run: _Run, now: float) -> str:
+    """Return the status of an unfinished run, with held runs and runs of a later time apart."""
+    if run.status != "ready":
+        return run.status
+    if run.held:
+        return "held"
+    return "later" if run.is_later and (run.due_at or 0.0) > now else "ready"

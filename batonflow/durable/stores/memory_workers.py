@@ -1,13 +1,14 @@
 """Workers of a MemoryStore."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from batonflow.clock import current_source
 from batonflow.durable.stores.worker_signs import KEPT_SECONDS
-from batonflow.durable.worker_protocol import WorkerInfo, WorkerSign
+from batonflow.durable.worker_protocol import QueueInfo, WorkerInfo, WorkerSign
 
-__all__ = ["WorkerTable"]
+__all__ = ["WorkerTable", "queue_infos"]
 
 
 class WorkerTable:
@@ -47,3 +48,25 @@ class WorkerTable:
         if name in self._known:
             self._known[name] = replace(self._known[name], is_draining=True)
         return name in self._known
+
+
+def queue_infos(runs: Iterable[tuple[str, str, str | None, str, float]], now: float) -> list[QueueInfo]:
+    """Return the listings of queues.
+
+    Args:
+        runs: For each run its queue, workflow, version and status, and the time since which it is ready.
+        now: The present time.
+    """
+    counts: dict[tuple[str, str, str | None], Counter[str]] = {}
+    oldest: dict[tuple[str, str, str | None], float] = {}
+    for queue, workflow, version, status, due_at in runs:
+        place = queue, workflow, version
+        counts.setdefault(place, Counter())[status] += 1
+        if status == "ready":
+            oldest[place] = max(oldest.get(place, 0.0), now - due_at)
+    return [
+        QueueInfo(
+            *place, found["ready"], found["later"], found["running"], found["waiting"], found["held"], oldest.get(place)
+        )
+        for place, found in sorted(counts.items(), key=lambda item: (item[0][0], item[0][1], item[0][2] or ""))
+    ]

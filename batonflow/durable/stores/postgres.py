@@ -60,7 +60,7 @@ from batonflow.durable.stores.postgres_connection import Database
 from batonflow.durable.stores.postgres_rows import Steps
 from batonflow.durable.stores.postgres_threads import Readers, Writer
 from batonflow.durable.stores.threads import Job, forget_all, outcome
-from batonflow.durable.worker_protocol import WorkerInfo, WorkerSign
+from batonflow.durable.worker_protocol import QueueInfo, WorkerInfo, WorkerSign
 from batonflow.values.types import is_whole
 from batonflow.workflow_core.errors import StoreError
 
@@ -370,6 +370,10 @@ class PostgresStore(StoredHistory):
     async def drain(self, name: str) -> bool:
         """See ``WorkerStore.drain``."""
         return await self._write(workers.drain, name)
+
+    async def queues(self) -> list[QueueInfo]:
+        """See ``WorkerStore.queues``."""
+        return await self._read(workers.queues)
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 

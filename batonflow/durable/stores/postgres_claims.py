@@ -76,7 +76,7 @@ def create(writing: Writing, run: NewRun, owner: str | None, ttl: float, nonce: 
 
 _CLAIM = """
 SELECT outcome, other, since, seconds, (taken).run_id, (taken).epoch, (taken).seq, (taken).stream_seq, (taken).workflow,
-    (taken).abandoned
+    (taken).abandoned, (taken).delay
 FROM batonflow.claim(%(run_id)s, %(owner)s, %(ttl)s::float8, %(only_due)s)
 """
 
@@ -104,8 +104,8 @@ def claim(
 
 
 def _claimed(values: Sequence[Any]) -> Claimed:
-    run_id, epoch, seq, stream_seq, workflow, abandoned = values
-    return Claimed(run_id, epoch, seq, stream_seq, plain(workflow), abandoned)
+    run_id, epoch, seq, stream_seq, workflow, abandoned, delay = values
+    return Claimed(run_id, epoch, seq, stream_seq, plain(workflow), abandoned, delay)
 
 
 _CLAIM_DUE = """
@@ -114,7 +114,7 @@ SELECT * FROM batonflow.claim_due(
     %(nonce)s::bigint)
 """
 _CLAIMED = """
-SELECT run_id, epoch, seq, stream_seq, workflow, FALSE FROM batonflow.runs
+SELECT run_id, epoch, seq, stream_seq, workflow, FALSE, 0 FROM batonflow.runs
 WHERE status = 'running' AND owner = %(owner)s AND claim = %(nonce)s::bigint ORDER BY claimed_at
 """
 

@@ -132,7 +132,7 @@ BEGIN
 END $$;
 
 CREATE TYPE batonflow.claimed AS (
-    run_id text, epoch bigint, seq bigint, stream_seq bigint, workflow text, abandoned boolean
+    run_id text, epoch bigint, seq bigint, stream_seq bigint, workflow text, abandoned boolean, delay float8
 );
 
 -- Give a run, whose row is locked, to an owner.
@@ -150,7 +150,8 @@ BEGIN
         held = NULL, claim = new_claim
     WHERE r.id = run.id
     RETURNING r.run_id, r.epoch, r.seq, r.stream_seq, r.workflow,
-        run.status = 'running' AND run.owner IS NOT NULL AND NOT batonflow.is_alive(run.owner)
+        run.status = 'running' AND run.owner IS NOT NULL AND NOT batonflow.is_alive(run.owner),
+        greatest(now - coalesce(run.due_at, now), 0)
     INTO taken;
     RETURN taken;
 END $$;

@@ -3,11 +3,11 @@
 import json
 
 from batonflow.durable.stores.bounds import check_owner
-from batonflow.durable.stores.postgres_rows import Query, Steps, Writing
-from batonflow.durable.stores.worker_signs import KEPT_SECONDS, sign_as_text, worker_info
-from batonflow.durable.worker_protocol import WorkerInfo, WorkerSign
+from batonflow.durable.stores.postgres_rows import Query, Steps, Writing, plain
+from batonflow.durable.stores.worker_signs import KEPT_SECONDS, QUEUES, queue_info, sign_as_text, worker_info
+from batonflow.durable.worker_protocol import QueueInfo, WorkerInfo, WorkerSign
 
-__all__ = ["drain", "sign", "sign_off", "workers"]
+__all__ = ["drain", "queues", "sign", "sign_off", "workers"]
 
 _SIGN = f"""
 WITH forgotten AS (
@@ -23,6 +23,7 @@ SELECT body::text, since, seen_at, is_draining, batonflow.is_alive(owner),
     (SELECT count(*) FROM batonflow.runs WHERE status = 'running' AND runs.owner = workers.owner)
 FROM batonflow.workers ORDER BY since, name
 """
+_QUEUES = QUEUES.format(now="batonflow.wall()", runs="batonflow.runs")
 
 
 def sign(writing: Writing, sign: WorkerSign) -> Steps[bool]:
@@ -47,3 +48,12 @@ def workers() -> Steps[list[WorkerInfo]]:
     """See ``WorkerStore.workers``."""
     rows = yield Query(_WORKERS, {})
     return [worker_info(json.loads(body), *others) for body, *others in rows]
+
+
+def queues() -> Steps[list[QueueInfo]]:
+    """See ``WorkerStore.queues``."""
+    rows = yield Query(_QUEUES, {})
+    return [
+        queue_info(queue, plain(workflow), None if version is None else plain(version), *counts, oldest=oldest)
+        for queue, workflow, version, *counts, oldest in rows
+    ]

@@ -66,7 +66,7 @@ from batonflow.durable.stores.sqlite_rows import DatabaseSession
 from batonflow.durable.stores.sqlite_schema import DatabaseFile
 from batonflow.durable.stores.sqlite_threads import Readers, Writer
 from batonflow.durable.stores.threads import Job, forget_all, outcome
-from batonflow.durable.worker_protocol import WorkerInfo, WorkerSign
+from batonflow.durable.worker_protocol import QueueInfo, WorkerInfo, WorkerSign
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["SQLiteStore"]
@@ -341,6 +341,10 @@ class SQLiteStore(StoredHistory):
     async def drain(self, name: str) -> bool:
         """See ``WorkerStore.drain``."""
         return await self._write(workers.drain, name)
+
+    async def queues(self) -> list[QueueInfo]:
+        """See ``WorkerStore.queues``."""
+        return await self._read(workers.queues)
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 

@@ -138,7 +138,8 @@ def _take(session: DatabaseSession, row: RunRow, owner: str, ttl: float) -> Clai
         (owner, now, session.boot, session.lease(ttl), ttl, now, attempts, row.id),
     )
     session.known[row.run_id] = (row.id, row.salt, row.log)
-    return Claimed(row.run_id, row.epoch + 1, row.seq, row.stream_seq, row.workflow, abandoned)
+    delay = max(0.0, now - (now if row.due_at is None else row.due_at))
+    return Claimed(row.run_id, row.epoch + 1, row.seq, row.stream_seq, row.workflow, abandoned, delay)
 
 
 def claim_due(

@@ -4,10 +4,12 @@ import json
 
 from batonflow.durable.stores.bounds import check_owner
 from batonflow.durable.stores.sqlite_rows import DatabaseSession
-from batonflow.durable.stores.worker_signs import KEPT_SECONDS, sign_as_text, worker_info
-from batonflow.durable.worker_protocol import WorkerInfo, WorkerSign
+from batonflow.durable.stores.worker_signs import KEPT_SECONDS, QUEUES, queue_info, sign_as_text, worker_info
+from batonflow.durable.worker_protocol import QueueInfo, WorkerInfo, WorkerSign
 
-__all__ = ["drain", "sign", "sign_off", "workers"]
+__all__ = ["drain", "queues", "sign", "sign_off", "workers"]
+
+_QUEUES = QUEUES.format(now="?", runs="runs")
 
 
 def sign(session: DatabaseSession, sign: WorkerSign) -> bool:
@@ -49,3 +51,9 @@ def workers(session: DatabaseSession) -> list[WorkerInfo]:
         worker_info(json.loads(body), since, seen_at, bool(is_draining), session.owners.alive(owner), runs)
         for body, since, seen_at, is_draining, owner, runs in rows
     ]
+
+
+def queues(session: DatabaseSession) -> list[QueueInfo]:
+    """See ``WorkerStore.queues``."""
+    rows = session.connection.execute(_QUEUES, (session.source.now(),)).fetchall()
+    return [queue_info(*row, oldest=oldest) for *row, oldest in rows]

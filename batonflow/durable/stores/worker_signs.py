@@ -3,12 +3,27 @@
 import json
 from typing import Any
 
-from batonflow.durable.worker_protocol import WorkerInfo, WorkerSign
+from batonflow.durable.worker_protocol import QueueInfo, WorkerInfo, WorkerSign
 
-__all__ = ["KEPT_SECONDS", "sign_as_text", "worker_info"]
+__all__ = ["KEPT_SECONDS", "QUEUES", "queue_info", "sign_as_text", "worker_info"]
 
 KEPT_SECONDS = 86_400
 """The time after which a worker without a sign is forgotten."""
+
+# The columns of QueueInfo.
+QUEUES = """
+WITH now AS (SELECT {now} AS at)
+SELECT queue, workflow, version,
+    count(*) FILTER (WHERE status = 'ready' AND held IS NULL AND NOT (not_before IS NOT NULL AND due_at > now.at)),
+    count(*) FILTER (WHERE status = 'ready' AND held IS NULL AND not_before IS NOT NULL AND due_at > now.at),
+    count(*) FILTER (WHERE status = 'running'),
+    count(*) FILTER (WHERE status = 'waiting'),
+    count(*) FILTER (WHERE status = 'ready' AND held IS NOT NULL),
+    now.at - min(due_at) FILTER (
+        WHERE status = 'ready' AND held IS NULL AND NOT (not_before IS NOT NULL AND due_at > now.at))
+FROM {runs}, now WHERE status IN ('ready', 'running', 'waiting')
+GROUP BY queue, workflow, version, now.at ORDER BY queue, workflow, coalesce(version, '')
+"""
 
 
 def sign_as_text(sign: WorkerSign) -> str:
@@ -27,3 +42,8 @@ def worker_info(
 ) -> WorkerInfo:
     """Return the listing of a worker."""
     return WorkerInfo(WorkerSign(**sign), since, seen_at, runs, is_alive, is_draining)
+
+
+def queue_info(queue: str, workflow: str, version: str | None, *counts: int, oldest: float | None) -> QueueInfo:
+    """Return the listing of a queue. A run that is ready since a future time is as young as the others."""
+    return QueueInfo(queue, workflow, version, *counts, oldest=None if oldest is None else max(0.0, oldest))

@@ -77,6 +77,7 @@ class Ownership(Protocol):
 
     trace: dict[str, Any] | None
     earlier_trace: dict[str, Any] | None
+    claim_delay: float | None
 
     def idle(self) -> None: ...
     def busy(self) -> None: ...

@@ -4,8 +4,9 @@ import { chatView, conversation } from "./chat_view.js";
 import { compareView, pairIn } from "./compare_view.js";
 import { attempt, button, fill, h } from "./dom.js";
 import { Inbox, inboxLink, inboxView } from "./inbox.js";
+import { fleetView } from "./fleet_view.js";
 import { helpDialog, onKeys } from "./keys.js";
-import { place } from "./router.js";
+import { address, place } from "./router.js";
 import { EmbeddedSource, LiveSource, embeddedData } from "./source.js";
 import { runView } from "./run_view.js";
 import { runsView } from "./runs_view.js";
@@ -16,6 +17,12 @@ const source = data ? new EmbeddedSource(data) : new LiveSource();
 const inbox = data ? null : new Inbox(source);
 const root = document.getElementById("main");
 
+/** @type {Record<string, {title: string, open: () => () => void}>} The views beside the list of runs. */
+const OTHERS = {
+  inbox: { title: "Inbox", open: () => inboxView(inbox, root) },
+  workers: { title: "Workers", open: () => fleetView(source, root) },
+};
+
 /** @type {() => void} */ let stop = () => {};
 /** @type {string | null | undefined} */ let shown;
 
@@ -24,10 +31,11 @@ async function show() {
   const run = data ? data.handler.handler_id : (place().run ?? null);
   const pair = data || run !== null ? null : pairIn(place().compare ?? "");
   const chat = data || run !== null || pair ? undefined : place().chat;
-  const asks = run === null && !pair && chat === undefined && place().view === "inbox";
+  const view = run === null && !pair && chat === undefined && inbox ? place().view : undefined;
+  const other = OTHERS[view];
   const talks = `chat ${chat} ${place().session}`;
-  const wanted = pair ? `compare ${place().compare}` : chat !== undefined ? talks : asks ? "the inbox" : `run ${run}`;
-  const lists = run === null && !pair && chat === undefined && !asks;
+  const wanted = pair ? `compare ${place().compare}` : chat !== undefined ? talks : other ? `view ${view}` : `run ${run}`;
+  const lists = run === null && !pair && chat === undefined && !other;
   // The filters and the page of the list are in its address.
   if (wanted === shown && !lists) return;
   shown = wanted;
@@ -35,8 +43,8 @@ async function show() {
   stop = () => {};
   document.body.classList.toggle("one", run !== null);
   for (const link of document.querySelectorAll(".view-link"))
-    link.toggleAttribute("aria-current", link.dataset.view === (chat !== undefined ? "chat" : asks ? "inbox" : "runs"));
-  document.title = `${asks ? "Inbox" : chat !== undefined ? `Chat with ${chat}` : (run ?? "Runs")} – batonflow`;
+    link.toggleAttribute("aria-current", link.dataset.view === (chat !== undefined ? "chat" : other ? view : "runs"));
+  document.title = `${other ? other.title : chat !== undefined ? `Chat with ${chat}` : (run ?? "Runs")} – batonflow`;
   if (chat !== undefined) {
     document.body.classList.add("one");
     const deaf = onKeys({ "?": helpDialog, t: nextTheme });
@@ -65,7 +73,7 @@ async function show() {
   }
   if (run === null) {
     const deaf = onKeys({ "?": helpDialog, t: nextTheme });
-    const leave = asks && inbox ? inboxView(inbox, root) : runsView(source, root);
+    const leave = other ? other.open() : runsView(source, root);
     stop = () => {
       deaf();
       leave();
@@ -105,6 +113,13 @@ if (inbox) {
     const link = h("a", { class: "view-link", href: conversation(first), "data-view": "chat", text: "Chat" });
     link.toggleAttribute("aria-current", place().chat !== undefined);
     views.children[0].after(link);
+  });
+  void attempt(async () => {
+    const { workers } = await source.fleet();
+    if (!workers.length && place().view !== "workers") return;
+    const link = h("a", { class: "view-link", href: address({ view: "workers" }), "data-view": "workers", text: "Workers" });
+    link.toggleAttribute("aria-current", place().view === "workers");
+    views.append(link);
   });
 }
 window.addEventListener("hashchange", () => void show());

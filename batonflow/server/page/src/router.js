@@ -1,5 +1,5 @@
 // The place in the page as its address: #run=…&tab=…&commit=…&event=…&call=…, #compare=…, #chat=…&session=…,
-// #view=inbox, or the filters of the list of runs
+// #view=inbox, #view=workers, or the filters of the list of runs
 
 /**
  * @typedef {{run?: string, view?: string, tab?: string, commit?: string, event?: string, seq?: string, call?: string,

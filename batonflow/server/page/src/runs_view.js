@@ -12,7 +12,7 @@ import { statusMark } from "./status.js";
 const PAGE = 50;
 const EVERY = 3000;
 
-const COLUMNS = ["Status", "Run", "Workflow", "Started", "Took", "Tokens", "Cost", "Commits"];
+const COLUMNS = ["Status", "Run", "Workflow", "Worker", "Started", "Took", "Tokens", "Cost", "Commits"];
 
 /** @param {any} source @param {HTMLElement} root @returns {() => void} a function that stops it */
 export function runsView(source, root) {
@@ -62,6 +62,7 @@ export function runsView(source, root) {
     back.disabled = trail.length < 2;
     on.disabled = !next;
     fill(rows, page.handlers.map(line));
+    rows.closest("table").classList.toggle("without-workers", !page.handlers.some((run) => run.worker));
     fields.offer(page.handlers.map((run) => run.workflow_name));
     const first = (trail.length - 1) * PAGE;
     const all = Object.values(filter).every((value) => !value);
@@ -134,7 +135,7 @@ function layout(controls, further, rows, welcome, pager) {
     "tr",
     {},
     COLUMNS.map((name) =>
-      h("th", { scope: "col", text: name, title: name === "Took" ? "From the start to the end, with waits for people" : null }),
+      h("th", { scope: "col", "data-label": name, text: name, title: name === "Took" ? "From the start to the end, with waits for people" : null }),
     ),
   );
   const table = h("table", { class: "runs-table" }, h("thead", {}, head), rows);
@@ -162,9 +163,10 @@ function line(run) {
       "td",
       { class: "id", "data-label": "Run" },
       h("a", { href: address({ run: run.handler_id }), text: run.handler_id, title: run.handler_id }),
-      run.error && h("span", { class: "run-error", text: run.error }),
+      (run.held || run.error) && h("span", { class: "run-error", text: run.held ? `Held: ${run.held}` : run.error }),
     ),
     cell("Workflow", shortName(run.workflow_name), run.workflow_name),
+    cell("Worker", run.worker ?? "–", run.worker),
     cell("Started", ago(run.started_at), run.started_at),
     cell("Took", duration(took(run))),
     cell("Tokens", tokens),

@@ -56,6 +56,11 @@ export class LiveSource {
     return this.#json(`workflows/${encodeURIComponent(workflow)}/run-nowait`, { start_event: event, session });
   }
 
+  /** The workers, and the runs in their queues. */
+  fleet() {
+    return this.#json("fleet");
+  }
+
   /** The agents with conversations. @returns {Promise<string[]>} */
   async chats() {
     return (await this.#json("chats")).chats;
