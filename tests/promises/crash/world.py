@@ -102,7 +102,9 @@ class MortalLoop(SeededLoop):
         self.threads_at_work = int(real_time)
         self.moment = moment
         self.turns = 0
-        self.killed_at = time.monotonic() + MOST_SECONDS
+        # Of its own core, so that a machine with other work does not end a process that goes on.
+        self.now = time.monotonic if real_time else time.process_time
+        self.killed_at = self.now() + MOST_SECONDS
 
     def call_soon_threadsafe(self, *args: Any, **options: Any) -> asyncio.Handle:
         """What other threads, of a process that is no more, still want to say is not heard."""
@@ -114,7 +116,7 @@ class MortalLoop(SeededLoop):
         self.turns += 1
         # With nothing to do and no timer it would wait for ever: the run hangs, and somebody kills the process.
         hangs = not (self._ready or self._scheduled or self.threads_at_work or self._stopping)  # type: ignore[attr-defined]
-        if hangs or self.turns == self.moment.turn or time.monotonic() > self.killed_at:
+        if hangs or self.turns == self.moment.turn or self.now() > self.killed_at:
             raise ProcessEnd
         super()._run_once()
 
