@@ -65,6 +65,13 @@ if TYPE_CHECKING:
         MetadataFilters,
     )
     from batonflow.retrieval.fusion import FUSION_MODES, QueryFusionRetriever
+    from batonflow.retrieval.hierarchy import (
+        HierarchicalNodeParser,
+        get_child_nodes,
+        get_deeper_nodes,
+        get_leaf_nodes,
+        get_root_nodes,
+    )
     from batonflow.retrieval.index import BaseIndex
     from batonflow.retrieval.indexes import (
         EmptyIndex,
@@ -101,6 +108,12 @@ if TYPE_CHECKING:
         SubQuestion,
         SubQuestionQueryEngine,
     )
+    from batonflow.retrieval.recursive import (
+        AutoMergingRetriever,
+        RecursiveRetriever,
+        RouterRetriever,
+        TransformRetriever,
+    )
     from batonflow.retrieval.rerank import LLMRerank, StructuredLLMRerank
     from batonflow.retrieval.retrievers import (
         BM25Retriever,
@@ -124,6 +137,7 @@ if TYPE_CHECKING:
         SelectorResult,
         SingleSelection,
     )
+    from batonflow.retrieval.semantic import SemanticSplitterNodeParser
     from batonflow.retrieval.splitters import (
         MetadataAwareTextSplitter,
         NodeParser,
@@ -178,6 +192,7 @@ __all__ = [
     "Accumulate",
     "AnswerDelta",
     "AsyncStreamingResponse",
+    "AutoMergingRetriever",
     "AutoPrevNextNodePostprocessor",
     "BM25Retriever",
     "BaseChatEngine",
@@ -216,6 +231,7 @@ __all__ = [
     "FilterOperator",
     "FixedRecencyPostprocessor",
     "Generation",
+    "HierarchicalNodeParser",
     "HyDEQueryTransform",
     "IdentityQueryTransform",
     "ImageDocument",
@@ -262,6 +278,7 @@ __all__ = [
     "QueryFusionRetriever",
     "QueryPlanned",
     "RAKEKeywordTableIndex",
+    "RecursiveRetriever",
     "Refine",
     "RelatedNodeInfo",
     "Response",
@@ -269,7 +286,9 @@ __all__ = [
     "Retrieved",
     "RetrieverQueryEngine",
     "RouterQueryEngine",
+    "RouterRetriever",
     "SelectorResult",
+    "SemanticSplitterNodeParser",
     "SentenceEmbeddingOptimizer",
     "SentenceSplitter",
     "SentenceWindowNodeParser",
@@ -301,6 +320,7 @@ __all__ = [
     "TokenTextSplitter",
     "TransformComponent",
     "TransformQueryEngine",
+    "TransformRetriever",
     "TreeAllLeafRetriever",
     "TreeIndex",
     "TreeRootRetriever",
@@ -314,7 +334,11 @@ __all__ = [
     "VectorStoreQueryResult",
     "WordsEmbedding",
     "WordsRetriever",
+    "get_child_nodes",
+    "get_deeper_nodes",
+    "get_leaf_nodes",
     "get_response_synthesizer",
+    "get_root_nodes",
     "get_tokenizer",
     "helper_for",
     "load_index_from_storage",
@@ -350,6 +374,9 @@ _HOMES = {
         ),
         "retrieval.filters": ("ExactMatchFilter FilterCondition FilterOperator MetadataFilter MetadataFilters"),
         "retrieval.fusion": ("FUSION_MODES QueryFusionRetriever"),
+        "retrieval.hierarchy": (
+            "HierarchicalNodeParser get_child_nodes get_deeper_nodes get_leaf_nodes get_root_nodes"
+        ),
         "retrieval.index": ("BaseIndex"),
         "retrieval.indexes": (
             "EmptyIndex KeywordTableIndex ListIndex RAKEKeywordTableIndex SimpleKeywordTableIndex "
@@ -369,6 +396,7 @@ _HOMES = {
         "retrieval.query_engine": ("RetrieverQueryEngine TransformQueryEngine"),
         "retrieval.query_runs": ("AnswerDelta Cited Postprocessed QueryPlanned Retrieved"),
         "retrieval.questions": ("LLMQuestionGenerator MultiStepQueryEngine SubQuestion SubQuestionQueryEngine"),
+        "retrieval.recursive": ("AutoMergingRetriever RecursiveRetriever RouterRetriever TransformRetriever"),
         "retrieval.rerank": ("LLMRerank StructuredLLMRerank"),
         "retrieval.retrievers": (
             "BM25Retriever KeywordTableGPTRetriever KeywordTableRAKERetriever "
@@ -380,6 +408,7 @@ _HOMES = {
             "BaseSelector EmbeddingSingleSelector LLMMultiSelector LLMSingleSelector "
             "PydanticMultiSelector PydanticSingleSelector SelectorResult SingleSelection"
         ),
+        "retrieval.semantic": ("SemanticSplitterNodeParser"),
         "retrieval.splitters": (
             "MetadataAwareTextSplitter NodeParser SentenceSplitter SentenceWindowNodeParser "
             "SimpleNodeParser TextSplitter TokenTextSplitter"

@@ -28,6 +28,7 @@ from batonflow.retrieval.query_runs import (
 )
 from batonflow.retrieval.requests import recording_requests
 from batonflow.retrieval.synthesizers import AnyResponse, BaseSynthesizer, get_response_synthesizer
+from batonflow.retrieval.transforms import transformed_query
 from batonflow.threads import in_thread
 from batonflow.workflow_core import Context, StopEvent, Workflow, WorkflowHandler, step
 
@@ -235,10 +236,7 @@ class TransformQueryEngine(BaseQueryEngine):
         self._transform_metadata = transform_metadata
 
     async def _transformed(self, query: QueryBundle) -> QueryBundle:
-        transform, metadata = self._query_transform, self._transform_metadata
-        if hasattr(transform, "arun"):
-            return await transform.arun(query, metadata=metadata)
-        return await in_thread(transform.run, query, metadata=metadata)
+        return await transformed_query(self._query_transform, query, self._transform_metadata)
 
     def _query(self, query_bundle: QueryBundle) -> Any:
         return self._query_engine.query(run_sync(self._transformed(query_bundle)))

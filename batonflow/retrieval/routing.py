@@ -9,14 +9,7 @@ from batonflow.llms.prompts import BasePromptTemplate, PromptMixin
 from batonflow.nodes import BaseQueryEngine, NodeWithScore, QueryBundle, Response
 from batonflow.retrieval.query_runs import QueryAsked, QueryPlanned, records_around, start_query
 from batonflow.retrieval.requests import all_of, given_llm, recording_requests
-from batonflow.retrieval.selectors import (
-    BaseSelector,
-    LLMMultiSelector,
-    LLMSingleSelector,
-    PydanticMultiSelector,
-    PydanticSingleSelector,
-    SelectorResult,
-)
+from batonflow.retrieval.selectors import BaseSelector, SelectorResult, selector_for
 from batonflow.retrieval.synthesizers import AnyResponse, BaseSynthesizer, TreeSummarize
 from batonflow.tools import QueryEngineTool
 from batonflow.workflow_core import Context, Event, StopEvent, Workflow, WorkflowHandler, step
@@ -106,14 +99,7 @@ class RouterQueryEngine(BaseQueryEngine, PromptMixin):
         select_multi: bool = False,
     ) -> Self:
         """Return a router whose selector fits the model."""
-        model = given_llm(llm)
-        if selector is None:
-            has_calls = model is not None and model.metadata.is_function_calling_model
-            single, several = (
-                (PydanticSingleSelector, PydanticMultiSelector) if has_calls else (LLMSingleSelector, LLMMultiSelector)
-            )
-            selector = (several if select_multi else single)(model)
-        return cls(selector, query_engine_tools, model, summarizer)
+        return cls(selector or selector_for(llm, select_multi), query_engine_tools, llm, summarizer)
 
     def run(
         self, query: str | QueryBundle, *, run_id: str | None = None, store: str | PathLike[str] | Any = None
