@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         TextNode,
         TransformComponent,
     )
+    from batonflow.retrieval.auto import MetadataInfo, VectorIndexAutoRetriever, VectorStoreInfo, VectorStoreQuerySpec
     from batonflow.retrieval.chat import (
         BaseChatEngine,
         ChatAnswer,
@@ -108,12 +109,7 @@ if TYPE_CHECKING:
         SubQuestion,
         SubQuestionQueryEngine,
     )
-    from batonflow.retrieval.recursive import (
-        AutoMergingRetriever,
-        RecursiveRetriever,
-        RouterRetriever,
-        TransformRetriever,
-    )
+    from batonflow.retrieval.recursive import AutoMergingRetriever, RecursiveRetriever, TransformRetriever
     from batonflow.retrieval.rerank import LLMRerank, StructuredLLMRerank
     from batonflow.retrieval.retrievers import (
         BM25Retriever,
@@ -126,7 +122,7 @@ if TYPE_CHECKING:
         VectorIndexRetriever,
         WordsRetriever,
     )
-    from batonflow.retrieval.routing import RouterQueryEngine
+    from batonflow.retrieval.routing import RouterQueryEngine, RouterRetriever
     from batonflow.retrieval.selectors import (
         BaseSelector,
         EmbeddingSingleSelector,
@@ -253,6 +249,7 @@ __all__ = [
     "MetadataAwareTextSplitter",
     "MetadataFilter",
     "MetadataFilters",
+    "MetadataInfo",
     "MetadataMode",
     "MetadataReplacementPostProcessor",
     "MockEmbedding",
@@ -327,11 +324,14 @@ __all__ = [
     "TreeSelectLeafEmbeddingRetriever",
     "TreeSelectLeafRetriever",
     "TreeSummarize",
+    "VectorIndexAutoRetriever",
     "VectorIndexRetriever",
     "VectorStoreIndex",
+    "VectorStoreInfo",
     "VectorStoreQuery",
     "VectorStoreQueryMode",
     "VectorStoreQueryResult",
+    "VectorStoreQuerySpec",
     "WordsEmbedding",
     "WordsRetriever",
     "get_child_nodes",
@@ -363,6 +363,7 @@ _HOMES = {
             "MetadataMode Node NodeRelationship NodeWithScore ObjectType PydanticResponse QueryBundle "
             "RelatedNodeInfo Response StreamingResponse TextNode TransformComponent"
         ),
+        "retrieval.auto": ("MetadataInfo VectorIndexAutoRetriever VectorStoreInfo VectorStoreQuerySpec"),
         "retrieval.chat": (
             "BaseChatEngine ChatAnswer CondensePlusContextChatEngine CondenseQuestionChatEngine "
             "ContextChatEngine SimpleChatEngine StreamedChatAnswer"
@@ -396,14 +397,14 @@ _HOMES = {
         "retrieval.query_engine": ("RetrieverQueryEngine TransformQueryEngine"),
         "retrieval.query_runs": ("AnswerDelta Cited Postprocessed QueryPlanned Retrieved"),
         "retrieval.questions": ("LLMQuestionGenerator MultiStepQueryEngine SubQuestion SubQuestionQueryEngine"),
-        "retrieval.recursive": ("AutoMergingRetriever RecursiveRetriever RouterRetriever TransformRetriever"),
+        "retrieval.recursive": ("AutoMergingRetriever RecursiveRetriever TransformRetriever"),
         "retrieval.rerank": ("LLMRerank StructuredLLMRerank"),
         "retrieval.retrievers": (
             "BM25Retriever KeywordTableGPTRetriever KeywordTableRAKERetriever "
             "KeywordTableSimpleRetriever SummaryIndexEmbeddingRetriever SummaryIndexLLMRetriever "
             "SummaryIndexRetriever VectorIndexRetriever WordsRetriever"
         ),
-        "retrieval.routing": ("RouterQueryEngine"),
+        "retrieval.routing": ("RouterQueryEngine RouterRetriever"),
         "retrieval.selectors": (
             "BaseSelector EmbeddingSingleSelector LLMMultiSelector LLMSingleSelector "
             "PydanticMultiSelector PydanticSingleSelector SelectorResult SingleSelection"

@@ -1,12 +1,13 @@
 """Runs of query engines: their events, and their place in a step of another run."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from os import PathLike
 from typing import Annotated, Any, Self, cast
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from batonflow.nodes import NodeWithScore, QueryBundle
 from batonflow.retrieval.requests import Once
@@ -21,6 +22,8 @@ __all__ = [
     "QueryAsked",
     "QueryPlanned",
     "Retrieved",
+    "note_fact",
+    "noting_facts",
     "records_around",
     "start_query",
 ]
@@ -28,6 +31,26 @@ __all__ = [
 
 records_around: ContextVar[Once | None] = ContextVar("batonflow_query_records", default=None)
 """Records the calls of a query in the step around it. At a restore, its run does not know the query's workflow."""
+
+
+_facts: ContextVar[dict[str, list[Any]] | None] = ContextVar("batonflow_query_facts", default=None)
+
+
+@contextmanager
+def noting_facts() -> Generator[dict[str, list[Any]]]:
+    """Collect the facts that retrievers note in the block, for the metadata of the answer."""
+    facts: dict[str, list[Any]] = {}
+    token = _facts.set(facts)
+    try:
+        yield facts
+    finally:
+        _facts.reset(token)
+
+
+def note_fact(name: str, value: Any) -> None:
+    """Note a fact about a retrieval. It has to be JSON, because records of runs hold it."""
+    if (facts := _facts.get()) is not None:
+        facts.setdefault(name, []).append(value)
 
 
 class QueryAsked(StartEvent):
@@ -46,10 +69,11 @@ class QueryPlanned(Event):
 
 
 class Retrieved(Event):
-    """The nodes that a retriever has found."""
+    """The nodes that a retriever has found, and facts about the search for the metadata of the answer."""
 
     query: QueryBundle
     nodes: list[NodeWithScore]
+    facts: dict[str, list[Any]] = Field(default_factory=dict[str, list[Any]])
 
 
 class Postprocessed(Event):
@@ -57,6 +81,7 @@ class Postprocessed(Event):
 
     query: QueryBundle
     nodes: list[NodeWithScore]
+    facts: dict[str, list[Any]] = Field(default_factory=dict[str, list[Any]])
 
 
 class Cited(Event):

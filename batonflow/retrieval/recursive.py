@@ -1,21 +1,17 @@
-"""Retrievers over retrievers: they follow index nodes, merge parts into wholes, choose, or change the question."""
+"""Retrievers over retrievers: they follow index nodes, merge parts into wholes, or change the question."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
-from typing import Any, Self
+from typing import Any
 
-from batonflow.llms import LLM
 from batonflow.llms._bridge import run_sync
 from batonflow.nodes import BaseNode, BaseQueryEngine, BaseRetriever, IndexNode, NodeWithScore, QueryBundle, TextNode
-from batonflow.retrieval.requests import all_of
-from batonflow.retrieval.selectors import BaseSelector, selector_for
 from batonflow.retrieval.storage import StorageContext
 from batonflow.retrieval.transforms import transformed_query
 from batonflow.threads import in_thread
-from batonflow.tools import RetrieverTool
 
-__all__ = ["AutoMergingRetriever", "RecursiveRetriever", "RouterRetriever", "TransformRetriever"]
+__all__ = ["AutoMergingRetriever", "RecursiveRetriever", "TransformRetriever"]
 
 _ANSWERED = "Query: {query_str}\nResponse: {response}"
 
@@ -176,55 +172,6 @@ class AutoMergingRetriever(BaseRetriever):
         if node is None:
             raise ValueError(f"node {node_id} is not in the docstore: add all nodes with docstore.add_documents(nodes)")
         return node
-
-
-class RouterRetriever(BaseRetriever):
-    """Lets a selector choose among retrievers for each question.
-
-    Args:
-        selector: Chooses by the descriptions of the tools.
-        retriever_tools: The retrievers, with descriptions.
-        llm: Accepted and kept; the selector has its own model.
-        callback_manager: Accepted and kept; use instrumentation instead.
-        object_map: Objects by the ids of index nodes.
-        objects: Index nodes with objects.
-        verbose: Accepted and kept.
-
-    Example:
-        >>> RouterRetriever.from_defaults([sea_tool, bread_tool], llm=llm).retrieve("What are tides?")
-    """
-
-    def __init__(
-        self,
-        selector: BaseSelector,
-        retriever_tools: Sequence[RetrieverTool],
-        llm: LLM | str | None = None,
-        callback_manager: Any = None,
-        object_map: Mapping[str, Any] | None = None,
-        objects: Sequence[IndexNode] | None = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(callback_manager, object_map, objects, verbose)
-        self._selector, self._tools, self.llm = selector, list(retriever_tools), llm
-
-    @classmethod
-    def from_defaults(
-        cls,
-        retriever_tools: Sequence[RetrieverTool],
-        llm: LLM | str | None = None,
-        selector: BaseSelector | None = None,
-        select_multi: bool = False,
-    ) -> Self:
-        """Return a router whose selector fits the model."""
-        return cls(selector or selector_for(llm, select_multi), retriever_tools, llm)
-
-    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        chosen = await self._selector.aselect([one.metadata for one in self._tools], query_bundle)
-        lists = await all_of(self._tools[at].retriever.aretrieve(query_bundle) for at in chosen.inds)
-        found: dict[str, NodeWithScore] = {}
-        for one in (one for nodes in lists for one in nodes):
-            found.setdefault(one.node.id_, one)
-        return list(found.values())
 
 
 class TransformRetriever(BaseRetriever):

@@ -17,10 +17,8 @@ from batonflow.retrieval import (
 )
 from tests.retrieval.test_indexes import Letters
 
-TEXT = " ".join(
-    f"Sentence {word} of this text."
-    for word in ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-)
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+TEXT = " ".join(f"Sentence {word} of this text." for word in NUMBERS)
 
 
 def parsed(text: str = TEXT) -> list[BaseNode]:
