@@ -144,6 +144,11 @@ if TYPE_CHECKING:
         TokenTextSplitter,
     )
     from batonflow.retrieval.storage import SimpleDocumentStore, SimpleVectorStore, StorageContext
+    from batonflow.retrieval.summaries import (
+        DocumentSummaryIndex,
+        DocumentSummaryIndexEmbeddingRetriever,
+        DocumentSummaryIndexLLMRetriever,
+    )
     from batonflow.retrieval.synthesizers import (
         Accumulate,
         BaseSynthesizer,
@@ -219,6 +224,9 @@ __all__ = [
     "CustomQueryEngine",
     "DecomposeQueryTransform",
     "Document",
+    "DocumentSummaryIndex",
+    "DocumentSummaryIndexEmbeddingRetriever",
+    "DocumentSummaryIndexLLMRetriever",
     "EmbeddingRecencyPostprocessor",
     "EmbeddingSingleSelector",
     "EmptyIndex",
@@ -415,6 +423,9 @@ _HOMES = {
             "SimpleNodeParser TextSplitter TokenTextSplitter"
         ),
         "retrieval.storage": ("SimpleDocumentStore SimpleVectorStore StorageContext"),
+        "retrieval.summaries": (
+            "DocumentSummaryIndex DocumentSummaryIndexEmbeddingRetriever DocumentSummaryIndexLLMRetriever"
+        ),
         "retrieval.synthesizers": (
             "Accumulate BaseSynthesizer CompactAndAccumulate CompactAndRefine ContextOnly Generation "
             "NoText Refine ResponseMode SimpleSummarize StructuredRefineResponse TreeSummarize "

@@ -21,11 +21,11 @@ from batonflow.retrieval.chat import (
 from batonflow.retrieval.node_store import NodeStore, NodeStoreError
 from batonflow.retrieval.query_engine import RetrieverQueryEngine
 from batonflow.retrieval.splitters import SentenceSplitter
-from batonflow.retrieval.storage import RefDocInfo, SimpleDocumentStore, StorageContext
+from batonflow.retrieval.storage import WORDS_ONLY, RefDocInfo, SimpleDocumentStore, StorageContext
 from batonflow.threads import in_thread
 from batonflow.tools import QueryEngineTool, RetrieverTool
 
-__all__ = ["BaseIndex", "IndexStruct"]
+__all__ = ["BaseIndex", "IndexStruct", "of_mode"]
 
 logger = logger_named("batonflow.retrieval")
 
@@ -217,6 +217,13 @@ class BaseIndex:
 
     def _check(self, data: Mapping[str, Any]) -> None:
         """Refuse to open an index that this object cannot use."""
+
+    def _check_model(self, data: Mapping[str, Any], key: str) -> None:
+        if (made := data.get("embed_model", WORDS_ONLY)) != key:
+            raise NodeStoreError(
+                f"index {self.index_id} was made with {made or 'words alone'}, not {key or 'words alone'}: "
+                "give the same embed_model, or make the index again"
+            )
 
     def _add(self, nodes: Sequence[BaseNode]) -> None:
         """Add nodes to the store and to the index."""
@@ -429,6 +436,17 @@ def transformed(nodes: Sequence[BaseNode], steps: Sequence[TransformComponent]) 
     return list(nodes)
 
 
+def of_mode(modes: Mapping[str, Any], mode: str) -> Any:
+    """Return the retriever of a mode.
+
+    Raises:
+        ValueError: The mode is unknown.
+    """
+    if mode not in modes:
+        raise ValueError(f"Unknown retriever mode: {mode}; the modes are {', '.join(modes)}")
+    return modes[mode]
+
+
 def _data_of(store: NodeStore, number: int) -> dict[str, Any]:
     return next((one.struct for one in store.indexes() if one.number == number), dict[str, Any]())
 
@@ -438,8 +456,14 @@ def _index_of(kind: str, store: NodeStore, nodes: Sequence[BaseNode]) -> IndexSt
     numbers = store.numbers_of([node.id_ for node in nodes])
     if not numbers or len(numbers) != len({node.id_ for node in nodes}):
         return None
-    same = (one for one in store.indexes() if one.type == kind and set(store.members(one.number)) == set(numbers))
+    same = (one for one in store.indexes() if one.type == kind and _leaves(store, one.number) == set(numbers))
     return next((IndexStruct(store, one.number, one.id) for one in same), None)
+
+
+def _leaves(store: NodeStore, number: int) -> set[int]:
+    """Return the nodes of an index without the summaries above them."""
+    members = store.members(number)
+    return set(members) - store.parents(number, members)
 
 
 def _stored_ones(
