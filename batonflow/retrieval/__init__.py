@@ -84,9 +84,18 @@ if TYPE_CHECKING:
         VectorStoreIndex,
     )
     from batonflow.retrieval.keywords import rake_keywords, simple_extract_keywords
+    from batonflow.retrieval.loader_tools import LoadAndSearchToolSpec, OnDemandLoaderTool
     from batonflow.retrieval.loading import load_index_from_storage, load_indices_from_storage
     from batonflow.retrieval.markdown import MarkdownNodeParser
     from batonflow.retrieval.node_store import NodeStore, NodeStoreError
+    from batonflow.retrieval.object_mappings import (
+        BaseObjectNodeMapping,
+        FnNodeMapping,
+        SimpleObjectNodeMapping,
+        SimpleQueryToolNodeMapping,
+        SimpleToolNodeMapping,
+    )
+    from batonflow.retrieval.objects import ObjectIndex, ObjectRetriever
     from batonflow.retrieval.postprocessors import (
         AutoPrevNextNodePostprocessor,
         EmbeddingRecencyPostprocessor,
@@ -202,6 +211,7 @@ __all__ = [
     "BaseIndex",
     "BaseNode",
     "BaseNodePostprocessor",
+    "BaseObjectNodeMapping",
     "BasePromptTemplate",
     "BasePydanticVectorStore",
     "BaseQueryEngine",
@@ -234,6 +244,7 @@ __all__ = [
     "FilterCondition",
     "FilterOperator",
     "FixedRecencyPostprocessor",
+    "FnNodeMapping",
     "Generation",
     "HierarchicalNodeParser",
     "HyDEQueryTransform",
@@ -251,6 +262,7 @@ __all__ = [
     "LLMRerank",
     "LLMSingleSelector",
     "ListIndex",
+    "LoadAndSearchToolSpec",
     "LongContextReorder",
     "MarkdownNodeParser",
     "MediaResource",
@@ -269,7 +281,10 @@ __all__ = [
     "NodeStore",
     "NodeStoreError",
     "NodeWithScore",
+    "ObjectIndex",
+    "ObjectRetriever",
     "ObjectType",
+    "OnDemandLoaderTool",
     "OpenAIEmbedding",
     "Postprocessed",
     "PrevNextNodePostprocessor",
@@ -304,7 +319,10 @@ __all__ = [
     "SimpleDocumentStore",
     "SimpleKeywordTableIndex",
     "SimpleNodeParser",
+    "SimpleObjectNodeMapping",
+    "SimpleQueryToolNodeMapping",
     "SimpleSummarize",
+    "SimpleToolNodeMapping",
     "SimpleVectorStore",
     "SingleSelection",
     "StepDecomposeQueryTransform",
@@ -392,9 +410,15 @@ _HOMES = {
             "SummaryIndex VectorStoreIndex"
         ),
         "retrieval.keywords": ("rake_keywords simple_extract_keywords"),
+        "retrieval.loader_tools": ("LoadAndSearchToolSpec OnDemandLoaderTool"),
         "retrieval.loading": ("load_index_from_storage load_indices_from_storage"),
         "retrieval.markdown": ("MarkdownNodeParser"),
         "retrieval.node_store": ("NodeStore NodeStoreError"),
+        "retrieval.object_mappings": (
+            "BaseObjectNodeMapping FnNodeMapping SimpleObjectNodeMapping SimpleQueryToolNodeMapping "
+            "SimpleToolNodeMapping"
+        ),
+        "retrieval.objects": ("ObjectIndex ObjectRetriever"),
         "retrieval.postprocessors": (
             "AutoPrevNextNodePostprocessor EmbeddingRecencyPostprocessor FixedRecencyPostprocessor "
             "KeywordNodePostprocessor LongContextReorder MetadataReplacementPostProcessor "
