@@ -48,7 +48,9 @@ if TYPE_CHECKING:
         SimpleChatEngine,
         StreamedChatAnswer,
     )
-    from batonflow.retrieval.citations import Citation, CitationQueryEngine
+    from batonflow.retrieval.citation_marks import Citation
+    from batonflow.retrieval.citations import CitationQueryEngine
+    from batonflow.retrieval.citing import CitedRetrieverTool, check_citations, passages_of
     from batonflow.retrieval.embeddings import (
         BaseEmbedding,
         CallableEmbedding,
@@ -225,6 +227,7 @@ __all__ = [
     "Citation",
     "CitationQueryEngine",
     "Cited",
+    "CitedRetrieverTool",
     "CompactAndAccumulate",
     "CompactAndRefine",
     "CondensePlusContextChatEngine",
@@ -360,6 +363,7 @@ __all__ = [
     "VectorStoreQuerySpec",
     "WordsEmbedding",
     "WordsRetriever",
+    "check_citations",
     "get_child_nodes",
     "get_deeper_nodes",
     "get_leaf_nodes",
@@ -371,6 +375,7 @@ __all__ = [
     "load_indices_from_storage",
     "metadata_dict_to_node",
     "node_to_metadata_dict",
+    "passages_of",
     "rake_keywords",
     "required_query",
     "resolve_embed_model",
@@ -394,7 +399,9 @@ _HOMES = {
             "BaseChatEngine ChatAnswer CondensePlusContextChatEngine CondenseQuestionChatEngine "
             "ContextChatEngine SimpleChatEngine StreamedChatAnswer"
         ),
-        "retrieval.citations": ("Citation CitationQueryEngine"),
+        "retrieval.citation_marks": ("Citation"),
+        "retrieval.citations": ("CitationQueryEngine"),
+        "retrieval.citing": ("CitedRetrieverTool check_citations passages_of"),
         "retrieval.embeddings": (
             "BaseEmbedding CallableEmbedding MockEmbedding OpenAIEmbedding SimilarityMode "
             "WordsEmbedding resolve_embed_model"

@@ -18,12 +18,14 @@ from batonflow.retrieval.chat import (
     ContextChatEngine,
     SimpleChatEngine,
 )
+from batonflow.retrieval.citations import CitationQueryEngine
+from batonflow.retrieval.citing import ASK_FOR_NUMBERS, CitedRetrieverTool
 from batonflow.retrieval.node_store import NodeStore, NodeStoreError
 from batonflow.retrieval.query_engine import RetrieverQueryEngine
 from batonflow.retrieval.splitters import SentenceSplitter
 from batonflow.retrieval.storage import WORDS_ONLY, RefDocInfo, SimpleDocumentStore, StorageContext
 from batonflow.threads import in_thread
-from batonflow.tools import QueryEngineTool, RetrieverTool
+from batonflow.tools import QueryEngineTool, RetrieverTool, ToolMetadata
 
 __all__ = ["BaseIndex", "IndexStruct", "of_mode"]
 
@@ -404,7 +406,13 @@ class BaseIndex:
         return kind.from_defaults(self.as_retriever(**kwargs), llm, **of_engine)
 
     def as_tool(
-        self, name: str | None = None, description: str | None = None, *, answers: bool = False, top_k: int = 5
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        answers: bool = False,
+        top_k: int = 5,
+        citations: bool = True,
     ) -> QueryEngineTool | RetrieverTool:
         """Return the index as a tool for agents.
 
@@ -413,13 +421,18 @@ class BaseIndex:
             description: The description for the model.
             answers: Whether the tool answers with a model; otherwise it returns passages.
             top_k: The largest number of passages.
+            citations: Whether passages have numbers, which an agent cites; see ``check_citations``. With ``answers``
+                the tool's answer has checked citations; see ``CitationQueryEngine``.
         """
+        retriever = self.as_retriever(similarity_top_k=top_k)
         if answers:
-            engine = self.as_query_engine(similarity_top_k=top_k)
-            return QueryEngineTool.from_defaults(engine, name=name, description=description)
-        return RetrieverTool.from_defaults(
-            self.as_retriever(similarity_top_k=top_k), name=name, description=description
-        )
+            kind = CitationQueryEngine if citations else RetrieverQueryEngine
+            return QueryEngineTool.from_defaults(kind(retriever), name=name, description=description)
+        if not citations:
+            return RetrieverTool.from_defaults(retriever, name=name, description=description)
+        plain = RetrieverTool.from_defaults(retriever, name=name, description=description).metadata
+        metadata = ToolMetadata(f"{plain.description} {ASK_FOR_NUMBERS}", plain.name)
+        return CitedRetrieverTool(retriever, metadata)
 
 
 def default_transformations() -> list[TransformComponent]:
