@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from batonflow.retrieval.auto import MetadataInfo, VectorIndexAutoRetriever, VectorStoreInfo, VectorStoreQuerySpec
     from batonflow.retrieval.chat import (
         BaseChatEngine,
-        ChatAnswer,
         CondensePlusContextChatEngine,
         CondenseQuestionChatEngine,
         ContextChatEngine,
         SimpleChatEngine,
         StreamedChatAnswer,
     )
+    from batonflow.retrieval.chat_runs import ChatAnswer
     from batonflow.retrieval.citation_marks import Citation
     from batonflow.retrieval.citations import CitationQueryEngine
     from batonflow.retrieval.citing import CitedRetrieverTool, check_citations, passages_of
@@ -396,9 +396,10 @@ _HOMES = {
         ),
         "retrieval.auto": ("MetadataInfo VectorIndexAutoRetriever VectorStoreInfo VectorStoreQuerySpec"),
         "retrieval.chat": (
-            "BaseChatEngine ChatAnswer CondensePlusContextChatEngine CondenseQuestionChatEngine "
+            "BaseChatEngine CondensePlusContextChatEngine CondenseQuestionChatEngine "
             "ContextChatEngine SimpleChatEngine StreamedChatAnswer"
         ),
+        "retrieval.chat_runs": ("ChatAnswer"),
         "retrieval.citation_marks": ("Citation"),
         "retrieval.citations": ("CitationQueryEngine"),
         "retrieval.citing": ("CitedRetrieverTool check_citations passages_of"),

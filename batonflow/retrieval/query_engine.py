@@ -25,6 +25,7 @@ from batonflow.retrieval.query_runs import (
     Retrieved,
     noting_facts,
     records_around,
+    searched,
     start_query,
 )
 from batonflow.retrieval.requests import recording_requests
@@ -56,7 +57,7 @@ class QueryWorkflow(Workflow[Any]):
         with recording_requests(once or ctx.once):
             if (own := self.engine.own_answer(ev.query)) is not None:
                 return StopEvent(result=await own)
-            search = partial(_searched, self.engine.retriever, ev.query)
+            search = partial(searched, self.engine.retriever, ev.query)
             nodes, facts = await (search() if once is None else once("nodes and facts", search))
         found = Retrieved(query=ev.query, nodes=nodes, facts=facts)
         ctx.write_event_to_stream(found)
@@ -219,12 +220,6 @@ class RetrieverQueryEngine(BaseQueryEngine, PromptMixin):
                 nodes = await self.aretrieve(query_bundle)
             return _with_facts(await self.asynthesize(query_bundle, nodes), facts)
         return await self.run(query_bundle)
-
-
-async def _searched(retriever: BaseRetriever, query: QueryBundle) -> list[Any]:
-    """Return the nodes for a question, and the facts about the search."""
-    with noting_facts() as facts:
-        return [await retriever.aretrieve(query), facts]
 
 
 def _with_facts(response: AnyResponse, facts: dict[str, list[Any]]) -> AnyResponse:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self, cast
 
 from pydantic import BeforeValidator, Field
 
-from batonflow.nodes import NodeWithScore, QueryBundle
+from batonflow.nodes import BaseRetriever, NodeWithScore, QueryBundle
 from batonflow.retrieval.requests import Once
 from batonflow.workflow_core import Event, StartEvent, Workflow, WorkflowHandler
 from batonflow.workflow_core.context.once import name_of_call, run_once
@@ -25,6 +25,7 @@ __all__ = [
     "note_fact",
     "noting_facts",
     "records_around",
+    "searched",
     "start_query",
 ]
 
@@ -51,6 +52,12 @@ def note_fact(name: str, value: Any) -> None:
     """Note a fact about a retrieval. It has to be JSON, because records of runs hold it."""
     if (facts := _facts.get()) is not None:
         facts.setdefault(name, []).append(value)
+
+
+async def searched(retriever: BaseRetriever, query: QueryBundle) -> list[Any]:
+    """Return the nodes for a question, and the facts about the search."""
+    with noting_facts() as facts:
+        return [await retriever.aretrieve(query), facts]
 
 
 class QueryAsked(StartEvent):
