@@ -65,18 +65,19 @@ class VectorMemoryBlock(BaseMemoryBlock[str]):
     @field_validator("vector_store", mode="before")
     @classmethod
     def _holds_texts(cls, value: Any) -> Any:
-        store = SimpleVectorStore.at(**value["at"]) if isinstance(value, dict) and "at" in value else value
-        store = loaded(BasePydanticVectorStore, store)
-        if not getattr(cast("object", store), "stores_text", False):
+        data = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        store: Any = SimpleVectorStore.at(**data["at"]) if "at" in data else loaded(BasePydanticVectorStore, value)
+        if not getattr(store, "stores_text", False):
             raise ValueError("vector_store must store text to be used as a retrieval memory block")
         return store
 
     @field_validator("embed_model", mode="before")
     @classmethod
     def _of_settings(cls, value: Any) -> Any:
-        if not (isinstance(value, dict) and "name" in value):
-            return resolve_embed_model(value) if isinstance(value, str) else value
-        model, name = default_embed_model(), cast("dict[str, Any]", value)["name"]
+        data = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        if "name" not in data:
+            return resolve_embed_model(value) if isinstance(value, str) else cast("Any", value)
+        model, name = default_embed_model(), data["name"]
         if model.name_in_stores != name:
             raise ValueError(f"the memory block was made with {name or 'words alone'}: set Settings.embed_model to it")
         return model
