@@ -38,16 +38,19 @@ if TYPE_CHECKING:
         TextNode,
         TransformComponent,
     )
+    from batonflow.retrieval.auto import MetadataInfo, VectorIndexAutoRetriever, VectorStoreInfo, VectorStoreQuerySpec
     from batonflow.retrieval.chat import (
         BaseChatEngine,
-        ChatAnswer,
         CondensePlusContextChatEngine,
         CondenseQuestionChatEngine,
         ContextChatEngine,
         SimpleChatEngine,
         StreamedChatAnswer,
     )
-    from batonflow.retrieval.citations import Citation, CitationQueryEngine
+    from batonflow.retrieval.chat_runs import ChatAnswer
+    from batonflow.retrieval.citation_marks import Citation
+    from batonflow.retrieval.citations import CitationQueryEngine
+    from batonflow.retrieval.citing import CitedRetrieverTool, check_citations, passages_of
     from batonflow.retrieval.embeddings import (
         BaseEmbedding,
         CallableEmbedding,
@@ -65,6 +68,13 @@ if TYPE_CHECKING:
         MetadataFilters,
     )
     from batonflow.retrieval.fusion import FUSION_MODES, QueryFusionRetriever
+    from batonflow.retrieval.hierarchy import (
+        HierarchicalNodeParser,
+        get_child_nodes,
+        get_deeper_nodes,
+        get_leaf_nodes,
+        get_root_nodes,
+    )
     from batonflow.retrieval.index import BaseIndex
     from batonflow.retrieval.indexes import (
         EmptyIndex,
@@ -76,9 +86,18 @@ if TYPE_CHECKING:
         VectorStoreIndex,
     )
     from batonflow.retrieval.keywords import rake_keywords, simple_extract_keywords
+    from batonflow.retrieval.loader_tools import LoadAndSearchToolSpec, OnDemandLoaderTool
     from batonflow.retrieval.loading import load_index_from_storage, load_indices_from_storage
     from batonflow.retrieval.markdown import MarkdownNodeParser
     from batonflow.retrieval.node_store import NodeStore, NodeStoreError
+    from batonflow.retrieval.object_mappings import (
+        BaseObjectNodeMapping,
+        FnNodeMapping,
+        SimpleObjectNodeMapping,
+        SimpleQueryToolNodeMapping,
+        SimpleToolNodeMapping,
+    )
+    from batonflow.retrieval.objects import ObjectIndex, ObjectRetriever
     from batonflow.retrieval.postprocessors import (
         AutoPrevNextNodePostprocessor,
         EmbeddingRecencyPostprocessor,
@@ -101,6 +120,7 @@ if TYPE_CHECKING:
         SubQuestion,
         SubQuestionQueryEngine,
     )
+    from batonflow.retrieval.recursive import AutoMergingRetriever, RecursiveRetriever, TransformRetriever
     from batonflow.retrieval.rerank import LLMRerank, StructuredLLMRerank
     from batonflow.retrieval.retrievers import (
         BM25Retriever,
@@ -113,7 +133,7 @@ if TYPE_CHECKING:
         VectorIndexRetriever,
         WordsRetriever,
     )
-    from batonflow.retrieval.routing import RouterQueryEngine
+    from batonflow.retrieval.routing import RouterQueryEngine, RouterRetriever
     from batonflow.retrieval.selectors import (
         BaseSelector,
         EmbeddingSingleSelector,
@@ -124,6 +144,7 @@ if TYPE_CHECKING:
         SelectorResult,
         SingleSelection,
     )
+    from batonflow.retrieval.semantic import SemanticSplitterNodeParser
     from batonflow.retrieval.splitters import (
         MetadataAwareTextSplitter,
         NodeParser,
@@ -134,6 +155,11 @@ if TYPE_CHECKING:
         TokenTextSplitter,
     )
     from batonflow.retrieval.storage import SimpleDocumentStore, SimpleVectorStore, StorageContext
+    from batonflow.retrieval.summaries import (
+        DocumentSummaryIndex,
+        DocumentSummaryIndexEmbeddingRetriever,
+        DocumentSummaryIndexLLMRetriever,
+    )
     from batonflow.retrieval.synthesizers import (
         Accumulate,
         BaseSynthesizer,
@@ -178,6 +204,7 @@ __all__ = [
     "Accumulate",
     "AnswerDelta",
     "AsyncStreamingResponse",
+    "AutoMergingRetriever",
     "AutoPrevNextNodePostprocessor",
     "BM25Retriever",
     "BaseChatEngine",
@@ -186,6 +213,7 @@ __all__ = [
     "BaseIndex",
     "BaseNode",
     "BaseNodePostprocessor",
+    "BaseObjectNodeMapping",
     "BasePromptTemplate",
     "BasePydanticVectorStore",
     "BaseQueryEngine",
@@ -199,6 +227,7 @@ __all__ = [
     "Citation",
     "CitationQueryEngine",
     "Cited",
+    "CitedRetrieverTool",
     "CompactAndAccumulate",
     "CompactAndRefine",
     "CondensePlusContextChatEngine",
@@ -208,6 +237,9 @@ __all__ = [
     "CustomQueryEngine",
     "DecomposeQueryTransform",
     "Document",
+    "DocumentSummaryIndex",
+    "DocumentSummaryIndexEmbeddingRetriever",
+    "DocumentSummaryIndexLLMRetriever",
     "EmbeddingRecencyPostprocessor",
     "EmbeddingSingleSelector",
     "EmptyIndex",
@@ -215,7 +247,9 @@ __all__ = [
     "FilterCondition",
     "FilterOperator",
     "FixedRecencyPostprocessor",
+    "FnNodeMapping",
     "Generation",
+    "HierarchicalNodeParser",
     "HyDEQueryTransform",
     "IdentityQueryTransform",
     "ImageDocument",
@@ -231,12 +265,14 @@ __all__ = [
     "LLMRerank",
     "LLMSingleSelector",
     "ListIndex",
+    "LoadAndSearchToolSpec",
     "LongContextReorder",
     "MarkdownNodeParser",
     "MediaResource",
     "MetadataAwareTextSplitter",
     "MetadataFilter",
     "MetadataFilters",
+    "MetadataInfo",
     "MetadataMode",
     "MetadataReplacementPostProcessor",
     "MockEmbedding",
@@ -248,7 +284,10 @@ __all__ = [
     "NodeStore",
     "NodeStoreError",
     "NodeWithScore",
+    "ObjectIndex",
+    "ObjectRetriever",
     "ObjectType",
+    "OnDemandLoaderTool",
     "OpenAIEmbedding",
     "Postprocessed",
     "PrevNextNodePostprocessor",
@@ -262,6 +301,7 @@ __all__ = [
     "QueryFusionRetriever",
     "QueryPlanned",
     "RAKEKeywordTableIndex",
+    "RecursiveRetriever",
     "Refine",
     "RelatedNodeInfo",
     "Response",
@@ -269,7 +309,9 @@ __all__ = [
     "Retrieved",
     "RetrieverQueryEngine",
     "RouterQueryEngine",
+    "RouterRetriever",
     "SelectorResult",
+    "SemanticSplitterNodeParser",
     "SentenceEmbeddingOptimizer",
     "SentenceSplitter",
     "SentenceWindowNodeParser",
@@ -280,7 +322,10 @@ __all__ = [
     "SimpleDocumentStore",
     "SimpleKeywordTableIndex",
     "SimpleNodeParser",
+    "SimpleObjectNodeMapping",
+    "SimpleQueryToolNodeMapping",
     "SimpleSummarize",
+    "SimpleToolNodeMapping",
     "SimpleVectorStore",
     "SingleSelection",
     "StepDecomposeQueryTransform",
@@ -301,26 +346,36 @@ __all__ = [
     "TokenTextSplitter",
     "TransformComponent",
     "TransformQueryEngine",
+    "TransformRetriever",
     "TreeAllLeafRetriever",
     "TreeIndex",
     "TreeRootRetriever",
     "TreeSelectLeafEmbeddingRetriever",
     "TreeSelectLeafRetriever",
     "TreeSummarize",
+    "VectorIndexAutoRetriever",
     "VectorIndexRetriever",
     "VectorStoreIndex",
+    "VectorStoreInfo",
     "VectorStoreQuery",
     "VectorStoreQueryMode",
     "VectorStoreQueryResult",
+    "VectorStoreQuerySpec",
     "WordsEmbedding",
     "WordsRetriever",
+    "check_citations",
+    "get_child_nodes",
+    "get_deeper_nodes",
+    "get_leaf_nodes",
     "get_response_synthesizer",
+    "get_root_nodes",
     "get_tokenizer",
     "helper_for",
     "load_index_from_storage",
     "load_indices_from_storage",
     "metadata_dict_to_node",
     "node_to_metadata_dict",
+    "passages_of",
     "rake_keywords",
     "required_query",
     "resolve_embed_model",
@@ -339,26 +394,39 @@ _HOMES = {
             "MetadataMode Node NodeRelationship NodeWithScore ObjectType PydanticResponse QueryBundle "
             "RelatedNodeInfo Response StreamingResponse TextNode TransformComponent"
         ),
+        "retrieval.auto": ("MetadataInfo VectorIndexAutoRetriever VectorStoreInfo VectorStoreQuerySpec"),
         "retrieval.chat": (
-            "BaseChatEngine ChatAnswer CondensePlusContextChatEngine CondenseQuestionChatEngine "
+            "BaseChatEngine CondensePlusContextChatEngine CondenseQuestionChatEngine "
             "ContextChatEngine SimpleChatEngine StreamedChatAnswer"
         ),
-        "retrieval.citations": ("Citation CitationQueryEngine"),
+        "retrieval.chat_runs": ("ChatAnswer"),
+        "retrieval.citation_marks": ("Citation"),
+        "retrieval.citations": ("CitationQueryEngine"),
+        "retrieval.citing": ("CitedRetrieverTool check_citations passages_of"),
         "retrieval.embeddings": (
             "BaseEmbedding CallableEmbedding MockEmbedding OpenAIEmbedding SimilarityMode "
             "WordsEmbedding resolve_embed_model"
         ),
         "retrieval.filters": ("ExactMatchFilter FilterCondition FilterOperator MetadataFilter MetadataFilters"),
         "retrieval.fusion": ("FUSION_MODES QueryFusionRetriever"),
+        "retrieval.hierarchy": (
+            "HierarchicalNodeParser get_child_nodes get_deeper_nodes get_leaf_nodes get_root_nodes"
+        ),
         "retrieval.index": ("BaseIndex"),
         "retrieval.indexes": (
             "EmptyIndex KeywordTableIndex ListIndex RAKEKeywordTableIndex SimpleKeywordTableIndex "
             "SummaryIndex VectorStoreIndex"
         ),
         "retrieval.keywords": ("rake_keywords simple_extract_keywords"),
+        "retrieval.loader_tools": ("LoadAndSearchToolSpec OnDemandLoaderTool"),
         "retrieval.loading": ("load_index_from_storage load_indices_from_storage"),
         "retrieval.markdown": ("MarkdownNodeParser"),
         "retrieval.node_store": ("NodeStore NodeStoreError"),
+        "retrieval.object_mappings": (
+            "BaseObjectNodeMapping FnNodeMapping SimpleObjectNodeMapping SimpleQueryToolNodeMapping "
+            "SimpleToolNodeMapping"
+        ),
+        "retrieval.objects": ("ObjectIndex ObjectRetriever"),
         "retrieval.postprocessors": (
             "AutoPrevNextNodePostprocessor EmbeddingRecencyPostprocessor FixedRecencyPostprocessor "
             "KeywordNodePostprocessor LongContextReorder MetadataReplacementPostProcessor "
@@ -369,22 +437,27 @@ _HOMES = {
         "retrieval.query_engine": ("RetrieverQueryEngine TransformQueryEngine"),
         "retrieval.query_runs": ("AnswerDelta Cited Postprocessed QueryPlanned Retrieved"),
         "retrieval.questions": ("LLMQuestionGenerator MultiStepQueryEngine SubQuestion SubQuestionQueryEngine"),
+        "retrieval.recursive": ("AutoMergingRetriever RecursiveRetriever TransformRetriever"),
         "retrieval.rerank": ("LLMRerank StructuredLLMRerank"),
         "retrieval.retrievers": (
             "BM25Retriever KeywordTableGPTRetriever KeywordTableRAKERetriever "
             "KeywordTableSimpleRetriever SummaryIndexEmbeddingRetriever SummaryIndexLLMRetriever "
             "SummaryIndexRetriever VectorIndexRetriever WordsRetriever"
         ),
-        "retrieval.routing": ("RouterQueryEngine"),
+        "retrieval.routing": ("RouterQueryEngine RouterRetriever"),
         "retrieval.selectors": (
             "BaseSelector EmbeddingSingleSelector LLMMultiSelector LLMSingleSelector "
             "PydanticMultiSelector PydanticSingleSelector SelectorResult SingleSelection"
         ),
+        "retrieval.semantic": ("SemanticSplitterNodeParser"),
         "retrieval.splitters": (
             "MetadataAwareTextSplitter NodeParser SentenceSplitter SentenceWindowNodeParser "
             "SimpleNodeParser TextSplitter TokenTextSplitter"
         ),
         "retrieval.storage": ("SimpleDocumentStore SimpleVectorStore StorageContext"),
+        "retrieval.summaries": (
+            "DocumentSummaryIndex DocumentSummaryIndexEmbeddingRetriever DocumentSummaryIndexLLMRetriever"
+        ),
         "retrieval.synthesizers": (
             "Accumulate BaseSynthesizer CompactAndAccumulate CompactAndRefine ContextOnly Generation "
             "NoText Refine ResponseMode SimpleSummarize StructuredRefineResponse TreeSummarize "

@@ -1,7 +1,8 @@
-"""Chat engines: conversations with a model alone, with passages, or with a query engine."""
+"""Chat engines, which are workflows: conversations with a model alone, with passages, or with a query engine."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
+from functools import partial
+from os import PathLike
 from typing import Any, Protocol, Self
 
 from batonflow.llms import LLM, ChatMessage
@@ -15,12 +16,14 @@ from batonflow.nodes import (
     NodeWithScore,
     QueryBundle,
 )
+from batonflow.retrieval.chat_runs import ChatAnswer, ChatWorkflow, run_here
 from batonflow.retrieval.prompts import CONDENSE_QUESTION, marked_passages
+from batonflow.retrieval.query_runs import Postprocessed, QueryPlanned, Retrieved, note_fact, searched, start_query
 from batonflow.retrieval.requests import given_llm, predict, required_llm
+from batonflow.workflow_core import WorkflowHandler
 
 __all__ = [
     "BaseChatEngine",
-    "ChatAnswer",
     "CondensePlusContextChatEngine",
     "CondenseQuestionChatEngine",
     "ContextChatEngine",
@@ -76,24 +79,6 @@ class History:
         self._messages.clear()
 
 
-@dataclass
-class ChatAnswer:
-    """An answer in a conversation.
-
-    Args:
-        response: The text.
-        source_nodes: The passages.
-        metadata: Further facts about the answer.
-    """
-
-    response: str
-    source_nodes: list[NodeWithScore] = field(default_factory=list[NodeWithScore])
-    metadata: dict[str, Any] | None = None
-
-    def __str__(self) -> str:
-        return self.response
-
-
 class StreamedChatAnswer:
     """An answer in a conversation in pieces. Both turns are remembered when it is complete.
 
@@ -147,6 +132,7 @@ class BaseChatEngine:
         self._llm = given_llm(llm)
         self._memory: Memory = History() if memory is None else memory
         self._prefix = list(prefix_messages)
+        self.workflow = ChatWorkflow(self)
 
     async def _messages(self, message: str) -> tuple[list[ChatMessage], list[NodeWithScore]]:
         """Return the messages for the model, and the passages."""
@@ -164,11 +150,29 @@ class BaseChatEngine:
     async def achat(self, message: str, chat_history: Sequence[ChatMessage] | None = None) -> ChatAnswer:
         """Answer a message; see ``chat``."""
         self._begin(chat_history)
-        messages, sources = await self._messages(message)
-        answer = await required_llm(self._llm, self).achat(messages)
-        text = answer.message.content or ""
-        self._remember(message, text)
-        return ChatAnswer(text, sources)
+        return await self.run(message)
+
+    def run(
+        self, message: str, *, run_id: str | None = None, store: str | PathLike[str] | Any = None
+    ) -> WorkflowHandler[Any]:
+        """Start to answer a message and return the handler at once; see ``RetrieverQueryEngine.run``.
+
+        Both turns are remembered when the answer is complete.
+        """
+        return start_query(self.workflow, message, run_id, store)
+
+    async def own_answer(self, message: str) -> ChatAnswer | None:
+        """Return the answer of an engine that needs no messages for a model; None for others."""
+        del message
+
+    async def messages_for(self, message: str) -> tuple[list[ChatMessage], list[NodeWithScore]]:
+        """Return the messages for the model, and the passages."""
+        return await self._messages(message)
+
+    async def deltas(self, messages: list[ChatMessage]) -> AsyncIterator[str]:
+        """Yield the answer of the model in pieces."""
+        async for answer in await required_llm(self._llm, self).astream_chat(messages):
+            yield answer.delta or ""
 
     def stream_chat(self, message: str, chat_history: Sequence[ChatMessage] | None = None) -> StreamedChatAnswer:
         """Answer a message in pieces; see ``chat``."""
@@ -182,16 +186,17 @@ class BaseChatEngine:
 
     async def _streamed(self, message: str, messages: list[ChatMessage]) -> AsyncIterator[str]:
         text = ""
-        async for answer in await required_llm(self._llm, self).astream_chat(messages):
-            text += answer.delta or ""
-            yield answer.delta or ""
-        self._remember(message, text)
+        async for delta in self.deltas(messages):
+            text += delta
+            yield delta
+        self.remember(message, text)
 
     def _begin(self, chat_history: Sequence[ChatMessage] | None) -> None:
         if chat_history is not None:
             self._memory.set(list(chat_history))
 
-    def _remember(self, message: str, answer: str) -> None:
+    def remember(self, message: str, answer: str) -> None:
+        """Put both turns into the memory."""
         self._memory.put(ChatMessage(message, role="user"))
         self._memory.put(ChatMessage(answer, role="assistant"))
 
@@ -300,10 +305,19 @@ class ContextChatEngine(BaseChatEngine):
         return message
 
     async def _messages(self, message: str) -> tuple[list[ChatMessage], list[NodeWithScore]]:
-        query = QueryBundle(await self._question(message))
-        nodes = await self._retriever.aretrieve(query)
+        query, run = QueryBundle(await self._question(message)), run_here.get()
+        search = partial(searched, self._retriever, query)
+        nodes, facts = await (search() if run is None else run.once("nodes and facts", search))
+        for name, values in facts.items():
+            for value in values:
+                note_fact(name, value)
+        if run is not None:
+            run.tell(QueryPlanned(query=QueryBundle(message), plan=[query.query_str]))
+            run.tell(Retrieved(query=query, nodes=nodes, facts=facts))
         for one in self._postprocessors:
             nodes = await one.apostprocess_nodes(nodes, query_bundle=query)
+        if run is not None:
+            run.tell(Postprocessed(query=query, nodes=nodes, facts=facts))
         passages = "\n".join(marked_passages([found.node.get_content(MetadataMode.LLM) for found in nodes]))
         system = ChatMessage(self._context_template.format(context_str=passages), role="system")
         return [*self._prefix, system, *self._memory.get(message), ChatMessage(message, role="user")], nodes
@@ -364,12 +378,12 @@ class CondenseQuestionChatEngine(BaseChatEngine):
         made._begin(chat_history)
         return made
 
-    async def achat(self, message: str, chat_history: Sequence[ChatMessage] | None = None) -> ChatAnswer:
-        """Answer a message; see ``chat``."""
-        self._begin(chat_history)
+    async def own_answer(self, message: str) -> ChatAnswer:
+        """Return the answer of the query engine."""
         question = await condensed(required_llm(self._llm, self), self._prompt, self._memory, message)
+        if (run := run_here.get()) is not None:
+            run.tell(QueryPlanned(query=QueryBundle(message), plan=[question]))
         answer = await self._engine.aquery(question)
-        self._remember(message, str(answer))
         return ChatAnswer(str(answer), answer.source_nodes, answer.metadata)
 
     async def astream_chat(self, message: str, chat_history: Sequence[ChatMessage] | None = None) -> StreamedChatAnswer:

@@ -86,6 +86,11 @@ class BaseEmbedding(TransformComponent):
         """See ``BaseComponent``."""
         return "BaseEmbedding"
 
+    @property
+    def name_in_stores(self) -> str:
+        """The name under which stores hold its vectors; empty for a model whose vectors are not stored."""
+        return "" if self.is_lexical else f"{type(self).__name__} {self.model_name}"
+
     # --- for subclasses -----------------------------------------------------------------------------------------------
 
     def _get_text_embedding(self, text: str) -> Vector:

@@ -18,14 +18,16 @@ from batonflow.retrieval.chat import (
     ContextChatEngine,
     SimpleChatEngine,
 )
+from batonflow.retrieval.citations import CitationQueryEngine
+from batonflow.retrieval.citing import ASK_FOR_NUMBERS, CitedRetrieverTool
 from batonflow.retrieval.node_store import NodeStore, NodeStoreError
 from batonflow.retrieval.query_engine import RetrieverQueryEngine
 from batonflow.retrieval.splitters import SentenceSplitter
-from batonflow.retrieval.storage import RefDocInfo, SimpleDocumentStore, StorageContext
+from batonflow.retrieval.storage import WORDS_ONLY, RefDocInfo, SimpleDocumentStore, StorageContext
 from batonflow.threads import in_thread
-from batonflow.tools import QueryEngineTool, RetrieverTool
+from batonflow.tools import QueryEngineTool, RetrieverTool, ToolMetadata
 
-__all__ = ["BaseIndex", "IndexStruct"]
+__all__ = ["BaseIndex", "IndexStruct", "of_mode"]
 
 logger = logger_named("batonflow.retrieval")
 
@@ -218,6 +220,13 @@ class BaseIndex:
     def _check(self, data: Mapping[str, Any]) -> None:
         """Refuse to open an index that this object cannot use."""
 
+    def _check_model(self, data: Mapping[str, Any], key: str) -> None:
+        if (made := data.get("embed_model", WORDS_ONLY)) != key:
+            raise NodeStoreError(
+                f"index {self.index_id} was made with {made or 'words alone'}, not {key or 'words alone'}: "
+                "give the same embed_model, or make the index again"
+            )
+
     def _add(self, nodes: Sequence[BaseNode]) -> None:
         """Add nodes to the store and to the index."""
         with self._store.writing():
@@ -397,7 +406,13 @@ class BaseIndex:
         return kind.from_defaults(self.as_retriever(**kwargs), llm, **of_engine)
 
     def as_tool(
-        self, name: str | None = None, description: str | None = None, *, answers: bool = False, top_k: int = 5
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        answers: bool = False,
+        top_k: int = 5,
+        citations: bool = True,
     ) -> QueryEngineTool | RetrieverTool:
         """Return the index as a tool for agents.
 
@@ -406,13 +421,18 @@ class BaseIndex:
             description: The description for the model.
             answers: Whether the tool answers with a model; otherwise it returns passages.
             top_k: The largest number of passages.
+            citations: Whether passages have numbers, which an agent cites; see ``check_citations``. With ``answers``
+                the tool's answer has checked citations; see ``CitationQueryEngine``.
         """
+        retriever = self.as_retriever(similarity_top_k=top_k)
         if answers:
-            engine = self.as_query_engine(similarity_top_k=top_k)
-            return QueryEngineTool.from_defaults(engine, name=name, description=description)
-        return RetrieverTool.from_defaults(
-            self.as_retriever(similarity_top_k=top_k), name=name, description=description
-        )
+            kind = CitationQueryEngine if citations else RetrieverQueryEngine
+            return QueryEngineTool.from_defaults(kind(retriever), name=name, description=description)
+        if not citations:
+            return RetrieverTool.from_defaults(retriever, name=name, description=description)
+        plain = RetrieverTool.from_defaults(retriever, name=name, description=description).metadata
+        metadata = ToolMetadata(f"{plain.description} {ASK_FOR_NUMBERS}", plain.name)
+        return CitedRetrieverTool(retriever, metadata)
 
 
 def default_transformations() -> list[TransformComponent]:
@@ -429,6 +449,17 @@ def transformed(nodes: Sequence[BaseNode], steps: Sequence[TransformComponent]) 
     return list(nodes)
 
 
+def of_mode(modes: Mapping[str, Any], mode: str) -> Any:
+    """Return the retriever of a mode.
+
+    Raises:
+        ValueError: The mode is unknown.
+    """
+    if mode not in modes:
+        raise ValueError(f"Unknown retriever mode: {mode}; the modes are {', '.join(modes)}")
+    return modes[mode]
+
+
 def _data_of(store: NodeStore, number: int) -> dict[str, Any]:
     return next((one.struct for one in store.indexes() if one.number == number), dict[str, Any]())
 
@@ -438,8 +469,14 @@ def _index_of(kind: str, store: NodeStore, nodes: Sequence[BaseNode]) -> IndexSt
     numbers = store.numbers_of([node.id_ for node in nodes])
     if not numbers or len(numbers) != len({node.id_ for node in nodes}):
         return None
-    same = (one for one in store.indexes() if one.type == kind and set(store.members(one.number)) == set(numbers))
+    same = (one for one in store.indexes() if one.type == kind and _leaves(store, one.number) == set(numbers))
     return next((IndexStruct(store, one.number, one.id) for one in same), None)
+
+
+def _leaves(store: NodeStore, number: int) -> set[int]:
+    """Return the nodes of an index without the summaries above them."""
+    members = store.members(number)
+    return set(members) - store.parents(number, members)
 
 
 def _stored_ones(

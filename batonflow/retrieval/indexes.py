@@ -9,13 +9,13 @@ from batonflow.llms.prompts import BasePromptTemplate
 from batonflow.nodes import BaseNode, BaseRetriever
 from batonflow.retrieval import retrievers
 from batonflow.retrieval.embeddings import BaseEmbedding, default_embed_model, resolve_embed_model
-from batonflow.retrieval.index import BaseIndex, IndexStruct, logger
+from batonflow.retrieval.index import BaseIndex, IndexStruct, logger, of_mode
 from batonflow.retrieval.keywords import keywords_in_answer, rake_keywords, simple_extract_keywords
-from batonflow.retrieval.node_store import NodeStoreError
 from batonflow.retrieval.prompts import EXTRACT_KEYWORDS
 from batonflow.retrieval.query_engine import RetrieverQueryEngine
 from batonflow.retrieval.requests import given_llm, predict, required_llm
-from batonflow.retrieval.storage import WORDS_ONLY, StorageContext
+from batonflow.retrieval.storage import StorageContext
+from batonflow.retrieval.summaries import DocumentSummaryIndex
 from batonflow.retrieval.tree import TreeIndex
 from batonflow.retrieval.vectors import BasePydanticVectorStore
 
@@ -51,7 +51,7 @@ class SummaryIndex(BaseIndex):
             "embedding": retrievers.SummaryIndexEmbeddingRetriever,
             "llm": retrievers.SummaryIndexLLMRetriever,
         }
-        return _of_mode(modes, retriever_mode)(self, **kwargs)
+        return of_mode(modes, retriever_mode)(self, **kwargs)
 
 
 ListIndex = SummaryIndex
@@ -132,8 +132,7 @@ class VectorStoreIndex(BaseIndex):
     @property
     def model_key(self) -> str:
         """The name under which the vectors of this index are stored; empty for an index by words alone."""
-        model = self.embed_model
-        return WORDS_ONLY if model.is_lexical else f"{type(model).__name__} {model.model_name}"
+        return self.embed_model.name_in_stores
 
     @property
     def vector_store(self) -> BasePydanticVectorStore:
@@ -144,11 +143,7 @@ class VectorStoreIndex(BaseIndex):
         return {"embed_model": self.model_key}
 
     def _check(self, data: Mapping[str, Any]) -> None:
-        if (made := data.get("embed_model", WORDS_ONLY)) != self.model_key:
-            raise NodeStoreError(
-                f"index {self.index_id} was made with {made or 'words alone'}, not {self.model_key or 'words alone'}: "
-                "give the same embed_model, or make the index again"
-            )
+        self._check_model(data, self.model_key)
 
     def _add(self, nodes: Sequence[BaseNode]) -> None:
         for begin in range(0, len(nodes), self._batch):
@@ -237,7 +232,7 @@ class SimpleKeywordTableIndex(BaseIndex):
             "simple": retrievers.KeywordTableSimpleRetriever,
             "rake": retrievers.KeywordTableRAKERetriever,
         }
-        return _of_mode(modes, retriever_mode or self.default_mode)(self, **kwargs)
+        return of_mode(modes, retriever_mode or self.default_mode)(self, **kwargs)
 
 
 class RAKEKeywordTableIndex(SimpleKeywordTableIndex):
@@ -262,12 +257,6 @@ class KeywordTableIndex(SimpleKeywordTableIndex):
         return keywords_in_answer(answer)
 
 
-def _of_mode(modes: Mapping[str, Any], mode: str) -> Any:
-    if mode not in modes:
-        raise ValueError(f"Unknown retriever mode: {mode}; the modes are {', '.join(modes)}")
-    return modes[mode]
-
-
 INDEXES: dict[str, type[BaseIndex]] = {
     cls.index_type: cls
     for cls in (
@@ -278,6 +267,7 @@ INDEXES: dict[str, type[BaseIndex]] = {
         RAKEKeywordTableIndex,
         KeywordTableIndex,
         TreeIndex,
+        DocumentSummaryIndex,
     )
 }
 """The classes of indexes by their kind in stores."""

@@ -23,11 +23,14 @@ from batonflow.retrieval.query_runs import (
     Postprocessed,
     QueryAsked,
     Retrieved,
+    noting_facts,
     records_around,
+    searched,
     start_query,
 )
 from batonflow.retrieval.requests import recording_requests
 from batonflow.retrieval.synthesizers import AnyResponse, BaseSynthesizer, get_response_synthesizer
+from batonflow.retrieval.transforms import transformed_query
 from batonflow.threads import in_thread
 from batonflow.workflow_core import Context, StopEvent, Workflow, WorkflowHandler, step
 
@@ -54,8 +57,9 @@ class QueryWorkflow(Workflow[Any]):
         with recording_requests(once or ctx.once):
             if (own := self.engine.own_answer(ev.query)) is not None:
                 return StopEvent(result=await own)
-            retrieve = partial(self.engine.retriever.aretrieve, ev.query)
-            found = Retrieved(query=ev.query, nodes=await (retrieve() if once is None else once("nodes", retrieve)))
+            search = partial(searched, self.engine.retriever, ev.query)
+            nodes, facts = await (search() if once is None else once("nodes and facts", search))
+        found = Retrieved(query=ev.query, nodes=nodes, facts=facts)
         ctx.write_event_to_stream(found)
         return found
 
@@ -63,7 +67,8 @@ class QueryWorkflow(Workflow[Any]):
     async def postprocess(self, ctx: Context[Any], ev: Retrieved) -> Postprocessed:
         """Pass the nodes through the postprocessors."""
         with recording_requests(records_around.get() or ctx.once):
-            left = Postprocessed(query=ev.query, nodes=await self.engine.postprocess(ev.query, ev.nodes))
+            nodes = await self.engine.postprocess(ev.query, ev.nodes)
+        left = Postprocessed(query=ev.query, nodes=nodes, facts=ev.facts)
         ctx.write_event_to_stream(left)
         return left
 
@@ -78,6 +83,7 @@ class QueryWorkflow(Workflow[Any]):
                     text += delta
                     ctx.write_event_to_stream(AnswerDelta(delta=delta))
                 response = Response(text, source_nodes=response.source_nodes, metadata=response.metadata)
+        response = _with_facts(response, ev.facts)
         if citations := (response.metadata or {}).get("citations"):
             ctx.write_event_to_stream(Cited(citations=citations))
         return StopEvent(result=response)
@@ -202,14 +208,24 @@ class RetrieverQueryEngine(BaseQueryEngine, PromptMixin):
         return await self._response_synthesizer.asynthesize(query_bundle, nodes, additional_source_nodes)
 
     def _query(self, query_bundle: QueryBundle) -> AnyResponse:
-        return self.synthesize(query_bundle, self.retrieve(query_bundle))
+        with noting_facts() as facts:
+            nodes = self.retrieve(query_bundle)
+        return _with_facts(self.synthesize(query_bundle, nodes), facts)
 
     async def _aquery(self, query_bundle: QueryBundle) -> AnyResponse:
         # The caller reads a stream itself. An override that calls this method is the whole workflow already.
         is_override = type(self)._aquery is not RetrieverQueryEngine._aquery
         if is_override or getattr(self._response_synthesizer, "is_streaming", False):
-            return await self.asynthesize(query_bundle, await self.aretrieve(query_bundle))
+            with noting_facts() as facts:
+                nodes = await self.aretrieve(query_bundle)
+            return _with_facts(await self.asynthesize(query_bundle, nodes), facts)
         return await self.run(query_bundle)
+
+
+def _with_facts(response: AnyResponse, facts: dict[str, list[Any]]) -> AnyResponse:
+    if facts:
+        response.metadata = {**(response.metadata or {}), **facts}
+    return response
 
 
 class TransformQueryEngine(BaseQueryEngine):
@@ -235,10 +251,7 @@ class TransformQueryEngine(BaseQueryEngine):
         self._transform_metadata = transform_metadata
 
     async def _transformed(self, query: QueryBundle) -> QueryBundle:
-        transform, metadata = self._query_transform, self._transform_metadata
-        if hasattr(transform, "arun"):
-            return await transform.arun(query, metadata=metadata)
-        return await in_thread(transform.run, query, metadata=metadata)
+        return await transformed_query(self._query_transform, query, self._transform_metadata)
 
     def _query(self, query_bundle: QueryBundle) -> Any:
         return self._query_engine.query(run_sync(self._transformed(query_bundle)))

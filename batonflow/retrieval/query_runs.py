@@ -1,14 +1,15 @@
 """Runs of query engines: their events, and their place in a step of another run."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from os import PathLike
 from typing import Annotated, Any, Self, cast
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
-from batonflow.nodes import NodeWithScore, QueryBundle
+from batonflow.nodes import BaseRetriever, NodeWithScore, QueryBundle
 from batonflow.retrieval.requests import Once
 from batonflow.workflow_core import Event, StartEvent, Workflow, WorkflowHandler
 from batonflow.workflow_core.context.once import name_of_call, run_once
@@ -21,13 +22,42 @@ __all__ = [
     "QueryAsked",
     "QueryPlanned",
     "Retrieved",
+    "note_fact",
+    "noting_facts",
     "records_around",
+    "searched",
     "start_query",
 ]
 
 
 records_around: ContextVar[Once | None] = ContextVar("batonflow_query_records", default=None)
 """Records the calls of a query in the step around it. At a restore, its run does not know the query's workflow."""
+
+
+_facts: ContextVar[dict[str, list[Any]] | None] = ContextVar("batonflow_query_facts", default=None)
+
+
+@contextmanager
+def noting_facts() -> Generator[dict[str, list[Any]]]:
+    """Collect the facts that retrievers note in the block, for the metadata of the answer."""
+    facts: dict[str, list[Any]] = {}
+    token = _facts.set(facts)
+    try:
+        yield facts
+    finally:
+        _facts.reset(token)
+
+
+def note_fact(name: str, value: Any) -> None:
+    """Note a fact about a retrieval. It has to be JSON, because records of runs hold it."""
+    if (facts := _facts.get()) is not None:
+        facts.setdefault(name, []).append(value)
+
+
+async def searched(retriever: BaseRetriever, query: QueryBundle) -> list[Any]:
+    """Return the nodes for a question, and the facts about the search."""
+    with noting_facts() as facts:
+        return [await retriever.aretrieve(query), facts]
 
 
 class QueryAsked(StartEvent):
@@ -46,10 +76,11 @@ class QueryPlanned(Event):
 
 
 class Retrieved(Event):
-    """The nodes that a retriever has found."""
+    """The nodes that a retriever has found, and facts about the search for the metadata of the answer."""
 
     query: QueryBundle
     nodes: list[NodeWithScore]
+    facts: dict[str, list[Any]] = Field(default_factory=dict[str, list[Any]])
 
 
 class Postprocessed(Event):
@@ -57,6 +88,7 @@ class Postprocessed(Event):
 
     query: QueryBundle
     nodes: list[NodeWithScore]
+    facts: dict[str, list[Any]] = Field(default_factory=dict[str, list[Any]])
 
 
 class Cited(Event):

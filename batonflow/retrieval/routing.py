@@ -1,27 +1,20 @@
-"""The router: a selector chooses engines for a question, and one answer is made of theirs."""
+"""Routers: a selector chooses engines or retrievers for a question, and their results become one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Self
 
 from batonflow.llms import LLM
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin
-from batonflow.nodes import BaseQueryEngine, NodeWithScore, QueryBundle, Response
+from batonflow.nodes import BaseQueryEngine, BaseRetriever, IndexNode, NodeWithScore, QueryBundle, Response
 from batonflow.retrieval.query_runs import QueryAsked, QueryPlanned, records_around, start_query
 from batonflow.retrieval.requests import all_of, given_llm, recording_requests
-from batonflow.retrieval.selectors import (
-    BaseSelector,
-    LLMMultiSelector,
-    LLMSingleSelector,
-    PydanticMultiSelector,
-    PydanticSingleSelector,
-    SelectorResult,
-)
+from batonflow.retrieval.selectors import BaseSelector, SelectorResult, selector_for
 from batonflow.retrieval.synthesizers import AnyResponse, BaseSynthesizer, TreeSummarize
-from batonflow.tools import QueryEngineTool
+from batonflow.tools import QueryEngineTool, RetrieverTool
 from batonflow.workflow_core import Context, Event, StopEvent, Workflow, WorkflowHandler, step
 
-__all__ = ["RouterQueryEngine"]
+__all__ = ["RouterQueryEngine", "RouterRetriever"]
 
 
 class Routed(Event):
@@ -106,14 +99,7 @@ class RouterQueryEngine(BaseQueryEngine, PromptMixin):
         select_multi: bool = False,
     ) -> Self:
         """Return a router whose selector fits the model."""
-        model = given_llm(llm)
-        if selector is None:
-            has_calls = model is not None and model.metadata.is_function_calling_model
-            single, several = (
-                (PydanticSingleSelector, PydanticMultiSelector) if has_calls else (LLMSingleSelector, LLMMultiSelector)
-            )
-            selector = (several if select_multi else single)(model)
-        return cls(selector, query_engine_tools, model, summarizer)
+        return cls(selector or selector_for(llm, select_multi), query_engine_tools, llm, summarizer)
 
     def run(
         self, query: str | QueryBundle, *, run_id: str | None = None, store: str | PathLike[str] | Any = None
@@ -153,3 +139,52 @@ class RouterQueryEngine(BaseQueryEngine, PromptMixin):
 
     def _get_prompt_modules(self) -> dict[str, PromptMixin]:
         return {"selector": self._selector, "summarizer": self._summarizer}
+
+
+class RouterRetriever(BaseRetriever):
+    """Lets a selector choose among retrievers for each question.
+
+    Args:
+        selector: Chooses by the descriptions of the tools.
+        retriever_tools: The retrievers, with descriptions.
+        llm: Accepted and kept; the selector has its own model.
+        callback_manager: Accepted and kept; use instrumentation instead.
+        object_map: Objects by the ids of index nodes.
+        objects: Index nodes with objects.
+        verbose: Accepted and kept.
+
+    Example:
+        >>> RouterRetriever.from_defaults([sea_tool, bread_tool], llm=llm).retrieve("What are tides?")
+    """
+
+    def __init__(
+        self,
+        selector: BaseSelector,
+        retriever_tools: Sequence[RetrieverTool],
+        llm: LLM | str | None = None,
+        callback_manager: Any = None,
+        object_map: Mapping[str, Any] | None = None,
+        objects: Sequence[IndexNode] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(callback_manager, object_map, objects, verbose)
+        self._selector, self._tools, self.llm = selector, list(retriever_tools), llm
+
+    @classmethod
+    def from_defaults(
+        cls,
+        retriever_tools: Sequence[RetrieverTool],
+        llm: LLM | str | None = None,
+        selector: BaseSelector | None = None,
+        select_multi: bool = False,
+    ) -> Self:
+        """Return a router whose selector fits the model."""
+        return cls(selector or selector_for(llm, select_multi), retriever_tools, llm)
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        chosen = await self._selector.aselect([one.metadata for one in self._tools], query_bundle)
+        lists = await all_of(self._tools[at].retriever.aretrieve(query_bundle) for at in chosen.inds)
+        found: dict[str, NodeWithScore] = {}
+        for one in (one for nodes in lists for one in nodes):
+            found.setdefault(one.node.id_, one)
+        return list(found.values())

@@ -25,6 +25,7 @@ __all__ = [
     "PydanticSingleSelector",
     "SelectorResult",
     "SingleSelection",
+    "selector_for",
 ]
 
 Choice = str | ToolMetadata
@@ -230,6 +231,16 @@ class EmbeddingSingleSelector(BaseSelector):
         best = max(range(len(scores)), key=scores.__getitem__)
         reason = f"similarity {scores[best]:.2f}"
         return SelectorResult(selections=[SingleSelection(index=best, reason=reason)])
+
+
+def selector_for(llm: LLM | str | None, select_multi: bool) -> BaseSelector:
+    """Return the selector that fits a model, of one choice or of several."""
+    model = given_llm(llm)
+    has_calls = model is not None and model.metadata.is_function_calling_model
+    single, several = (
+        (PydanticSingleSelector, PydanticMultiSelector) if has_calls else (LLMSingleSelector, LLMMultiSelector)
+    )
+    return (several if select_multi else single)(model)
 
 
 def _choices_in(answer: str) -> list[tuple[int, str]]:

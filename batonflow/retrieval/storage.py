@@ -163,6 +163,21 @@ class SimpleVectorStore(BasePydanticVectorStore):
         """See ``BaseComponent``."""
         return "SimpleVectorStore"
 
+    def place(self) -> dict[str, Any]:
+        """Return the arguments of ``at`` for records.
+
+        Raises:
+            ValueError: The store is in memory, so that another process cannot open it.
+        """
+        if self._store.path == ":memory:":
+            raise ValueError('a SimpleVectorStore in memory cannot be recorded: give it NodeStore("notes.db")')
+        return {"path": str(Path(self._store.path).absolute()), "model": self._model, "index": self._index}
+
+    @classmethod
+    def at(cls, path: str, model: str = "given", index: int | None = None) -> Self:
+        """Return the vectors of a store in a file."""
+        return cls(NodeStore(path), model, index)
+
     @property
     def client(self) -> NodeStore:
         """The store."""

@@ -8,6 +8,7 @@ from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTempla
 from batonflow.nodes import QueryBundle
 from batonflow.retrieval.prompts import DECOMPOSE_QUESTION
 from batonflow.retrieval.requests import given_llm, predict, required_llm
+from batonflow.threads import in_thread
 
 __all__ = [
     "BaseQueryTransform",
@@ -15,11 +16,19 @@ __all__ = [
     "HyDEQueryTransform",
     "IdentityQueryTransform",
     "StepDecomposeQueryTransform",
+    "transformed_query",
 ]
 
 _INVENT_ANSWER = PromptTemplate(
     "Write a passage that answers the question, as it might stand in a handbook.\nQuestion: {context_str}\nPassage: "
 )
+
+
+async def transformed_query(transform: Any, query: QueryBundle, metadata: dict[str, Any] | None) -> QueryBundle:
+    """Return the question that a transformation makes; one without ``arun`` runs in a thread."""
+    if hasattr(transform, "arun"):
+        return await transform.arun(query, metadata=metadata)
+    return await in_thread(lambda: transform.run(query, metadata=metadata))
 
 
 class BaseQueryTransform(PromptMixin):

@@ -113,15 +113,15 @@ _NODES, _OF_NODES = "batonflow.nodes", (
     "QueryBundle", "Response", "TextNode",
 )  # fmt: skip
 
-_NOT_OFFERED = {
-    "LoadAndSearchToolSpec": "agents read long results in parts. Pass max_result_chars= to the agent, and "
-    "it gets a tool for the rest",
-    "OnDemandLoaderTool": "load and search in your own function, with an index of batonflow.retrieval",
-    "QueryPlanTool": "an agent plans its questions itself. Give it a QueryEngineTool for each source",
-}
+_NOT_OFFERED = {"QueryPlanTool": "an agent plans its questions itself. Give it a QueryEngineTool for each source"}
+
+
+_OF_RETRIEVAL = ("LoadAndSearchToolSpec", "OnDemandLoaderTool")
 
 
 def _load(name: str) -> Any:
+    if name in _OF_RETRIEVAL:
+        raise ImportError(f"{name} is in batonflow.retrieval: import it from there", name=f"{__name__}.{name}")
     if name in _NOT_OFFERED:
         raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=f"{__name__}.{name}")
     elsewhere = _FETCHING if name in _FETCHED else _NODES if name in _OF_NODES else None

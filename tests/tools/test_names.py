@@ -31,6 +31,12 @@ def test_one_that_is_not_offered_says_why() -> None:
         from batonflow.tools import QueryPlanTool  # noqa: F401
 
 
+@pytest.mark.parametrize("name", ["LoadAndSearchToolSpec", "OnDemandLoaderTool"])
+def test_one_that_needs_an_index_says_where_it_is(name: str) -> None:
+    with pytest.raises(ImportError, match=f"{name} is in batonflow.retrieval"):
+        getattr(tools, name)
+
+
 def test_what_most_programs_do_without_is_not_loaded() -> None:
     program = "import json, sys, batonflow.tools; print(json.dumps([m for m in sys.modules if 'batonflow.tools' in m]))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True, cwd=ROOT)

@@ -12,11 +12,13 @@ from batonflow.agents.memory.tokens import count_tokens
 
 if TYPE_CHECKING:
     from batonflow.agents.memory.blocks import BaseMemoryBlock, InsertMethod, StaticMemoryBlock
+    from batonflow.agents.memory.fact_block import FactExtractionMemoryBlock
     from batonflow.agents.memory.memory import Memory
     from batonflow.agents.memory.named_store import chat_store_at as chat_store_at
     from batonflow.agents.memory.postgres_store import PostgresChatStore
     from batonflow.agents.memory.sqlite_store import SQLiteChatStore
     from batonflow.agents.memory.summary import ChatSummaryMemoryBuffer
+    from batonflow.agents.memory.vector_block import VectorMemoryBlock
 
 __all__ = [
     "ArchivingChatStore",
@@ -26,6 +28,7 @@ __all__ = [
     "BaseMemoryBlock",
     "ChatMemoryBuffer",
     "ChatSummaryMemoryBuffer",
+    "FactExtractionMemoryBlock",
     "InsertMethod",
     "Memory",
     "MessageStatus",
@@ -33,6 +36,7 @@ __all__ = [
     "SQLiteChatStore",
     "SimpleChatStore",
     "StaticMemoryBlock",
+    "VectorMemoryBlock",
     "count_tokens",
 ]
 
@@ -40,20 +44,18 @@ __all__ = [
 _LAZY = {
     "BaseMemoryBlock": "blocks",
     "ChatSummaryMemoryBuffer": "summary",
+    "FactExtractionMemoryBlock": "fact_block",
     "InsertMethod": "blocks",
     "Memory": "memory",
     "PostgresChatStore": "postgres_store",
     "SQLiteChatStore": "sqlite_store",
     "StaticMemoryBlock": "blocks",
+    "VectorMemoryBlock": "vector_block",
     "chat_store_at": "named_store",
 }
 
 _NOT_OFFERED = {
-    "VectorMemoryBlock": "derive a block from BaseMemoryBlock[str] and search an index of batonflow.retrieval in "
-    "its _aget",
-    "FactExtractionMemoryBlock": "which facts are worth keeping is a matter of your prompt. Derive a block from "
-    "BaseMemoryBlock[str] and ask your model in its _aput, or use ChatSummaryMemoryBuffer",
-    "VectorMemory": "it is deprecated where it comes from. Use Memory with a block of your own",
+    "VectorMemory": "it is deprecated where it comes from. Use Memory with a VectorMemoryBlock",
     "SQLAlchemyChatStore": "SQLiteChatStore keeps messages in a file, PostgresChatStore in a database. "
     "For another one derive from BaseChatStore, "
     "or from ArchivingChatStore for Memory",

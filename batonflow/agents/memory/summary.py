@@ -17,11 +17,10 @@ from batonflow.agents.memory.store_memory import (
     opened,
 )
 from batonflow.agents.memory.tokens import Tokenizer, count_tokens
-from batonflow.agents.memory.turns import as_shown, cuts, next_start
-from batonflow.llms import LLM, ChatMessage, MessageRole, ToolCallBlock
+from batonflow.agents.memory.turns import as_shown, cuts, next_start, transcript_of
+from batonflow.llms import LLM, ChatMessage, MessageRole
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.settings import llm_from
-from batonflow.llms.tool_protocol import kept_calls
 from batonflow.user_warnings import warn_user
 
 __all__ = ["SUMMARIZE_PROMPT", "ChatSummaryMemoryBuffer"]
@@ -215,8 +214,7 @@ class ChatSummaryMemoryBuffer(BaseChatStoreMemory):
 
     async def _summarize(self, llm: LLM, messages: list[ChatMessage]) -> str:
         words = max(_LEAST_WORDS, int(self.token_limit / _SHARE_OF_SUMMARY * _WORDS_PER_TOKEN))
-        transcript = "\n".join(_line(message) for message in messages)
-        task = _TASK.format(notes=self.summary or _NO_NOTES, transcript=transcript, words=words)
+        task = _TASK.format(notes=self.summary or _NO_NOTES, transcript=transcript_of(messages), words=words)
         response = await llm.achat([ChatMessage(self.summarize_prompt, role=MessageRole.SYSTEM), ChatMessage(task)])
         return response.message.content or self.summary or ""
 
@@ -244,16 +242,3 @@ class ChatSummaryMemoryBuffer(BaseChatStoreMemory):
 
     def _forget(self) -> None:
         self.summary, self.summarized, self.hidden, self._token_count = None, 0, 0, 0
-
-
-def _line(message: ChatMessage) -> str:
-    """Return a message of a transcript; calls of tools and media are named."""
-    parts = [message.content] if message.content else []
-    for block in message.blocks:
-        if isinstance(block, ToolCallBlock):
-            parts.append(f"(calls {block.tool_name} with {block.tool_kwargs})")
-        elif block.block_type not in ("text", "thinking", "cache"):
-            parts.append(f"({block.block_type})")
-    if kept_calls(message):
-        parts.append(f"(calls {message.additional_kwargs['tool_calls']})")
-    return f"{message.role.value}: {' '.join(parts)}"

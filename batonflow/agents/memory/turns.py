@@ -22,6 +22,7 @@ __all__ = [
     "observation",
     "result_id",
     "text_of",
+    "transcript_of",
     "without_orphans",
 ]
 
@@ -269,3 +270,21 @@ class Window:
                     return None
                 first = offset + position
         return [offset + cut for cut in cuts(messages[offset:], calls) if offset + cut > first]
+
+
+def transcript_of(messages: Sequence[ChatMessage]) -> str:
+    """Return messages as a text, one in each line."""
+    return "\n".join(map(_line, messages))
+
+
+def _line(message: ChatMessage) -> str:
+    """Return a message of a transcript; calls of tools and media are named."""
+    parts = [message.content] if message.content else []
+    for block in message.blocks:
+        if isinstance(block, ToolCallBlock):
+            parts.append(f"(calls {block.tool_name} with {block.tool_kwargs})")
+        elif block.block_type not in ("text", "thinking", "cache"):
+            parts.append(f"({block.block_type})")
+    if kept_calls(message):
+        parts.append(f"(calls {message.additional_kwargs['tool_calls']})")
+    return f"{message.role.value}: {' '.join(parts)}"

@@ -11,9 +11,7 @@ from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
-        ("VectorMemoryBlock", "search an index of batonflow.retrieval"),
-        ("FactExtractionMemoryBlock", "ask your model in its _aput"),
-        ("VectorMemory", "Use Memory with a block"),
+        ("VectorMemory", "Use Memory with a VectorMemoryBlock"),
         ("SQLAlchemyChatStore", "SQLiteChatStore keeps messages in a file"),
         ("SimpleComposableMemory", "Use Memory with memory_blocks"),
     ],

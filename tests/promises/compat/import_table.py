@@ -50,7 +50,7 @@ TABLE: dict[str, str] = {
 _OF_RETRIEVAL = (
     "schema", "node_parser", "embeddings", "indices", "retrievers", "query_engine", "response_synthesizers",
     "postprocessor", "storage", "vector_stores",
-    "selectors", "question_gen", "chat_engine", "data_structs", "response", "base.base_retriever",
+    "selectors", "question_gen", "chat_engine", "data_structs", "objects", "response", "base.base_retriever",
     "base.base_query_engine", "base.base_selector", "base.embeddings", "base.response.schema", "base.response",
 )  # fmt: skip
 _RETRIEVAL = ("batonflow.retrieval", frozenset(retrieval.__all__))
