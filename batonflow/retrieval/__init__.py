@@ -57,6 +57,18 @@ if TYPE_CHECKING:
         WordsEmbedding,
         resolve_embed_model,
     )
+    from batonflow.retrieval.file_readers import (
+        BaseReader,
+        CSVReader,
+        DocxReader,
+        HTMLReader,
+        IPYNBReader,
+        JSONReader,
+        PDFReader,
+        PptxReader,
+        ReaderError,
+        TextReader,
+    )
     from batonflow.retrieval.filters import (
         ExactMatchFilter,
         FilterCondition,
@@ -101,6 +113,7 @@ if TYPE_CHECKING:
         SubQuestion,
         SubQuestionQueryEngine,
     )
+    from batonflow.retrieval.readers import SimpleDirectoryReader
     from batonflow.retrieval.rerank import LLMRerank, StructuredLLMRerank
     from batonflow.retrieval.retrievers import (
         BM25Retriever,
@@ -124,6 +137,7 @@ if TYPE_CHECKING:
         SelectorResult,
         SingleSelection,
     )
+    from batonflow.retrieval.source_readers import CallableReader, SQLReader, StringIterableReader
     from batonflow.retrieval.splitters import (
         MetadataAwareTextSplitter,
         NodeParser,
@@ -190,10 +204,13 @@ __all__ = [
     "BasePydanticVectorStore",
     "BaseQueryEngine",
     "BaseQueryTransform",
+    "BaseReader",
     "BaseRetriever",
     "BaseSelector",
     "BaseSynthesizer",
+    "CSVReader",
     "CallableEmbedding",
+    "CallableReader",
     "ChatAnswer",
     "ChatPromptTemplate",
     "Citation",
@@ -208,6 +225,7 @@ __all__ = [
     "CustomQueryEngine",
     "DecomposeQueryTransform",
     "Document",
+    "DocxReader",
     "EmbeddingRecencyPostprocessor",
     "EmbeddingSingleSelector",
     "EmptyIndex",
@@ -216,11 +234,14 @@ __all__ = [
     "FilterOperator",
     "FixedRecencyPostprocessor",
     "Generation",
+    "HTMLReader",
     "HyDEQueryTransform",
+    "IPYNBReader",
     "IdentityQueryTransform",
     "ImageDocument",
     "ImageNode",
     "IndexNode",
+    "JSONReader",
     "KeywordNodePostprocessor",
     "KeywordTableGPTRetriever",
     "KeywordTableIndex",
@@ -250,7 +271,9 @@ __all__ = [
     "NodeWithScore",
     "ObjectType",
     "OpenAIEmbedding",
+    "PDFReader",
     "Postprocessed",
+    "PptxReader",
     "PrevNextNodePostprocessor",
     "PromptHelper",
     "PromptTemplate",
@@ -262,6 +285,7 @@ __all__ = [
     "QueryFusionRetriever",
     "QueryPlanned",
     "RAKEKeywordTableIndex",
+    "ReaderError",
     "Refine",
     "RelatedNodeInfo",
     "Response",
@@ -269,6 +293,7 @@ __all__ = [
     "Retrieved",
     "RetrieverQueryEngine",
     "RouterQueryEngine",
+    "SQLReader",
     "SelectorResult",
     "SentenceEmbeddingOptimizer",
     "SentenceSplitter",
@@ -277,6 +302,7 @@ __all__ = [
     "SimilarityMode",
     "SimilarityPostprocessor",
     "SimpleChatEngine",
+    "SimpleDirectoryReader",
     "SimpleDocumentStore",
     "SimpleKeywordTableIndex",
     "SimpleNodeParser",
@@ -287,6 +313,7 @@ __all__ = [
     "StorageContext",
     "StreamedChatAnswer",
     "StreamingResponse",
+    "StringIterableReader",
     "StructuredLLMRerank",
     "StructuredRefineResponse",
     "SubQuestion",
@@ -296,6 +323,7 @@ __all__ = [
     "SummaryIndexLLMRetriever",
     "SummaryIndexRetriever",
     "TextNode",
+    "TextReader",
     "TextSplitter",
     "TimeWeightedPostprocessor",
     "TokenTextSplitter",
@@ -348,6 +376,10 @@ _HOMES = {
             "BaseEmbedding CallableEmbedding MockEmbedding OpenAIEmbedding SimilarityMode "
             "WordsEmbedding resolve_embed_model"
         ),
+        "retrieval.file_readers": (
+            "BaseReader CSVReader DocxReader HTMLReader IPYNBReader JSONReader PDFReader PptxReader "
+            "ReaderError TextReader"
+        ),
         "retrieval.filters": ("ExactMatchFilter FilterCondition FilterOperator MetadataFilter MetadataFilters"),
         "retrieval.fusion": ("FUSION_MODES QueryFusionRetriever"),
         "retrieval.index": ("BaseIndex"),
@@ -369,6 +401,7 @@ _HOMES = {
         "retrieval.query_engine": ("RetrieverQueryEngine TransformQueryEngine"),
         "retrieval.query_runs": ("AnswerDelta Cited Postprocessed QueryPlanned Retrieved"),
         "retrieval.questions": ("LLMQuestionGenerator MultiStepQueryEngine SubQuestion SubQuestionQueryEngine"),
+        "retrieval.readers": ("SimpleDirectoryReader"),
         "retrieval.rerank": ("LLMRerank StructuredLLMRerank"),
         "retrieval.retrievers": (
             "BM25Retriever KeywordTableGPTRetriever KeywordTableRAKERetriever "
@@ -380,6 +413,7 @@ _HOMES = {
             "BaseSelector EmbeddingSingleSelector LLMMultiSelector LLMSingleSelector "
             "PydanticMultiSelector PydanticSingleSelector SelectorResult SingleSelection"
         ),
+        "retrieval.source_readers": ("CallableReader SQLReader StringIterableReader"),
         "retrieval.splitters": (
             "MetadataAwareTextSplitter NodeParser SentenceSplitter SentenceWindowNodeParser "
             "SimpleNodeParser TextSplitter TokenTextSplitter"
