@@ -87,6 +87,7 @@ if TYPE_CHECKING:
         SummaryIndex,
         VectorStoreIndex,
     )
+    from batonflow.retrieval.ingest_flow import IngestProgress, IngestResult, IngestWorkflow, SourceFailure, ingest
     from batonflow.retrieval.keywords import rake_keywords, simple_extract_keywords
     from batonflow.retrieval.loading import load_index_from_storage, load_indices_from_storage
     from batonflow.retrieval.markdown import MarkdownNodeParser
@@ -241,6 +242,9 @@ __all__ = [
     "ImageDocument",
     "ImageNode",
     "IndexNode",
+    "IngestProgress",
+    "IngestResult",
+    "IngestWorkflow",
     "JSONReader",
     "KeywordNodePostprocessor",
     "KeywordTableGPTRetriever",
@@ -309,6 +313,7 @@ __all__ = [
     "SimpleSummarize",
     "SimpleVectorStore",
     "SingleSelection",
+    "SourceFailure",
     "StepDecomposeQueryTransform",
     "StorageContext",
     "StreamedChatAnswer",
@@ -345,6 +350,7 @@ __all__ = [
     "get_response_synthesizer",
     "get_tokenizer",
     "helper_for",
+    "ingest",
     "load_index_from_storage",
     "load_indices_from_storage",
     "metadata_dict_to_node",
@@ -387,6 +393,7 @@ _HOMES = {
             "EmptyIndex KeywordTableIndex ListIndex RAKEKeywordTableIndex SimpleKeywordTableIndex "
             "SummaryIndex VectorStoreIndex"
         ),
+        "retrieval.ingest_flow": ("IngestProgress IngestResult IngestWorkflow SourceFailure ingest"),
         "retrieval.keywords": ("rake_keywords simple_extract_keywords"),
         "retrieval.loading": ("load_index_from_storage load_indices_from_storage"),
         "retrieval.markdown": ("MarkdownNodeParser"),

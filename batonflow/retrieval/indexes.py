@@ -18,6 +18,7 @@ from batonflow.retrieval.requests import given_llm, predict, required_llm
 from batonflow.retrieval.storage import WORDS_ONLY, StorageContext
 from batonflow.retrieval.tree import TreeIndex
 from batonflow.retrieval.vectors import BasePydanticVectorStore
+from batonflow.threads import in_thread
 
 __all__ = [
     "INDEXES",
@@ -156,7 +157,7 @@ class VectorStoreIndex(BaseIndex):
 
     def _add_batch(self, nodes: Sequence[BaseNode]) -> None:
         key, foreign = self.model_key, self._storage_context.foreign_vectors
-        if key and (missing := self._without_vectors(nodes, key if foreign is None else "")):
+        if missing := self._without_vectors(nodes):
             texts = [node.get_content(retrievers.EMBED) for node in missing]
             for node, vector in zip(missing, self.embed_model.get_text_embedding_batch(texts), strict=True):
                 node.embedding = vector
@@ -166,9 +167,15 @@ class VectorStoreIndex(BaseIndex):
             numbers = self._store.add_nodes(nodes, model=key if foreign is None else "")
             self._store.add_members(self._struct.number, numbers)
 
-    def _without_vectors(self, nodes: Sequence[BaseNode], key: str) -> list[BaseNode]:
-        missing = [node for node in nodes if node.embedding is None]
-        if not (key and missing):
+    async def _prepare(self, nodes: Sequence[BaseNode]) -> None:
+        if missing := await in_thread(self._without_vectors, nodes):
+            await self.embed_model.acall(missing)
+
+    def _without_vectors(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+        """Return the nodes that need a vector."""
+        key = self.model_key
+        missing = [node for node in nodes if node.embedding is None] if key else []
+        if not missing or self._storage_context.foreign_vectors is not None:
             return missing
         stored = self._store.hashes(ids=[node.id_ for node in missing])
         known = [node for node in missing if stored.get(node.id_) == node.hash]

@@ -274,7 +274,7 @@ def metadata_of_file(path: str) -> dict[str, Any]:
 
 def shown_path(path: FilePath) -> str:
     """Return a path as text that can be stored, also if its name is not UTF-8."""
-    return os.fsencode(path).decode("utf-8", "replace")
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _date(seconds: float, form: str = "%Y-%m-%d") -> str:

@@ -147,10 +147,10 @@ def test_links_are_followed_inside_the_folder_alone(
     assert names(SimpleDirectoryReader(tmp_path / "link")) == ["a.txt", "b.md", "in.txt"]
 
 
-def test_a_name_that_is_not_utf_8_is_shown_with_a_sign_in_its_place(folder: Path) -> None:
+def test_a_name_that_is_not_utf_8_is_shown_with_escapes(folder: Path) -> None:
     Path(os.fsdecode(os.fsencode(folder) + b"/\xff.txt")).write_text("odd")
     found = SimpleDirectoryReader(folder, filename_as_id=True).load_data()[-1]
-    assert (found.text, found.metadata["file_name"], found.id_) == ("odd", "�.txt", f"{folder}/�.txt")
+    assert (found.text, found.metadata["file_name"], found.id_) == ("odd", "\\xff.txt", f"{folder}/\\xff.txt")
 
 
 # --- files that cannot be read ----------------------------------------------------------------------------------------
