@@ -361,7 +361,7 @@ def _renamed(node: BaseNode, new: Mapping[str, str]) -> BaseNode:
 
 
 def _note_failure(counts: IngestResult, source: str, error: Exception) -> None:
-    logger.warning("%s is left out: %s", source, error)
+    logger.info("%s is left out: %s", source, error)
     counts.failed += 1
     if len(counts.failures) < _SHOWN_FAILURES:
         text = str(error) if type(error).__module__.startswith("batonflow.") else f"{type(error).__name__}: {error}"
