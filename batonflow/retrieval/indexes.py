@@ -15,7 +15,7 @@ from batonflow.retrieval.node_store import NodeStoreError
 from batonflow.retrieval.prompts import EXTRACT_KEYWORDS
 from batonflow.retrieval.query_engine import RetrieverQueryEngine
 from batonflow.retrieval.requests import given_llm, predict, required_llm
-from batonflow.retrieval.storage import WORDS_ONLY, StorageContext
+from batonflow.retrieval.storage import UNNAMED_MODEL, WORDS_ONLY, StorageContext
 from batonflow.retrieval.tree import TreeIndex
 from batonflow.retrieval.vectors import BasePydanticVectorStore
 from batonflow.threads import in_thread
@@ -145,11 +145,25 @@ class VectorStoreIndex(BaseIndex):
         return {"embed_model": self.model_key}
 
     def _check(self, data: Mapping[str, Any]) -> None:
-        if (made := data.get("embed_model", WORDS_ONLY)) != self.model_key:
+        made = data.get("embed_model", WORDS_ONLY)
+        if made == UNNAMED_MODEL:
+            self._name_model()
+        elif made != self.model_key:
             raise NodeStoreError(
                 f"index {self.index_id} was made with {made or 'words alone'}, not {self.model_key or 'words alone'}: "
                 "give the same embed_model, or make the index again"
             )
+
+    def _name_model(self) -> None:
+        """Give vectors without the name of a model to this one. A search by words leaves them for later."""
+        if not self.model_key:
+            return
+        with self._store.writing():
+            self._store.rename_vectors(UNNAMED_MODEL, self.model_key)
+            for one in self._store.indexes():
+                if one.struct.get("embed_model") == UNNAMED_MODEL:
+                    named = {**one.struct, "embed_model": self.model_key}
+                    self._store.put_index(one.id, one.type, named, one.number)
 
     def _add(self, nodes: Sequence[BaseNode]) -> None:
         for begin in range(0, len(nodes), self._batch):

@@ -516,6 +516,11 @@ class NodeStore:
             found = (self._connection.execute(query.format(_marks(one)), (model, *one)) for one in _parts(numbers))
             return set(numbers) - {n for rows in found for (n,) in rows}
 
+    def rename_vectors(self, model: str, new: str) -> None:
+        """Give the vectors of a model another name."""
+        with self.writing():
+            self._connection.execute("UPDATE OR REPLACE vector SET model = ? WHERE model = ?", (new, model))
+
     def vectors(self, model: str, numbers: Sequence[int]) -> "Array":
         """Return the unit vectors of nodes, by rows."""
         with self.reading():
