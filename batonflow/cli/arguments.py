@@ -77,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"batonflow {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _of_objects(commands)
+    _of_passages(commands)
     _of_fleets(commands)
     _of_lists(commands)
     _of_stores(commands)
@@ -183,6 +184,26 @@ def _of_objects(commands: _Commands) -> None:
     serve.add_argument("--open", action="store_true", help="open the page in a browser")
     serve.add_argument("--token", help="the bearer token that clients must send; BATONFLOW_TOKEN when left out")
     _takes_store(serve)
+
+
+def _of_passages(commands: _Commands) -> None:
+    ingest = _added(commands, "ingest", "read files into a file of passages; the same command again adds what is new")
+    ingest.add_argument("source", metavar="SOURCE", help="the folder, which is read with all folders in it, or a file")
+    ingest.add_argument("file", metavar="FILE", help="the file of passages, such as notes.db")
+    ingest.add_argument("--exclude", action="append", metavar="PATTERN", help='files to leave out, such as "*.log"')
+    ingest.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of text (default: utf-8)")
+    ingest.add_argument("--batch", type=_positive, default=64, metavar="N", help="files written together (default: 64)")
+
+    ask = _added(commands, "ask", "answer a question from a file of passages; without a model, print the passages")
+    ask.add_argument("file", metavar="FILE", help="the file that `batonflow ingest` has written")
+    ask.add_argument("question", metavar="QUESTION", help="the question")
+    ask.add_argument("--llm", metavar="NAME", help='the model that answers, such as "openai:gpt-5.6"')
+    ask.add_argument("--top-k", type=_positive, default=5, metavar="N", help="the number of passages (default: 5)")
+
+    for one in (ingest, ask):
+        one.add_argument("--embed-model", metavar="NAME", help='search by vectors, too, with "openai:NAME"')
+        one.add_argument("--index", metavar="ID", help="the index in the file; may be left out when there is one")
+        _takes_json(one)
 
 
 def _of_fleets(commands: _Commands) -> None:

@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 _SHOWN_CHARACTERS, _SHOWN_WIDTH = 350, 70
+_EMPTY = "<empty_string>"
+"""The sign of an empty text in hashes."""
 
 
 class MetadataMode(StrEnum):
@@ -102,7 +104,8 @@ class MediaResource(BaseModel):
     @property
     def hash(self) -> str:
         """The hash of the content; empty without content."""
-        found = [str(one) for one in (self.text, self.data, self.path, self.url) if one]
+        text = _EMPTY if self.text == "" else self.text
+        found = [str(one) for one in (text, self.data, self.path, self.url) if one]
         return _hash_of("".join(found)) if found else ""
 
 
@@ -355,8 +358,10 @@ class Node(BaseNode):
     @property
     def hash(self) -> str:
         """The hash of content and metadata."""
-        resources = (self.text_resource, self.image_resource, self.audio_resource, self.video_resource)
-        return _hash_of("".join(one.hash for one in resources if one is not None) + str(self.metadata))
+        resources = (self.audio_resource, self.image_resource, self.text_resource, self.video_resource)
+        shown = self.get_metadata_str()
+        # Stores of LlamaIndex have the same hashes, so that a refresh finds documents unchanged there.
+        return _hash_of("-".join([*filter(None, [shown]), *(one.hash for one in resources if one is not None)]))
 
     @property
     def text(self) -> str:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         SimpleChatEngine,
         StreamedChatAnswer,
     )
-    from batonflow.retrieval.chat_runs import ChatAnswer
+    from batonflow.retrieval.chat_runs import ChatAnswer, ChatAnswered, ChatPrepared, ChatRun, ChatWorkflow
     from batonflow.retrieval.citation_marks import Citation
     from batonflow.retrieval.citations import CitationQueryEngine
     from batonflow.retrieval.citing import CitedRetrieverTool, check_citations, passages_of
@@ -60,6 +60,18 @@ if TYPE_CHECKING:
         WordsEmbedding,
         resolve_embed_model,
     )
+    from batonflow.retrieval.file_readers import (
+        BaseReader,
+        CSVReader,
+        DocxReader,
+        HTMLReader,
+        IPYNBReader,
+        JSONReader,
+        PDFReader,
+        PptxReader,
+        ReaderError,
+        TextReader,
+    )
     from batonflow.retrieval.filters import (
         ExactMatchFilter,
         FilterCondition,
@@ -67,7 +79,7 @@ if TYPE_CHECKING:
         MetadataFilter,
         MetadataFilters,
     )
-    from batonflow.retrieval.fusion import FUSION_MODES, QueryFusionRetriever
+    from batonflow.retrieval.fusion import QueryFusionRetriever
     from batonflow.retrieval.hierarchy import (
         HierarchicalNodeParser,
         get_child_nodes,
@@ -85,6 +97,7 @@ if TYPE_CHECKING:
         SummaryIndex,
         VectorStoreIndex,
     )
+    from batonflow.retrieval.ingest_flow import IngestProgress, IngestResult, IngestWorkflow, SourceFailure, ingest
     from batonflow.retrieval.keywords import rake_keywords, simple_extract_keywords
     from batonflow.retrieval.loader_tools import LoadAndSearchToolSpec, OnDemandLoaderTool
     from batonflow.retrieval.loading import load_index_from_storage, load_indices_from_storage
@@ -109,9 +122,8 @@ if TYPE_CHECKING:
         SentenceEmbeddingOptimizer,
         SimilarityPostprocessor,
         TimeWeightedPostprocessor,
-        required_query,
     )
-    from batonflow.retrieval.prompt_helper import PromptHelper, helper_for
+    from batonflow.retrieval.prompt_helper import PromptHelper
     from batonflow.retrieval.query_engine import RetrieverQueryEngine, TransformQueryEngine
     from batonflow.retrieval.query_runs import AnswerDelta, Cited, Postprocessed, QueryPlanned, Retrieved
     from batonflow.retrieval.questions import (
@@ -120,6 +132,7 @@ if TYPE_CHECKING:
         SubQuestion,
         SubQuestionQueryEngine,
     )
+    from batonflow.retrieval.readers import SimpleDirectoryReader
     from batonflow.retrieval.recursive import AutoMergingRetriever, RecursiveRetriever, TransformRetriever
     from batonflow.retrieval.rerank import LLMRerank, StructuredLLMRerank
     from batonflow.retrieval.retrievers import (
@@ -145,6 +158,7 @@ if TYPE_CHECKING:
         SingleSelection,
     )
     from batonflow.retrieval.semantic import SemanticSplitterNodeParser
+    from batonflow.retrieval.source_readers import CallableReader, SQLReader, StringIterableReader
     from batonflow.retrieval.splitters import (
         MetadataAwareTextSplitter,
         NodeParser,
@@ -200,186 +214,46 @@ if TYPE_CHECKING:
     from batonflow.retrieval.words import get_tokenizer, set_global_tokenizer
 
 __all__ = [
-    "FUSION_MODES",
-    "Accumulate",
-    "AnswerDelta",
-    "AsyncStreamingResponse",
-    "AutoMergingRetriever",
-    "AutoPrevNextNodePostprocessor",
-    "BM25Retriever",
-    "BaseChatEngine",
-    "BaseComponent",
-    "BaseEmbedding",
-    "BaseIndex",
-    "BaseNode",
-    "BaseNodePostprocessor",
-    "BaseObjectNodeMapping",
-    "BasePromptTemplate",
-    "BasePydanticVectorStore",
-    "BaseQueryEngine",
-    "BaseQueryTransform",
-    "BaseRetriever",
-    "BaseSelector",
-    "BaseSynthesizer",
-    "CallableEmbedding",
-    "ChatAnswer",
-    "ChatPromptTemplate",
-    "Citation",
-    "CitationQueryEngine",
-    "Cited",
-    "CitedRetrieverTool",
-    "CompactAndAccumulate",
-    "CompactAndRefine",
-    "CondensePlusContextChatEngine",
-    "CondenseQuestionChatEngine",
-    "ContextChatEngine",
-    "ContextOnly",
-    "CustomQueryEngine",
-    "DecomposeQueryTransform",
-    "Document",
-    "DocumentSummaryIndex",
-    "DocumentSummaryIndexEmbeddingRetriever",
-    "DocumentSummaryIndexLLMRetriever",
-    "EmbeddingRecencyPostprocessor",
-    "EmbeddingSingleSelector",
-    "EmptyIndex",
-    "ExactMatchFilter",
-    "FilterCondition",
-    "FilterOperator",
-    "FixedRecencyPostprocessor",
-    "FnNodeMapping",
-    "Generation",
-    "HierarchicalNodeParser",
-    "HyDEQueryTransform",
-    "IdentityQueryTransform",
-    "ImageDocument",
-    "ImageNode",
-    "IndexNode",
-    "KeywordNodePostprocessor",
-    "KeywordTableGPTRetriever",
-    "KeywordTableIndex",
-    "KeywordTableRAKERetriever",
-    "KeywordTableSimpleRetriever",
-    "LLMMultiSelector",
-    "LLMQuestionGenerator",
-    "LLMRerank",
-    "LLMSingleSelector",
-    "ListIndex",
-    "LoadAndSearchToolSpec",
-    "LongContextReorder",
-    "MarkdownNodeParser",
-    "MediaResource",
-    "MetadataAwareTextSplitter",
-    "MetadataFilter",
-    "MetadataFilters",
-    "MetadataInfo",
-    "MetadataMode",
-    "MetadataReplacementPostProcessor",
-    "MockEmbedding",
-    "MultiStepQueryEngine",
-    "NoText",
-    "Node",
-    "NodeParser",
-    "NodeRelationship",
-    "NodeStore",
-    "NodeStoreError",
-    "NodeWithScore",
-    "ObjectIndex",
-    "ObjectRetriever",
-    "ObjectType",
-    "OnDemandLoaderTool",
-    "OpenAIEmbedding",
-    "Postprocessed",
-    "PrevNextNodePostprocessor",
-    "PromptHelper",
-    "PromptTemplate",
-    "PromptType",
-    "PydanticMultiSelector",
-    "PydanticResponse",
-    "PydanticSingleSelector",
-    "QueryBundle",
-    "QueryFusionRetriever",
-    "QueryPlanned",
-    "RAKEKeywordTableIndex",
-    "RecursiveRetriever",
-    "Refine",
-    "RelatedNodeInfo",
-    "Response",
-    "ResponseMode",
-    "Retrieved",
-    "RetrieverQueryEngine",
-    "RouterQueryEngine",
-    "RouterRetriever",
-    "SelectorResult",
-    "SemanticSplitterNodeParser",
-    "SentenceEmbeddingOptimizer",
-    "SentenceSplitter",
-    "SentenceWindowNodeParser",
-    "Settings",
-    "SimilarityMode",
-    "SimilarityPostprocessor",
-    "SimpleChatEngine",
-    "SimpleDocumentStore",
-    "SimpleKeywordTableIndex",
-    "SimpleNodeParser",
-    "SimpleObjectNodeMapping",
-    "SimpleQueryToolNodeMapping",
-    "SimpleSummarize",
-    "SimpleToolNodeMapping",
-    "SimpleVectorStore",
-    "SingleSelection",
-    "StepDecomposeQueryTransform",
-    "StorageContext",
-    "StreamedChatAnswer",
-    "StreamingResponse",
-    "StructuredLLMRerank",
-    "StructuredRefineResponse",
-    "SubQuestion",
-    "SubQuestionQueryEngine",
-    "SummaryIndex",
-    "SummaryIndexEmbeddingRetriever",
-    "SummaryIndexLLMRetriever",
-    "SummaryIndexRetriever",
-    "TextNode",
-    "TextSplitter",
-    "TimeWeightedPostprocessor",
-    "TokenTextSplitter",
-    "TransformComponent",
-    "TransformQueryEngine",
-    "TransformRetriever",
-    "TreeAllLeafRetriever",
-    "TreeIndex",
-    "TreeRootRetriever",
-    "TreeSelectLeafEmbeddingRetriever",
-    "TreeSelectLeafRetriever",
-    "TreeSummarize",
-    "VectorIndexAutoRetriever",
-    "VectorIndexRetriever",
-    "VectorStoreIndex",
-    "VectorStoreInfo",
-    "VectorStoreQuery",
-    "VectorStoreQueryMode",
-    "VectorStoreQueryResult",
-    "VectorStoreQuerySpec",
-    "WordsEmbedding",
-    "WordsRetriever",
-    "check_citations",
-    "get_child_nodes",
-    "get_deeper_nodes",
-    "get_leaf_nodes",
-    "get_response_synthesizer",
-    "get_root_nodes",
-    "get_tokenizer",
-    "helper_for",
-    "load_index_from_storage",
-    "load_indices_from_storage",
-    "metadata_dict_to_node",
-    "node_to_metadata_dict",
-    "passages_of",
-    "rake_keywords",
-    "required_query",
-    "resolve_embed_model",
-    "set_global_tokenizer",
+    "Accumulate", "AnswerDelta", "AsyncStreamingResponse", "AutoMergingRetriever", "AutoPrevNextNodePostprocessor",
+    "BM25Retriever", "BaseChatEngine", "BaseComponent", "BaseEmbedding", "BaseIndex", "BaseNode",
+    "BaseNodePostprocessor", "BaseObjectNodeMapping", "BasePromptTemplate", "BasePydanticVectorStore",
+    "BaseQueryEngine", "BaseQueryTransform", "BaseReader", "BaseRetriever", "BaseSelector", "BaseSynthesizer",
+    "CSVReader", "CallableEmbedding", "CallableReader", "ChatAnswer", "ChatAnswered", "ChatPrepared",
+    "ChatPromptTemplate", "ChatRun", "ChatWorkflow", "Citation", "CitationQueryEngine", "Cited",
+    "CitedRetrieverTool", "CompactAndAccumulate", "CompactAndRefine", "CondensePlusContextChatEngine",
+    "CondenseQuestionChatEngine", "ContextChatEngine", "ContextOnly", "CustomQueryEngine",
+    "DecomposeQueryTransform", "Document", "DocumentSummaryIndex", "DocumentSummaryIndexEmbeddingRetriever",
+    "DocumentSummaryIndexLLMRetriever", "DocxReader", "EmbeddingRecencyPostprocessor", "EmbeddingSingleSelector",
+    "EmptyIndex", "ExactMatchFilter", "FilterCondition", "FilterOperator", "FixedRecencyPostprocessor",
+    "FnNodeMapping", "Generation", "HTMLReader", "HierarchicalNodeParser", "HyDEQueryTransform", "IPYNBReader",
+    "IdentityQueryTransform", "ImageDocument", "ImageNode", "IndexNode", "IngestProgress", "IngestResult",
+    "IngestWorkflow", "JSONReader", "KeywordNodePostprocessor", "KeywordTableGPTRetriever", "KeywordTableIndex",
+    "KeywordTableRAKERetriever", "KeywordTableSimpleRetriever", "LLMMultiSelector", "LLMQuestionGenerator",
+    "LLMRerank", "LLMSingleSelector", "ListIndex", "LoadAndSearchToolSpec", "LongContextReorder",
+    "MarkdownNodeParser", "MediaResource", "MetadataAwareTextSplitter", "MetadataFilter", "MetadataFilters",
+    "MetadataInfo", "MetadataMode", "MetadataReplacementPostProcessor", "MockEmbedding", "MultiStepQueryEngine",
+    "NoText", "Node", "NodeParser", "NodeRelationship", "NodeStore", "NodeStoreError", "NodeWithScore",
+    "ObjectIndex", "ObjectRetriever", "ObjectType", "OnDemandLoaderTool", "OpenAIEmbedding", "PDFReader",
+    "Postprocessed", "PptxReader", "PrevNextNodePostprocessor", "PromptHelper", "PromptTemplate", "PromptType",
+    "PydanticMultiSelector", "PydanticResponse", "PydanticSingleSelector", "QueryBundle", "QueryFusionRetriever",
+    "QueryPlanned", "RAKEKeywordTableIndex", "ReaderError", "RecursiveRetriever", "Refine", "RelatedNodeInfo",
+    "Response", "ResponseMode", "Retrieved", "RetrieverQueryEngine", "RouterQueryEngine", "RouterRetriever",
+    "SQLReader", "SelectorResult", "SemanticSplitterNodeParser", "SentenceEmbeddingOptimizer", "SentenceSplitter",
+    "SentenceWindowNodeParser", "Settings", "SimilarityMode", "SimilarityPostprocessor", "SimpleChatEngine",
+    "SimpleDirectoryReader", "SimpleDocumentStore", "SimpleKeywordTableIndex", "SimpleNodeParser",
+    "SimpleObjectNodeMapping", "SimpleQueryToolNodeMapping", "SimpleSummarize", "SimpleToolNodeMapping",
+    "SimpleVectorStore", "SingleSelection", "SourceFailure", "StepDecomposeQueryTransform", "StorageContext",
+    "StreamedChatAnswer", "StreamingResponse", "StringIterableReader", "StructuredLLMRerank",
+    "StructuredRefineResponse", "SubQuestion", "SubQuestionQueryEngine", "SummaryIndex",
+    "SummaryIndexEmbeddingRetriever", "SummaryIndexLLMRetriever", "SummaryIndexRetriever", "TextNode", "TextReader",
+    "TextSplitter", "TimeWeightedPostprocessor", "TokenTextSplitter", "TransformComponent", "TransformQueryEngine",
+    "TransformRetriever", "TreeAllLeafRetriever", "TreeIndex", "TreeRootRetriever",
+    "TreeSelectLeafEmbeddingRetriever", "TreeSelectLeafRetriever", "TreeSummarize", "VectorIndexAutoRetriever",
+    "VectorIndexRetriever", "VectorStoreIndex", "VectorStoreInfo", "VectorStoreQuery", "VectorStoreQueryMode",
+    "VectorStoreQueryResult", "VectorStoreQuerySpec", "WordsEmbedding", "WordsRetriever", "check_citations",
+    "get_child_nodes", "get_deeper_nodes", "get_leaf_nodes", "get_response_synthesizer", "get_root_nodes",
+    "get_tokenizer", "ingest", "load_index_from_storage", "load_indices_from_storage", "metadata_dict_to_node",
+    "node_to_metadata_dict", "passages_of", "rake_keywords", "resolve_embed_model", "set_global_tokenizer",
     "simple_extract_keywords",
 ]  # fmt: skip
 
@@ -399,7 +273,7 @@ _HOMES = {
             "BaseChatEngine CondensePlusContextChatEngine CondenseQuestionChatEngine "
             "ContextChatEngine SimpleChatEngine StreamedChatAnswer"
         ),
-        "retrieval.chat_runs": ("ChatAnswer"),
+        "retrieval.chat_runs": ("ChatAnswer ChatAnswered ChatPrepared ChatRun ChatWorkflow"),
         "retrieval.citation_marks": ("Citation"),
         "retrieval.citations": ("CitationQueryEngine"),
         "retrieval.citing": ("CitedRetrieverTool check_citations passages_of"),
@@ -407,8 +281,12 @@ _HOMES = {
             "BaseEmbedding CallableEmbedding MockEmbedding OpenAIEmbedding SimilarityMode "
             "WordsEmbedding resolve_embed_model"
         ),
+        "retrieval.file_readers": (
+            "BaseReader CSVReader DocxReader HTMLReader IPYNBReader JSONReader PDFReader PptxReader "
+            "ReaderError TextReader"
+        ),
         "retrieval.filters": ("ExactMatchFilter FilterCondition FilterOperator MetadataFilter MetadataFilters"),
-        "retrieval.fusion": ("FUSION_MODES QueryFusionRetriever"),
+        "retrieval.fusion": ("QueryFusionRetriever"),
         "retrieval.hierarchy": (
             "HierarchicalNodeParser get_child_nodes get_deeper_nodes get_leaf_nodes get_root_nodes"
         ),
@@ -417,6 +295,7 @@ _HOMES = {
             "EmptyIndex KeywordTableIndex ListIndex RAKEKeywordTableIndex SimpleKeywordTableIndex "
             "SummaryIndex VectorStoreIndex"
         ),
+        "retrieval.ingest_flow": ("IngestProgress IngestResult IngestWorkflow SourceFailure ingest"),
         "retrieval.keywords": ("rake_keywords simple_extract_keywords"),
         "retrieval.loader_tools": ("LoadAndSearchToolSpec OnDemandLoaderTool"),
         "retrieval.loading": ("load_index_from_storage load_indices_from_storage"),
@@ -431,12 +310,13 @@ _HOMES = {
             "AutoPrevNextNodePostprocessor EmbeddingRecencyPostprocessor FixedRecencyPostprocessor "
             "KeywordNodePostprocessor LongContextReorder MetadataReplacementPostProcessor "
             "PrevNextNodePostprocessor SentenceEmbeddingOptimizer SimilarityPostprocessor "
-            "TimeWeightedPostprocessor required_query"
+            "TimeWeightedPostprocessor"
         ),
-        "retrieval.prompt_helper": ("PromptHelper helper_for"),
+        "retrieval.prompt_helper": ("PromptHelper"),
         "retrieval.query_engine": ("RetrieverQueryEngine TransformQueryEngine"),
         "retrieval.query_runs": ("AnswerDelta Cited Postprocessed QueryPlanned Retrieved"),
         "retrieval.questions": ("LLMQuestionGenerator MultiStepQueryEngine SubQuestion SubQuestionQueryEngine"),
+        "retrieval.readers": ("SimpleDirectoryReader"),
         "retrieval.recursive": ("AutoMergingRetriever RecursiveRetriever TransformRetriever"),
         "retrieval.rerank": ("LLMRerank StructuredLLMRerank"),
         "retrieval.retrievers": (
@@ -450,6 +330,7 @@ _HOMES = {
             "PydanticMultiSelector PydanticSingleSelector SelectorResult SingleSelection"
         ),
         "retrieval.semantic": ("SemanticSplitterNodeParser"),
+        "retrieval.source_readers": ("CallableReader SQLReader StringIterableReader"),
         "retrieval.splitters": (
             "MetadataAwareTextSplitter NodeParser SentenceSplitter SentenceWindowNodeParser "
             "SimpleNodeParser TextSplitter TokenTextSplitter"

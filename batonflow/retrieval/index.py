@@ -233,6 +233,9 @@ class BaseIndex:
             numbers = self._store.add_nodes(nodes)
             self._store.add_members(self._struct.number, numbers)
 
+    async def _prepare(self, nodes: Sequence[BaseNode]) -> None:
+        """Make what the index needs of nodes before they are added, such as vectors."""
+
     def _remove(self, numbers: Sequence[int]) -> None:
         """Remove nodes from the index; they stay in the store."""
         self._store.remove_members(self._struct.number, numbers)
@@ -253,6 +256,11 @@ class BaseIndex:
         data = _data_of(self._store, self._struct.number)
         self._store.put_index(index_id, self.index_type, data, self._struct.number)
         self._struct.index_id = index_id
+
+    @property
+    def transformations(self) -> list[TransformComponent]:
+        """The transformations of documents."""
+        return default_transformations() if self._transformations is None else list(self._transformations)
 
     @property
     def index_struct(self) -> IndexStruct:
@@ -292,9 +300,8 @@ class BaseIndex:
 
     def insert(self, document: Document | Any, **_: Any) -> None:
         """Add a document."""
-        steps = self._transformations if self._transformations is not None else default_transformations()
         node = document_of(document)
-        self._add(transformed([node], steps))
+        self._add(transformed([node], self.transformations))
         self._note([node], {})
 
     def delete_nodes(self, node_ids: Sequence[str], delete_from_docstore: bool = False, **_: Any) -> None:
@@ -326,8 +333,7 @@ class BaseIndex:
         if former and self._storage_context.foreign_vectors is not None:  # it deletes by documents alone
             self.delete_ref_doc(node.id_, delete_from_docstore=True)
             former = []
-        steps = self._transformations if self._transformations is not None else default_transformations()
-        nodes = transformed([node], steps)
+        nodes = transformed([node], self.transformations)
         self._add(nodes)  # a failure here leaves the former version
         with self._store.writing():
             kept = {one.id_ for one in nodes}
@@ -347,8 +353,10 @@ class BaseIndex:
         return done
 
     async def ainsert_nodes(self, nodes: Sequence[BaseNode], **kwargs: Any) -> None:
-        """Add nodes, in a thread."""
-        await in_thread(lambda: self.insert_nodes(nodes, **kwargs))
+        """Add nodes, in a thread. Requests to an embedding model are sent from here, ``num_workers`` at once."""
+        given = [document_of(one) for one in nodes]
+        await self._prepare(given)
+        await in_thread(lambda: self.insert_nodes(given, **kwargs))
 
     async def ainsert(self, document: Document | Any, **kwargs: Any) -> None:
         """Add a document, in a thread."""

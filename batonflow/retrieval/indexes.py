@@ -14,10 +14,11 @@ from batonflow.retrieval.keywords import keywords_in_answer, rake_keywords, simp
 from batonflow.retrieval.prompts import EXTRACT_KEYWORDS
 from batonflow.retrieval.query_engine import RetrieverQueryEngine
 from batonflow.retrieval.requests import given_llm, predict, required_llm
-from batonflow.retrieval.storage import StorageContext
+from batonflow.retrieval.storage import UNNAMED_MODEL, StorageContext
 from batonflow.retrieval.summaries import DocumentSummaryIndex
 from batonflow.retrieval.tree import TreeIndex
 from batonflow.retrieval.vectors import BasePydanticVectorStore
+from batonflow.threads import in_thread
 
 __all__ = [
     "INDEXES",
@@ -143,7 +144,21 @@ class VectorStoreIndex(BaseIndex):
         return {"embed_model": self.model_key}
 
     def _check(self, data: Mapping[str, Any]) -> None:
-        self._check_model(data, self.model_key)
+        if data.get("embed_model") == UNNAMED_MODEL:
+            self._name_model()
+        else:
+            self._check_model(data, self.model_key)
+
+    def _name_model(self) -> None:
+        """Give vectors without the name of a model to this one. A search by words leaves them for later."""
+        if not self.model_key:
+            return
+        with self._store.writing():
+            self._store.rename_vectors(UNNAMED_MODEL, self.model_key)
+            for one in self._store.indexes():
+                if one.struct.get("embed_model") == UNNAMED_MODEL:
+                    named = {**one.struct, "embed_model": self.model_key}
+                    self._store.put_index(one.id, one.type, named, one.number)
 
     def _add(self, nodes: Sequence[BaseNode]) -> None:
         for begin in range(0, len(nodes), self._batch):
@@ -151,7 +166,7 @@ class VectorStoreIndex(BaseIndex):
 
     def _add_batch(self, nodes: Sequence[BaseNode]) -> None:
         key, foreign = self.model_key, self._storage_context.foreign_vectors
-        if key and (missing := self._without_vectors(nodes, key if foreign is None else "")):
+        if missing := self._without_vectors(nodes):
             texts = [node.get_content(retrievers.EMBED) for node in missing]
             for node, vector in zip(missing, self.embed_model.get_text_embedding_batch(texts), strict=True):
                 node.embedding = vector
@@ -161,9 +176,15 @@ class VectorStoreIndex(BaseIndex):
             numbers = self._store.add_nodes(nodes, model=key if foreign is None else "")
             self._store.add_members(self._struct.number, numbers)
 
-    def _without_vectors(self, nodes: Sequence[BaseNode], key: str) -> list[BaseNode]:
-        missing = [node for node in nodes if node.embedding is None]
-        if not (key and missing):
+    async def _prepare(self, nodes: Sequence[BaseNode]) -> None:
+        if missing := await in_thread(self._without_vectors, nodes):
+            await self.embed_model.acall(missing)
+
+    def _without_vectors(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+        """Return the nodes that need a vector."""
+        key = self.model_key
+        missing = [node for node in nodes if node.embedding is None] if key else []
+        if not missing or self._storage_context.foreign_vectors is not None:
             return missing
         stored = self._store.hashes(ids=[node.id_ for node in missing])
         known = [node for node in missing if stored.get(node.id_) == node.hash]

@@ -174,6 +174,17 @@ class NodeStore:
                 self._forget()
 
     @contextmanager
+    def writing_durably(self) -> Generator[None]:
+        """Make one transaction of the block, which a loss of power leaves there with all transactions before."""
+        with self._lock:
+            self._connection.execute("PRAGMA synchronous = FULL")
+            try:
+                with self.writing():
+                    yield
+            finally:
+                self._connection.execute("PRAGMA synchronous = NORMAL")
+
+    @contextmanager
     def reading(self) -> Generator[None]:
         """Read one state of the file in the block, whatever other processes write meanwhile."""
         with self._lock:
@@ -325,6 +336,20 @@ class NodeStore:
         with self.reading():
             row = self._connection.execute("SELECT hash FROM document WHERE id = ?", (doc,)).fetchone()
             return row and row[0]
+
+    def documents_from(self, source: str) -> dict[str, tuple[str | None, dict[str, Any]]]:
+        """Return the documents of a source, as ``documents``: the one with its name as id, or all its parts."""
+        with self.reading():
+            query = "SELECT id, hash, metadata FROM document WHERE id = ? OR (id >= ? AND id < ?)"
+            rows = self._connection.execute(query, (source, f"{source}_part_0", f"{source}_part_:")).fetchall()
+            return {doc: (content, json.loads(metadata)) for doc, content, metadata in rows}
+
+    def is_in_index(self, number: int, doc: str) -> bool:
+        """Tell whether an index has all nodes of a document."""
+        with self.reading():
+            query = """SELECT 1 FROM node WHERE doc = ?
+                AND NOT EXISTS (SELECT 1 FROM member WHERE number = ? AND member.n = node.n)"""
+            return self._connection.execute(query, (doc, number)).fetchone() is None
 
     def forget_document(self, doc: str) -> None:
         """Remove the hash of a document."""
@@ -490,6 +515,11 @@ class NodeStore:
             query = "SELECT n FROM vector WHERE model = ? AND n IN ({})"
             found = (self._connection.execute(query.format(_marks(one)), (model, *one)) for one in _parts(numbers))
             return set(numbers) - {n for rows in found for (n,) in rows}
+
+    def rename_vectors(self, model: str, new: str) -> None:
+        """Give the vectors of a model another name."""
+        with self.writing():
+            self._connection.execute("UPDATE OR REPLACE vector SET model = ? WHERE model = ?", (new, model))
 
     def vectors(self, model: str, numbers: Sequence[int]) -> "Array":
         """Return the unit vectors of nodes, by rows."""

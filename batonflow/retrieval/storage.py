@@ -2,15 +2,16 @@
 
 import sqlite3
 from collections.abc import Sequence
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import ConfigDict
 
 from batonflow.nodes import BaseNode
 from batonflow.retrieval.filters import MetadataFilters
-from batonflow.retrieval.node_store import NodeStore, NodeStoreError
+from batonflow.retrieval.node_store import NodeStore
 from batonflow.retrieval.vectors import (
     BasePydanticVectorStore,
     VectorStoreQuery,
@@ -20,11 +21,13 @@ from batonflow.retrieval.vectors import (
 )
 from batonflow.threads import in_thread
 
-__all__ = ["WORDS_ONLY", "RefDocInfo", "SimpleDocumentStore", "SimpleVectorStore", "StorageContext"]
+__all__ = ["UNNAMED_MODEL", "WORDS_ONLY", "RefDocInfo", "SimpleDocumentStore", "SimpleVectorStore", "StorageContext"]
 
 FILE_IN_FOLDER = "nodes.sqlite"
 WORDS_ONLY = ""
 """The name of the model of indexes without vectors."""
+UNNAMED_MODEL = "given"
+"""The name of the model of vectors that came without one, as in folders of LlamaIndex."""
 
 _BY_WORDS = {VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE}
 _BY_BOTH = {VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SEMANTIC_HYBRID}
@@ -149,7 +152,7 @@ class SimpleVectorStore(BasePydanticVectorStore):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
 
-    def __init__(self, store: NodeStore | None = None, model: str = "given", index: int | None = None) -> None:
+    def __init__(self, store: NodeStore | None = None, model: str = UNNAMED_MODEL, index: int | None = None) -> None:
         super().__init__()
         self._store = NodeStore() if store is None else store
         self._model, self._index = model, index
@@ -284,12 +287,12 @@ class StorageContext:
             index_store: Accepted and kept out of use; indexes are in the store of the nodes.
             vector_store: A store of vectors.
             vector_stores: Stores of vectors by name; that named ``"default"`` is used.
-            persist_dir: A folder of ``persist``. It is read into memory.
+            persist_dir: A folder of ``persist``, also of LlamaIndex. It is read into memory.
             path: A file of nodes, in which all changes are written at once.
 
         Raises:
             FileNotFoundError: ``persist_dir`` does not exist.
-            NodeStoreError: The file is not one of batonflow.
+            NodeStoreError: The file is not one of batonflow, or the folder cannot be read.
         """
         own = vector_store if isinstance(vector_store, SimpleVectorStore) else None
         store = docstore.store if docstore is not None else own.client if own is not None else None
@@ -301,8 +304,26 @@ class StorageContext:
         made.vector_stores.update(vector_stores or {})
         return made
 
-    def persist(self, persist_dir: str | PathLike[str] = "./storage") -> None:
-        """Write all nodes and indexes into a folder."""
+    def persist(
+        self,
+        persist_dir: str | PathLike[str] = "./storage",
+        *,
+        format: Literal["sqlite", "json"] = "sqlite",  # noqa: A002 - the clearest name
+    ) -> None:
+        """Write all nodes and indexes into a folder.
+
+        Args:
+            persist_dir: The folder.
+            format: ``"sqlite"`` for one file, or ``"json"`` for the files of LlamaIndex, which it opens.
+
+        Raises:
+            ValueError: The format is unknown, or a folder of LlamaIndex cannot hold the vectors of several models.
+        """
+        if format == "json":
+            import_module("batonflow.retrieval.json_folders").write_folder(self.store, Path(persist_dir))
+            return
+        if format != "sqlite":
+            raise ValueError(f"the format is 'sqlite' or 'json', not {format!r}")
         Path(persist_dir).mkdir(parents=True, exist_ok=True)
         target = sqlite3.connect(Path(persist_dir) / FILE_IN_FOLDER)
         try:
@@ -315,7 +336,7 @@ def _read_folder(folder: Path) -> NodeStore:
     file = folder / FILE_IN_FOLDER
     if not file.exists():
         if (folder / "docstore.json").exists():
-            raise NodeStoreError(f"{folder} was written by LlamaIndex: make the index again from its documents")
+            return import_module("batonflow.retrieval.json_folders").read_folder(folder)
         raise FileNotFoundError(f"there is no {file}: persist() writes it")
     source = sqlite3.connect(file)
     try:

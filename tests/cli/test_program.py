@@ -29,6 +29,8 @@ COMMANDS = (
     "compare",
     "case",
     "try",
+    "ingest",
+    "ask",
     "worker",
     "workers",
     "drain",

@@ -1,0 +1,64 @@
+"""``ingest``: read files into a file of passages. Killed or interrupted, the same command continues."""
+
+import asyncio
+from argparse import Namespace
+from pathlib import Path
+
+from batonflow.cli.errors import DONE, FAILED, USAGE, CommandError
+from batonflow.cli.output import check_folder, complain, say, say_json
+from batonflow.cli.passages import opened_index, opened_passages
+from batonflow.retrieval import IngestProgress, IngestResult, SimpleDirectoryReader
+from batonflow.retrieval import ingest as ingested
+
+__all__ = ["ingest"]
+
+
+def ingest(given: Namespace) -> int:
+    """Read files into a file of passages."""
+    path = Path(given.source)
+    if not path.exists():
+        raise CommandError(f"there is no folder or file {given.source}", USAGE)
+    check_folder(given.file)
+    is_file = path.is_file()
+    try:
+        reader = SimpleDirectoryReader(
+            path, [path] if is_file else None, given.exclude, recursive=True, encoding=given.encoding
+        )
+        "".encode(given.encoding)
+    except (ValueError, LookupError) as error:
+        raise CommandError(str(error), USAGE) from error
+    return asyncio.run(_ingest(reader, given))
+
+
+async def _ingest(reader: SimpleDirectoryReader, given: Namespace) -> int:
+    index = opened_index(opened_passages(given.file), given)
+    handler = ingested(reader, index, batch=given.batch)
+    try:
+        async for event in handler.stream_events():
+            if isinstance(event, IngestProgress) and event.counts.done < event.counts.total:
+                complain(f"{event.counts.done} of {event.counts.total} files")
+        result = await handler
+    except asyncio.CancelledError:
+        await handler.cancel_run()
+        complain("interrupted; the same command continues")
+        raise
+    return _told(result, given)
+
+
+def _told(result: IngestResult, given: Namespace) -> int:
+    if given.json:
+        say_json(result)
+    else:
+        for one in result.failures:
+            complain(f"left out: {one.error if one.source in one.error else f'{one.source}: {one.error}'}")
+        if result.failed > len(result.failures):
+            complain(f"left out: {result.failed - len(result.failures)} further files")
+        counts = [f"{result.added} new", f"{result.changed} changed", f"{result.unchanged} unchanged"]
+        if result.failed:
+            counts.append(f"{result.failed} left out")
+        say(f"{_counted(result.done, 'file')}: {', '.join(counts)}; {_counted(result.nodes, 'passage')} written")
+    return FAILED if result.failed == result.done else DONE
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -1,0 +1,368 @@
+"""A workflow that reads sources into an index in batches. A stored run continues at its batch after a crash."""
+
+import uuid
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, Field
+
+from batonflow.instrumentation.logs import logger_named
+from batonflow.nodes import BaseNode, NodeRelationship, RelatedNodeInfo
+from batonflow.nodes.schema import document_of
+from batonflow.retrieval.index import BaseIndex
+from batonflow.retrieval.readers import SimpleDirectoryReader, shown_path
+from batonflow.threads import in_thread
+from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, WorkflowHandler, step
+from batonflow.workflow_core.errors import BatonflowError
+
+__all__ = ["IngestProgress", "IngestResult", "IngestWorkflow", "SourceFailure", "ingest"]
+
+logger = logger_named("batonflow.retrieval")
+
+_STAMP = "_ingested"
+"""The size and the time of a file, in the metadata of its document in the store."""
+_DATES = ("creation_date", "last_modified_date", "last_accessed_date")
+_SHOWN_FAILURES = 1000
+
+
+class SourceFailure(BaseModel):
+    """A source that could not be ingested.
+
+    Attributes:
+        source: The path of a file, or the id of a document.
+        error: The reason.
+    """
+
+    source: str
+    error: str
+
+
+class IngestResult(BaseModel):
+    """The counts of an ingest.
+
+    Attributes:
+        total: All sources: files, or documents that a program gave.
+        done: The sources that have been looked at.
+        added: New sources.
+        changed: Sources whose former nodes were replaced.
+        unchanged: Sources that the index had already.
+        failed: Sources that could not be ingested.
+        nodes: The nodes that were written.
+        failures: The reasons of the first 1,000 failures.
+    """
+
+    total: int = 0
+    done: int = 0
+    added: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    failed: int = 0
+    nodes: int = 0
+    failures: list[SourceFailure] = Field(default_factory=list[SourceFailure])
+
+
+class IngestProgress(Event):
+    """The counts after a batch."""
+
+    counts: IngestResult
+
+
+class IngestAsked(StartEvent):
+    """A request to read a source into an index."""
+
+    source: str
+    index: dict[str, Any]
+    batch: int
+
+
+class BatchDue(Event):
+    """The next batch: the sources after one, in their order."""
+
+    after: str
+    batch: int
+    counts: IngestResult
+
+
+class _Sources(NamedTuple):
+    """All sources: their names in order, a function that reads one, and for files one that tells size and time."""
+
+    names: list[str]
+    load: Callable[[str], list[BaseNode]]
+    stamp: Callable[[str], list[int]] | None
+
+
+class _Read(NamedTuple):
+    """A source that is new or changed, with its documents, and the hashes of those that it had."""
+
+    source: str
+    documents: list[BaseNode]
+    known: dict[str, str | None]
+    stamp: list[int] | None
+    is_new: bool
+
+
+def ingest(
+    source: Any, index: BaseIndex, *, store: Any = None, run_id: str | None = None, batch: int = 64
+) -> WorkflowHandler[IngestResult]:
+    """Read a source into an index, and return the handler of the run at once.
+
+    Sources that the index has already are left as they are; a changed one replaces its former nodes. One that fails is
+    in the result, and the others continue.
+
+    Args:
+        source: A folder, a file, a reader, or documents. Folders are read with all folders in them.
+        index: The index; with ``store``, one in a file.
+        store: The store of the run, as for ``Workflow(store=...)``.
+        run_id: The id of the run. With a store, a second call with it continues the run or returns its result.
+        batch: So many sources are read, split, embedded and written together.
+
+    Raises:
+        ValueError: ``batch`` is less than 1, or the index is in memory and ``store`` is given.
+
+    Example:
+        >>> handler = ingest("docs", index, store="runs.db", run_id="docs-1")
+        >>> async for event in handler.stream_events():
+        ...     print(event)
+        >>> print((await handler).added)
+    """
+    if batch < 1:
+        raise ValueError(f"batch must be 1 or more, not {batch}")
+    flow = IngestWorkflow(source, index)
+    if store is not None:
+        flow = flow.with_store(store)
+    named = shown_path(Path(source).absolute()) if isinstance(source, str | Path) else type(source).__name__
+    place = {} if store is None else index.to_dict()
+    return flow.run(IngestAsked(source=named, index=place, batch=batch), run_id=run_id)
+
+
+class IngestWorkflow(Workflow[IngestResult]):
+    """The workflow of ``ingest``.
+
+    Args:
+        source: The source, as for ``ingest``.
+        index: The index.
+        **options: The options of the workflow.
+    """
+
+    def __init__(self, source: Any, index: BaseIndex, **options: Any) -> None:
+        defaults: dict[str, Any] = {"timeout": None, "on_abandon": "stop"}
+        super().__init__(**{**defaults, **options})
+        self.source, self.index = source, index
+        self._found: _Sources | None = None
+        self._by_hash: dict[str | None, str] = {}
+
+    @step
+    async def find(self, ev: IngestAsked) -> BatchDue:
+        """List the sources."""
+        found = await self._sources()
+        return BatchDue(after="", batch=ev.batch, counts=IngestResult(total=len(found.names)))
+
+    @step
+    async def ingest_batch(self, ctx: Context[Any], ev: BatchDue) -> BatchDue | StopEvent:
+        """Read, split, embed and write a batch of sources."""
+        names = (await self._sources()).names
+        begin = bisect_right(names, ev.after)
+        mine = names[begin : begin + ev.batch]
+        counts = await self._ingested(mine, ev.counts.model_copy(deep=True))
+        counts.done += len(mine)
+        counts.total = counts.done + len(names) - begin - len(mine)
+        ctx.write_event_to_stream(IngestProgress(counts=counts))
+        if begin + ev.batch >= len(names):
+            return StopEvent(result=counts)
+        return BatchDue(after=mine[-1], batch=ev.batch, counts=counts)
+
+    # --- a batch ------------------------------------------------------------------------------------------------------
+
+    async def _ingested(self, names: Sequence[str], counts: IngestResult) -> IngestResult:
+        """Ingest sources and return the new counts."""
+        ready: list[tuple[_Read, list[BaseNode]]] = []
+        for name in names:
+            try:
+                read = await in_thread(self._read, name)
+                if read is None:
+                    counts.unchanged += 1
+                else:
+                    ready.append((read, [node for one in read.documents for node in await self._nodes_of(one)]))
+            except (ImportError, BatonflowError):
+                raise
+            except Exception as error:  # noqa: BLE001 - readers and transformations may raise anything
+                _note_failure(counts, name, error)
+        failed = await self._written(ready)
+        for read, error in failed:
+            _note_failure(counts, read.source, error)
+        lost = {read.source for read, _ in failed}
+        for read, nodes in ready:
+            if read.source not in lost:
+                counts.nodes += len(nodes)
+                counts.changed += not read.is_new
+                counts.added += read.is_new
+        return counts
+
+    async def _written(self, ready: list[tuple[_Read, list[BaseNode]]]) -> list[tuple[_Read, Exception]]:
+        """Write the nodes of sources, all at once or else one source after the other; return the failures."""
+        try:
+            await self._write(ready)
+        except (ImportError, BatonflowError):
+            raise
+        except Exception as error:
+            if len(ready) == 1:
+                return [(ready[0][0], error)]
+            failed: list[tuple[_Read, Exception]] = []
+            for one in ready:
+                failed += await self._written([one])
+            if len(failed) == len(ready):  # the index or its model, not a source
+                raise
+            return failed
+        return []
+
+    async def _write(self, ready: list[tuple[_Read, list[BaseNode]]]) -> None:
+        if not ready:
+            return
+        if self.index.storage_context.foreign_vectors is not None:  # it deletes by documents alone
+            await in_thread(self._delete_former, ready)
+        await self.index.ainsert_nodes([node for _, nodes in ready for node in nodes])
+        await in_thread(self._finish, ready)
+
+    def _finish(self, ready: list[tuple[_Read, list[BaseNode]]]) -> None:
+        """Delete the former nodes of sources, and note the documents. Until then, a source is not done."""
+        store = self.index.storage_context.store
+        with store.writing_durably():
+            for read, nodes in ready:
+                kept, new = {node.id_ for node in nodes}, {one.id_ for one in read.documents}
+                for doc in {*read.known, *new}:
+                    former = [one for one in store.hashes(doc=doc) if one not in kept]
+                    self.index.delete_nodes(former, delete_from_docstore=True)
+                for doc in read.known.keys() - new:
+                    store.forget_document(doc)
+                for one in read.documents:
+                    stamp = {} if read.stamp is None else {_STAMP: read.stamp}
+                    store.note_document(one.id_, _fingerprint(one), {**one.metadata, **stamp})
+
+    def _delete_former(self, ready: list[tuple[_Read, list[BaseNode]]]) -> None:
+        for doc in {doc for read, _ in ready for doc in read.known}:
+            if self.index.storage_context.store.numbers_of_document(doc):
+                self.index.delete_ref_doc(doc, delete_from_docstore=True)
+
+    # --- a source -----------------------------------------------------------------------------------------------------
+
+    def _read(self, name: str) -> _Read | None:
+        """Return the documents of a source, or None if the index has them."""
+        assert self._found is not None
+        store = self.index.storage_context.store
+        stamp = None if self._found.stamp is None else self._found.stamp(name)
+        if stamp is None:  # documents of the program, with ids of their own
+            [document] = self._found.load(name)
+            noted = {document.id_: (store.document_hash(document.id_), dict[str, Any]())}
+            former = {doc: told for doc, told in noted.items() if told[0] is not None}
+            twin = self._by_hash.get(_fingerprint(document), document.id_)
+            if not former and twin != document.id_ and self._has(twin):
+                return None
+            documents = [document]
+        else:
+            former = store.documents_from(name)
+            if former and all(told.get(_STAMP) == stamp for _, told in former.values()) and self._has(*former):
+                return None
+            documents = self._found.load(name)
+        known = {doc: content for doc, (content, _) in former.items()}
+        if known == {one.id_: _fingerprint(one) for one in documents} and self._has(*known):
+            for one in documents if stamp is not None else ():
+                store.note_document(one.id_, _fingerprint(one), {**one.metadata, _STAMP: stamp})
+            return None
+        return _Read(name, documents, known, stamp, not (known and self._has(*known)))
+
+    def _has(self, *docs: str) -> bool:
+        number = self.index.index_struct.number
+        return all(self.index.storage_context.store.is_in_index(number, doc) for doc in docs)
+
+    async def _nodes_of(self, document: BaseNode) -> list[BaseNode]:
+        """Return the nodes of a document, with ids that are the same at each call."""
+        store = self.index.storage_context.store
+        if await in_thread(store.document_hash, document.id_) == _fingerprint(document):
+            return await in_thread(lambda: store.nodes(doc=document.id_))
+        nodes: Sequence[BaseNode] = [document]
+        for one in self.index.transformations:
+            nodes = await one.acall(nodes)
+        new = {node.id_: str(uuid.uuid5(uuid.NAMESPACE_URL, f"{document.id_}#{at}")) for at, node in enumerate(nodes)}
+        return [_renamed(node, new) for node in nodes]
+
+    # --- all sources --------------------------------------------------------------------------------------------------
+
+    async def _sources(self) -> _Sources:
+        if self._found is None:
+            self._found = await in_thread(self._list)
+        return self._found
+
+    def _list(self) -> _Sources:
+        source, store = self.source, self.index.storage_context.store
+        if isinstance(source, str | Path):
+            is_file = Path(source).is_file()
+            files = [source] if is_file else None
+            return _of_resources(SimpleDirectoryReader(source, files, recursive=True), Path(store.path).absolute())
+        if hasattr(source, "list_resources"):
+            return _of_resources(source, Path(store.path).absolute())
+        self._by_hash = {content: doc for doc, (content, _) in store.documents().items()}
+        return _of_documents(source.load_data() if hasattr(source, "load_data") else source)
+
+
+def _of_resources(reader: Any, own: Path) -> _Sources:
+    """Return the resources of a reader, without the file of the index itself."""
+    names = {own.name, f"{own.name}-wal", f"{own.name}-shm"}
+    listed = [Path(one) for one in reader.list_resources()]
+    paths = {
+        shown_path(one): str(one)
+        for one in listed
+        if one.name not in names or one.parent.resolve() != own.parent.resolve()
+    }
+
+    def load(name: str) -> list[BaseNode]:
+        documents: list[BaseNode] = list(reader.load_resource(paths[name]))
+        for number, one in enumerate(documents):
+            one.id_ = name if len(documents) == 1 else f"{name}_part_{number}"
+        return documents
+
+    def stamp(name: str) -> list[int]:
+        try:
+            found = Path(paths[name]).stat()
+        except OSError:  # not a file, or gone: reading it tells
+            return []
+        return [found.st_size, found.st_mtime_ns]
+
+    return _Sources(sorted(paths), load, stamp)
+
+
+def _of_documents(given: Iterable[Any]) -> _Sources:
+    documents = {f"{at:09}": document_of(one) for at, one in enumerate(given)}
+
+    def load(name: str) -> list[BaseNode]:
+        return [documents[name]]
+
+    return _Sources(list(documents), load, None)
+
+
+def _fingerprint(document: BaseNode) -> str:
+    """Return the hash of a document without its dates, which a copy of a file changes."""
+    dates = {name: value for name, value in document.metadata.items() if name not in _DATES}
+    return document.model_copy(update={"metadata": dates}).hash
+
+
+def _renamed(node: BaseNode, new: Mapping[str, str]) -> BaseNode:
+    """Return a node with new ids of itself and of related nodes."""
+
+    def one(info: RelatedNodeInfo) -> RelatedNodeInfo:
+        return info.model_copy(update={"node_id": new.get(info.node_id, info.node_id)})
+
+    related: dict[NodeRelationship, Any] = {
+        kind: [one(info) for info in other] if isinstance(other, list) else one(other)
+        for kind, other in node.relationships.items()
+    }
+    return node.model_copy(update={"id_": new[node.id_], "relationships": related})
+
+
+def _note_failure(counts: IngestResult, source: str, error: Exception) -> None:
+    logger.info("%s is left out: %s", source, error)
+    counts.failed += 1
+    if len(counts.failures) < _SHOWN_FAILURES:
+        text = str(error) if type(error).__module__.startswith("batonflow.") else f"{type(error).__name__}: {error}"
+        counts.failures.append(SourceFailure(source=source, error=text))
