@@ -25,6 +25,8 @@ VERSION = "batonflow-1"
 LOWEST_PRIORITY = 1001
 """DBOS begins with the smallest number, which is at least 1."""
 SECONDS_BETWEEN_LOOKS = 0.2
+SECONDS_TO_END = 1
+"""Seconds for the bells that are ringing; DBOS does not close the connections of later ones."""
 SECONDS_BETWEEN_DELETIONS = 60.0
 MOST_DELETIONS = 1000
 ENDED = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
@@ -56,8 +58,8 @@ class DBOSDispatcher:
         self._library = _library()
         self._schema = check_schema_name(schema)
         self._dsn = dsn
-        self._client: DBOSClient | None = None
-        self._opening = asyncio.Lock()
+        # In a thread, which goes on after a cancellation, and whose connections are to be closed then.
+        self._opening: asyncio.Task[DBOSClient] | None = None
 
     async def ring(self, run_id: str, not_before: datetime | None = None, priority: int = 0) -> None:
         """See ``Dispatcher.ring``."""
@@ -92,16 +94,16 @@ class DBOSDispatcher:
         dbos(config=config)
         dbos.listen_queues([NAME])  # this fails where the process has launched DBOS itself
         _on_ring = lambda run_id: loop.call_soon_threadsafe(on_ring, run_id)  # noqa: E731
-        launching = asyncio.create_task(asyncio.to_thread(self._launch), name="batonflow-dbos-launch")
+        working = asyncio.create_task(asyncio.to_thread(self._launch))
         try:
-            await asyncio.shield(launching)
             while True:
-                await self._delete_rung(client)
+                await asyncio.shield(working)
                 await asyncio.sleep(SECONDS_BETWEEN_DELETIONS)
+                working = asyncio.create_task(asyncio.to_thread(self._delete_rung, client))
         finally:
-            await asyncio.wait([launching])
+            await asyncio.wait([working])
             _on_ring = None
-            await asyncio.to_thread(dbos.destroy)
+            await asyncio.to_thread(dbos.destroy, workflow_completion_timeout_sec=SECONDS_TO_END)
 
     async def forget(self, run_id: str) -> None:
         """See ``Dispatcher.forget``."""
@@ -114,16 +116,15 @@ class DBOSDispatcher:
 
     async def aclose(self) -> None:
         """See ``Dispatcher.aclose``."""
-        async with self._opening:
-            client, self._client = self._client, None
-            if client is not None:
-                await asyncio.to_thread(client.destroy)
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            with suppress(Exception):  # it was not opened
+                await asyncio.to_thread((await opening).destroy)
 
     async def _opened(self) -> "DBOSClient":
-        async with self._opening:
-            if self._client is None:
-                self._client = await asyncio.to_thread(self._connected)
-            return self._client
+        if self._opening is None or (self._opening.done() and self._opening.exception()):
+            self._opening = asyncio.create_task(asyncio.to_thread(self._connected))
+        return await asyncio.shield(self._opening)
 
     def _connected(self) -> "DBOSClient":
         self._library.DBOS.migrate(self._dsn, schema=self._schema)
@@ -138,12 +139,12 @@ class DBOSDispatcher:
         self._library.DBOS.launch()
         self._library.DBOS.register_queue(NAME, polling_interval_sec=SECONDS_BETWEEN_LOOKS)
 
-    async def _delete_rung(self, client: "DBOSClient") -> None:
-        found = await client.list_workflows_async(
+    def _delete_rung(self, client: "DBOSClient") -> None:
+        found = client.list_workflows(
             queue_name=NAME, status=ENDED, limit=MOST_DELETIONS, load_input=False, load_output=False
         )
         if found:
-            await client.delete_workflows_async([one.workflow_id for one in found])
+            client.delete_workflows([one.workflow_id for one in found])
 
 
 def _prefix(run_id: str) -> str:

@@ -144,9 +144,8 @@ class Worker:
                 self._serving = asyncio.create_task(self._serve(self._dispatcher), name="batonflow-dispatcher")
             await self._stopping.wait()
             await self._claimer.stop()
-            await self._stop_serving()
             logger.info("draining: %d runs have %g seconds", self.runs, self._drain)
-            await self._drained()
+            await asyncio.gather(self._stop_serving(), self._drained())
         finally:
             await self._claimer.stop()
             await self._interrupt()
