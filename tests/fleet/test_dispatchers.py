@@ -11,13 +11,13 @@ from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from batonflow.durable import claimer
 from batonflow.durable.stores.postgres import PostgresStore
 from batonflow.fleet import DBOSDispatcher, Dispatcher, ProcrastinateDispatcher, Worker, open_dispatcher
+from batonflow.fleet.dispatchers import DISPATCHERS, DispatcherName
 from batonflow.workflow_core import StartEvent, StopEvent, Workflow, step
 from tests.durable.runs import known
 from tests.postgres import connected, drop_schema, new_schema, server_address
@@ -90,13 +90,13 @@ class Bells:
 def engine_schemas() -> Iterator[dict[str, str]]:
     """The schemas of the engines, whose tables take longer to create than a test."""
     address = server_address()
-    schemas = {kind: new_schema() for kind in ("none", "procrastinate", "dbos")}
+    schemas = {kind: new_schema() for kind in DISPATCHERS}
     yield schemas
     for schema in schemas.values():
         drop_schema(address, schema)
 
 
-@pytest.fixture(params=["none", "procrastinate", "dbos"])
+@pytest.fixture(params=DISPATCHERS)
 async def bells(request: pytest.FixtureRequest, engine_schemas: dict[str, str]) -> AsyncIterator[Bells]:
     if request.param != "none":
         pytest.importorskip(request.param)
@@ -219,13 +219,20 @@ async def test_bells_come_by_run_id_and_forgotten_ones_do_not(bells: Bells) -> N
     listening = bells.open()
     assert listening is not None
     serving = asyncio.create_task(listening.serve(hear))
-    await asyncio.wait_for(eventually(lambda: _returned(len(heard) >= 2)), 20)
-    await bell.ring("b")  # a bell that has rung may ring again
-    await asyncio.wait_for(eventually(lambda: _returned(len(heard) >= 3)), 20)
-    await bell.forget("c")
-    serving.cancel()
-    await asyncio.wait([serving])
-    assert heard == ["a/b", "b", "b"]
+    try:
+        await asyncio.wait_for(eventually(lambda: _returned(len(heard) >= 2)), 20)
+        assert sorted(heard) == ["a/b", "b"]
+
+        async def rings_again() -> bool:  # not while the engine still writes that the first bell has rung
+            await bell.ring("b")
+            return len(heard) > 2
+
+        await asyncio.wait_for(eventually(rings_again), 20)
+        assert set(heard[2:]) == {"b"}
+    finally:
+        await bell.forget("c")
+        serving.cancel()
+        await asyncio.wait([serving])
 
 
 async def _returned(value: bool) -> bool:
@@ -261,18 +268,6 @@ async def test_a_drained_worker_leaves_no_thread_and_no_connection(bells: Bells,
         await asyncio.wait_for(eventually(has_ended), 5)
 
 
-@pytest.fixture(params=["none", "procrastinate", "dbos"])
-def own_database(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
-    """A kind of dispatcher, and the address of a new database."""
-    if request.param != "none":
-        pytest.importorskip(request.param)
-    address, name = server_address(), new_schema()
-    with connected(address) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
-        yield request.param, urlsplit(address)._replace(path=f"/{name}").geturl()
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
-
-
 async def _begin(folder: Path, *words: str) -> asyncio.subprocess.Process:
     program = [sys.executable, "-c", "import sys; from batonflow.cli import main; sys.exit(main())"]
     path = {"PYTHONPATH": str(Path(__file__).parents[2])}
@@ -286,15 +281,17 @@ async def _begin(folder: Path, *words: str) -> asyncio.subprocess.Process:
     )
 
 
-async def test_a_worker_that_is_killed_loses_nothing(own_database: tuple[str, str], tmp_path: Path) -> None:
-    kind, address = own_database
+@pytest.mark.parametrize("kind", DISPATCHERS)
+async def test_a_worker_that_is_killed_loses_nothing(kind: DispatcherName, database: str, tmp_path: Path) -> None:
+    if kind != "none":
+        pytest.importorskip(kind)
     (tmp_path / "shop.py").write_text(SHOP)
     sent = tmp_path / "sent"
-    options = ("shop.py:flow", "--store", address, "--dispatcher", kind)
-    async with aclosing(PostgresStore(address)) as store:
+    options = ("shop.py:flow", "--store", database, "--dispatcher", kind)
+    async with aclosing(PostgresStore(database)) as store:
         enqueueing = await _begin(tmp_path, "enqueue", "shop.py:flow", "n=0", *options[1:], "--run-id", "run-0")
         assert await enqueueing.communicate() == (b"run-0\n", b"")
-        bell = open_dispatcher(kind, store)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        bell = open_dispatcher(kind, store)
         ids = ["run-0"]
         flow = runpy.run_path(str(tmp_path / "shop.py"))["Shop"](workflow_name="shop", store=store)
         ids += [await flow.enqueue(n=n, run_id=f"run-{n}", dispatcher=bell) for n in range(1, 8)]
