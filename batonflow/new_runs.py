@@ -7,10 +7,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from datetime import datetime
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 __all__ = [
-    "Enqueueing", "QueuePlace", "input_is_served", "is_reading_input", "mark_input", "place_of_new_runs",
+    "Enqueueing", "QueuePlace", "Ringing", "input_is_served", "is_reading_input", "mark_input", "place_of_new_runs",
     "reading_input", "served_input",
 ]  # fmt: skip
 
@@ -76,6 +76,14 @@ place_of_new_runs: ContextVar[QueuePlace | None] = ContextVar("batonflow_queue_p
 """The place of runs that are stored for another process; None where runs start at once."""
 
 
+class Ringing(Protocol):
+    """The part of a dispatcher that tells a worker of a run; see ``batonflow.fleet.Dispatcher``."""
+
+    async def ring(self, run_id: str, not_before: datetime | None = None, priority: int = 0) -> None:
+        """Tell a worker that a run is ready."""
+        ...
+
+
 class Enqueueing:
     """The part of a workflow that stores new runs for other processes."""
 
@@ -88,6 +96,7 @@ class Enqueueing:
         queue: str | None = None,
         priority: int = 0,
         not_before: datetime | None = None,
+        dispatcher: Ringing | None = None,
         **kwargs: Any,
     ) -> str:
         """Store a new run for any process that takes it up, and return its id.
@@ -101,6 +110,7 @@ class Enqueueing:
             queue: The name of a queue; by default ``"default"``.
             priority: Ready runs with a larger number are taken up first; from -1000 to 1000.
             not_before: The time before which no process takes the run up; without a time zone it is local.
+            dispatcher: The dispatcher that tells a worker of the run; None to let workers find it.
             kwargs: The keyword arguments of ``run``.
 
         Raises:
@@ -125,4 +135,6 @@ class Enqueueing:
         finally:
             place_of_new_runs.reset(token)
         await handler.started()
+        if dispatcher is not None:
+            await dispatcher.ring(handler.run_id, not_before, priority)
         return handler.run_id

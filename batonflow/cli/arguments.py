@@ -15,6 +15,7 @@ __all__ = ["STATUSES", "STORE_VARIABLE", "default_store", "parsed", "parser"]
 
 STORE_VARIABLE = "BATONFLOW_STORE"
 SHELLS = ("bash", "zsh", "fish")
+_DISPATCHERS = ("none", "procrastinate", "dbos")
 STATUSES = ("ready", "running", "waiting", "interrupted", "completed", "failed", "cancelled")
 
 _OBJECT = (
@@ -220,6 +221,9 @@ def _of_fleets(commands: _Commands) -> None:
     worker.add_argument(
         "--drain", type=_seconds, default=60.0, help="the seconds that runs get after SIGTERM or Ctrl-C (default: 60)"
     )
+    worker.add_argument(
+        "--dispatcher", choices=_DISPATCHERS, default="none", help="an engine whose bells tell of runs (default: none)"
+    )
     worker.add_argument("--health", type=_address, metavar="HOST:PORT", help="answer GET /live and GET /ready there")
     _takes_store(worker)
 
@@ -232,6 +236,9 @@ def _of_fleets(commands: _Commands) -> None:
         "--priority", type=_priority, default=0, metavar="N", help="larger numbers are taken up first (default: 0)"
     )
     enqueue.add_argument("--at", type=_time, metavar="TIME", help="the earliest time to take it up (ISO 8601)")
+    enqueue.add_argument(
+        "--dispatcher", choices=_DISPATCHERS, default="none", help="the engine that tells a worker (default: none)"
+    )
     _takes_store(enqueue)
     _takes_json(enqueue)
 

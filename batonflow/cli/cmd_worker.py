@@ -22,8 +22,14 @@ def worker(given: Namespace) -> int:
         with_store(load_workflow(one), Namespace(store=given.store, object=one), needed=True) for one in given.objects
     ]
     try:
-        made = Worker(*workflows, concurrency=given.concurrency, queues=given.queue, drain=given.drain)
-    except ValueError as error:
+        made = Worker(
+            *workflows,
+            concurrency=given.concurrency,
+            queues=given.queue,
+            drain=given.drain,
+            dispatcher=given.dispatcher,
+        )
+    except (ValueError, ImportError) as error:
         raise CommandError(str(error), USAGE) from error
     names = ", ".join(one.__batonflow__.workflow_name for one in workflows)
     return asyncio.run(_healthy(made, names, given))

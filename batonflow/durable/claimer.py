@@ -77,6 +77,7 @@ class Claimer:
         self._is_paused = False
         # Whether the last look filled the slots, so that there may be more runs.
         self._left_some = False
+        self._woken = asyncio.Event()
 
     async def start(self) -> None:
         """Resume existing runs, then continue in the background.
@@ -87,6 +88,10 @@ class Claimer:
         for kept in self._in_turn():
             await self._recover(kept)
         self._task = asyncio.create_task(self._keep(), name="batonflow-claimer")
+
+    def wake(self) -> None:
+        """Look for runs at once."""
+        self._woken.set()
 
     def pause(self) -> None:
         """Claim no further run from now on."""
@@ -131,6 +136,7 @@ class Claimer:
                     if task.done():
                         seen[store] = task.result()
                         del heard[store]
+                self._woken.clear()
                 self._left_some = False
                 for kept in self._in_turn():
                     try:
@@ -154,11 +160,15 @@ class Claimer:
             await asyncio.sleep(UNTIL_FREE)
         if self._left_some:
             return
-        tasks = [*heard, asyncio.create_task(self._bounded_run_left())]
+        own = [asyncio.create_task(self._bounded_run_left()), asyncio.create_task(self._was_woken())]
         try:
-            await asyncio.wait(tasks, timeout=LOOKS_EVERY, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*heard, *own], timeout=LOOKS_EVERY, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            tasks[-1].cancel()
+            for task in own:
+                task.cancel()
+
+    async def _was_woken(self) -> None:
+        await self._woken.wait()
 
     async def _bounded_run_left(self) -> None:
         """Wait until a run of a workflow with a bound leaves memory. Another one may be claimed then."""

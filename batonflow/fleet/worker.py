@@ -16,6 +16,8 @@ from batonflow.durable.keeper import serves
 from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.stores.opening import open_store
 from batonflow.durable.worker_protocol import WorkerSign, WorkerStore
+from batonflow.fleet.dispatcher_protocol import Dispatcher
+from batonflow.fleet.dispatchers import DispatcherName, open_dispatcher
 from batonflow.fleet.queue_counts import QueueCounts
 from batonflow.fleet.schedules import ScheduleStarts
 from batonflow.instrumentation.logs import logger_named
@@ -33,6 +35,7 @@ SECONDS_FOR_STEPS = 5.0
 SECONDS_BETWEEN_SIGNS = 2.0
 SECONDS_UNTIL_SILENT = 15.0
 """A worker that could not sign for so long is not ready."""
+SECONDS_UNTIL_SERVING_AGAIN = 1.0
 
 
 @dataclass
@@ -58,10 +61,14 @@ class Worker:
         drain: Seconds that running runs get after ``stop``. After that they are interrupted, and other workers continue
             them.
         idle_release: Seconds of waiting for an event from outside until a run leaves memory, and its slot is free.
+        dispatcher: The engine whose bells make the worker look for runs, beside its own looks. A name stands for one in
+            the database of the first workflow's store.
 
     Raises:
         TypeError: A value is not a workflow, or an argument has a wrong type.
         ValueError: There are no workflows, two have the same name, one does not have a store, or a number is too small.
+            Or the dispatcher does not go with the store.
+        ImportError: The engine of the dispatcher is not installed.
 
     Example:
         >>> worker = Worker(flow, store="postgresql://app@db/prod", concurrency=20)
@@ -76,6 +83,7 @@ class Worker:
         queues: Sequence[str] | None = None,
         drain: float = 60.0,
         idle_release: float | None = 1.0,
+        dispatcher: Dispatcher | DispatcherName = "none",
     ) -> None:
         if not workflows:
             raise ValueError("Worker() needs a workflow: pass the workflows whose runs it drives")
@@ -99,6 +107,11 @@ class Worker:
         self._signed_at: float | None = None
         self._counts = QueueCounts()
         self._claimer = Claimer(lambda: self._driven, logger=logger, concurrency=concurrency, queues=queues)
+        self._closes_dispatcher = isinstance(dispatcher, str)
+        self._dispatcher = (
+            open_dispatcher(dispatcher, self._kept[0].store) if isinstance(dispatcher, str) else dispatcher
+        )
+        self._serving: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._ending = asyncio.Event()
 
@@ -134,13 +147,16 @@ class Worker:
             started()
             signing = asyncio.create_task(self._go_on_signing(), name="batonflow-worker-signs")
             await self._claimer.start()
+            if self._dispatcher is not None:
+                self._serving = asyncio.create_task(self._serve(self._dispatcher), name="batonflow-dispatcher")
             await self._stopping.wait()
             await self._claimer.stop()
             logger.info("draining: %d runs have %g seconds", self.runs, self._drain)
-            await self._drained()
+            await asyncio.gather(self._stop_serving(), self._drained())
         finally:
             await self._claimer.stop()
             await self._interrupt()
+            await self._stop_serving()
             if signing is not None:
                 signing.cancel()
                 await asyncio.wait([signing])
@@ -154,6 +170,27 @@ class Worker:
         if self._stopping.is_set():
             self._ending.set()
         self._stopping.set()
+
+    async def _serve(self, dispatcher: Dispatcher) -> None:
+        """Look for runs at each bell. Without the dispatcher the claimer's own looks remain."""
+        told = ""
+        while True:
+            try:
+                await dispatcher.serve(lambda _: self._claimer.wake())
+            except Exception as error:  # noqa: BLE001 - an engine may raise anything
+                if str(error) != told:
+                    told = str(error)
+                    logger.warning("the dispatcher fails, so runs are found without bells: %s", error)
+            await asyncio.sleep(SECONDS_UNTIL_SERVING_AGAIN)
+
+    async def _stop_serving(self) -> None:
+        serving, self._serving = self._serving, None
+        if serving is None:
+            return
+        serving.cancel()
+        await asyncio.wait([serving])
+        if self._closes_dispatcher and self._dispatcher is not None:
+            await self._dispatcher.aclose()
 
     def _worker_stores(self) -> "dict[WorkerStore, RunStore]":
         return {kept.store: kept.store for kept in self._kept if isinstance(kept.store, WorkerStore)}

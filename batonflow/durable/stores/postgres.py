@@ -152,6 +152,12 @@ class PostgresStore(StoredHistory):
         return self._database.address
 
     @property
+    def direct_dsn(self) -> str:
+        """The address that leads directly to the server, with user and password, for other libraries."""
+        dsn, _, listen_dsn = self._place
+        return listen_dsn or dsn
+
+    @property
     def schema(self) -> str:
         """The schema of the tables."""
         return self._database.schema
