@@ -28,7 +28,7 @@ def opened_passages(file: str) -> StorageContext:
 
 
 def index_id_of(store: NodeStore, given: Namespace) -> str | None:
-    """Return the id of the index of the command line, or the only one of the file; None if there is none.
+    """Return the id of the index of the command line, else of the only one; None without an index.
 
     Raises:
         CommandError: The file has no such index, or several.

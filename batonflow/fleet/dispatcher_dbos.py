@@ -38,7 +38,7 @@ _on_ring: Callable[[str], object] | None = None
 class DBOSDispatcher:
     """A dispatcher with workflows of DBOS, in the queue ``batonflow`` of an application of this name.
 
-    The tables are created at first use. A workflow that waits or runs has the id of its run as deduplication id, so that a
+    The tables are created at first use. A workflow that waits or runs has the id of its run as deduplication id. So a
     run has one. A process whose own code launches DBOS can ring, but cannot serve.
 
     Args:

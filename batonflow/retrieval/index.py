@@ -20,10 +20,10 @@ from batonflow.retrieval.chat import (
 )
 from batonflow.retrieval.citations import CitationQueryEngine
 from batonflow.retrieval.citing import ASK_FOR_NUMBERS, CitedRetrieverTool
-from batonflow.retrieval.node_store import NodeStore, NodeStoreError
+from batonflow.retrieval.node_store import WORDS_ONLY, NodeStore, NodeStoreError
 from batonflow.retrieval.query_engine import RetrieverQueryEngine
 from batonflow.retrieval.splitters import SentenceSplitter
-from batonflow.retrieval.storage import WORDS_ONLY, RefDocInfo, SimpleDocumentStore, StorageContext
+from batonflow.retrieval.storage import RefDocInfo, SimpleDocumentStore, StorageContext
 from batonflow.threads import in_thread
 from batonflow.tools import QueryEngineTool, RetrieverTool, ToolMetadata
 

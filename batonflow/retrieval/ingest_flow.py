@@ -86,7 +86,7 @@ class BatchDue(Event):
 
 
 class _Sources(NamedTuple):
-    """All sources: their names in order, a function that reads one, and for files one that tells size and time."""
+    """All sources. They have names in order, a function that reads one, and for files their size and time."""
 
     names: list[str]
     load: Callable[[str], list[BaseNode]]

@@ -9,8 +9,7 @@ from typing import Any, cast
 from batonflow.instrumentation.logs import logger_named
 from batonflow.nodes import BaseNode, Document
 from batonflow.nodes.schema import node_of
-from batonflow.retrieval.node_store import NodeStore, NodeStoreError, StoredIndex
-from batonflow.retrieval.storage import FILE_IN_FOLDER, UNNAMED_MODEL
+from batonflow.retrieval.node_store import FILE_IN_FOLDER, UNNAMED_MODEL, NodeStore, NodeStoreError, StoredIndex
 from batonflow.retrieval.vectors import node_to_metadata_dict
 
 __all__ = ["read_folder", "write_folder"]

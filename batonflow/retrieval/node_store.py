@@ -22,8 +22,13 @@ from batonflow.retrieval.filters import MetadataFilters
 from batonflow.retrieval.postings import Postings
 from batonflow.retrieval.words import WORDS_VERSION, query_words, words_of
 
-__all__ = ["Found", "NodeStore", "NodeStoreError", "StoredIndex"]
+__all__ = ["FILE_IN_FOLDER", "UNNAMED_MODEL", "WORDS_ONLY", "Found", "NodeStore", "NodeStoreError", "StoredIndex"]
 
+FILE_IN_FOLDER = "nodes.sqlite"
+WORDS_ONLY = ""
+"""The name of the model of indexes without vectors."""
+UNNAMED_MODEL = "given"
+"""The name of the model of vectors that came without one, as in folders of LlamaIndex."""
 VERSION = 1
 _EMBED = MetadataMode.EMBED
 _ID = 0x626E6F64  # in the header of the file
@@ -338,7 +343,7 @@ class NodeStore:
             return row and row[0]
 
     def documents_from(self, source: str) -> dict[str, tuple[str | None, dict[str, Any]]]:
-        """Return the documents of a source, as ``documents``: the one with its name as id, or all its parts."""
+        """Return the documents of a source, as ``documents``. It is one with its name as id, or all its parts."""
         with self.reading():
             query = "SELECT id, hash, metadata FROM document WHERE id = ? OR (id >= ? AND id < ?)"
             rows = self._connection.execute(query, (source, f"{source}_part_0", f"{source}_part_:")).fetchall()

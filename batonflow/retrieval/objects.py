@@ -127,7 +127,7 @@ class ObjectIndex(Generic[T]):
         return self.index.as_retriever(**kwargs)
 
     def persist(self, persist_dir: str | PathLike[str] = "./storage") -> None:
-        """Write the index into a folder, and the objects if they are JSON; else a warning says that they are not."""
+        """Write the index into a folder, and the objects if they are JSON. Otherwise a warning is logged."""
         self.index.storage_context.persist(persist_dir)
         try:
             if type(self.object_node_mapping) is not SimpleObjectNodeMapping:

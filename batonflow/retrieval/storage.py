@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Sequence
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -11,7 +10,8 @@ from pydantic import ConfigDict
 
 from batonflow.nodes import BaseNode
 from batonflow.retrieval.filters import MetadataFilters
-from batonflow.retrieval.node_store import NodeStore
+from batonflow.retrieval.json_folders import read_folder, write_folder
+from batonflow.retrieval.node_store import FILE_IN_FOLDER, UNNAMED_MODEL, WORDS_ONLY, NodeStore
 from batonflow.retrieval.vectors import (
     BasePydanticVectorStore,
     VectorStoreQuery,
@@ -21,13 +21,7 @@ from batonflow.retrieval.vectors import (
 )
 from batonflow.threads import in_thread
 
-__all__ = ["UNNAMED_MODEL", "WORDS_ONLY", "RefDocInfo", "SimpleDocumentStore", "SimpleVectorStore", "StorageContext"]
-
-FILE_IN_FOLDER = "nodes.sqlite"
-WORDS_ONLY = ""
-"""The name of the model of indexes without vectors."""
-UNNAMED_MODEL = "given"
-"""The name of the model of vectors that came without one, as in folders of LlamaIndex."""
+__all__ = ["RefDocInfo", "SimpleDocumentStore", "SimpleVectorStore", "StorageContext"]
 
 _BY_WORDS = {VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE}
 _BY_BOTH = {VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SEMANTIC_HYBRID}
@@ -320,7 +314,7 @@ class StorageContext:
             ValueError: The format is unknown, or a folder of LlamaIndex cannot hold the vectors of several models.
         """
         if format == "json":
-            import_module("batonflow.retrieval.json_folders").write_folder(self.store, Path(persist_dir))
+            write_folder(self.store, Path(persist_dir))
             return
         if format != "sqlite":
             raise ValueError(f"the format is 'sqlite' or 'json', not {format!r}")
@@ -336,7 +330,7 @@ def _read_folder(folder: Path) -> NodeStore:
     file = folder / FILE_IN_FOLDER
     if not file.exists():
         if (folder / "docstore.json").exists():
-            return import_module("batonflow.retrieval.json_folders").read_folder(folder)
+            return read_folder(folder)
         raise FileNotFoundError(f"there is no {file}: persist() writes it")
     source = sqlite3.connect(file)
     try:

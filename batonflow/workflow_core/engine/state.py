@@ -553,8 +553,7 @@ class StepState:
         # The numbers of received and produced events by type, for drawings.
         self.received: dict[type[Event], int] = {}
         self.produced: dict[type[Event], int] = {}
-        # Deliveries that wait for a worker, in order: new ones, and answered waits.
-        # Created at first use, because most steps never queue.
+        # Deliveries that wait for a worker, in order, also answered waits. Created at first use.
         self.queue: deque[WorkItem] | None = None
         self._free_workers: list[int] | None = None
         self._buffers: dict[str, Buffer] | None = None
