@@ -133,7 +133,7 @@ if TYPE_CHECKING:
         VectorIndexRetriever,
         WordsRetriever,
     )
-    from batonflow.retrieval.routing import RouterQueryEngine, RouterRetriever
+    from batonflow.retrieval.routing import RouterQueryEngine, RouterRetriever, ToolRetrieverRouterQueryEngine
     from batonflow.retrieval.selectors import (
         BaseSelector,
         EmbeddingSingleSelector,
@@ -344,6 +344,7 @@ __all__ = [
     "TextSplitter",
     "TimeWeightedPostprocessor",
     "TokenTextSplitter",
+    "ToolRetrieverRouterQueryEngine",
     "TransformComponent",
     "TransformQueryEngine",
     "TransformRetriever",
@@ -444,7 +445,7 @@ _HOMES = {
             "KeywordTableSimpleRetriever SummaryIndexEmbeddingRetriever SummaryIndexLLMRetriever "
             "SummaryIndexRetriever VectorIndexRetriever WordsRetriever"
         ),
-        "retrieval.routing": ("RouterQueryEngine RouterRetriever"),
+        "retrieval.routing": ("RouterQueryEngine RouterRetriever ToolRetrieverRouterQueryEngine"),
         "retrieval.selectors": (
             "BaseSelector EmbeddingSingleSelector LLMMultiSelector LLMSingleSelector "
             "PydanticMultiSelector PydanticSingleSelector SelectorResult SingleSelection"
