@@ -146,7 +146,7 @@ if TYPE_CHECKING:
         VectorIndexRetriever,
         WordsRetriever,
     )
-    from batonflow.retrieval.routing import RouterQueryEngine, RouterRetriever
+    from batonflow.retrieval.routing import RouterQueryEngine, RouterRetriever, ToolRetrieverRouterQueryEngine
     from batonflow.retrieval.selectors import (
         BaseSelector,
         EmbeddingSingleSelector,
@@ -246,15 +246,15 @@ __all__ = [
     "StreamedChatAnswer", "StreamingResponse", "StringIterableReader", "StructuredLLMRerank",
     "StructuredRefineResponse", "SubQuestion", "SubQuestionQueryEngine", "SummaryIndex",
     "SummaryIndexEmbeddingRetriever", "SummaryIndexLLMRetriever", "SummaryIndexRetriever", "TextNode", "TextReader",
-    "TextSplitter", "TimeWeightedPostprocessor", "TokenTextSplitter", "TransformComponent", "TransformQueryEngine",
-    "TransformRetriever", "TreeAllLeafRetriever", "TreeIndex", "TreeRootRetriever",
-    "TreeSelectLeafEmbeddingRetriever", "TreeSelectLeafRetriever", "TreeSummarize", "VectorIndexAutoRetriever",
-    "VectorIndexRetriever", "VectorStoreIndex", "VectorStoreInfo", "VectorStoreQuery", "VectorStoreQueryMode",
-    "VectorStoreQueryResult", "VectorStoreQuerySpec", "WordsEmbedding", "WordsRetriever", "check_citations",
-    "get_child_nodes", "get_deeper_nodes", "get_leaf_nodes", "get_response_synthesizer", "get_root_nodes",
-    "get_tokenizer", "ingest", "load_index_from_storage", "load_indices_from_storage", "metadata_dict_to_node",
-    "node_to_metadata_dict", "passages_of", "rake_keywords", "resolve_embed_model", "set_global_tokenizer",
-    "simple_extract_keywords",
+    "TextSplitter", "TimeWeightedPostprocessor", "TokenTextSplitter", "ToolRetrieverRouterQueryEngine",
+    "TransformComponent", "TransformQueryEngine", "TransformRetriever", "TreeAllLeafRetriever", "TreeIndex",
+    "TreeRootRetriever", "TreeSelectLeafEmbeddingRetriever", "TreeSelectLeafRetriever", "TreeSummarize",
+    "VectorIndexAutoRetriever", "VectorIndexRetriever", "VectorStoreIndex", "VectorStoreInfo", "VectorStoreQuery",
+    "VectorStoreQueryMode", "VectorStoreQueryResult", "VectorStoreQuerySpec", "WordsEmbedding", "WordsRetriever",
+    "check_citations", "get_child_nodes", "get_deeper_nodes", "get_leaf_nodes", "get_response_synthesizer",
+    "get_root_nodes", "get_tokenizer", "ingest", "load_index_from_storage", "load_indices_from_storage",
+    "metadata_dict_to_node", "node_to_metadata_dict", "passages_of", "rake_keywords", "resolve_embed_model",
+    "set_global_tokenizer", "simple_extract_keywords",
 ]  # fmt: skip
 
 _HOMES = {
@@ -324,7 +324,7 @@ _HOMES = {
             "KeywordTableSimpleRetriever SummaryIndexEmbeddingRetriever SummaryIndexLLMRetriever "
             "SummaryIndexRetriever VectorIndexRetriever WordsRetriever"
         ),
-        "retrieval.routing": ("RouterQueryEngine RouterRetriever"),
+        "retrieval.routing": ("RouterQueryEngine RouterRetriever ToolRetrieverRouterQueryEngine"),
         "retrieval.selectors": (
             "BaseSelector EmbeddingSingleSelector LLMMultiSelector LLMSingleSelector "
             "PydanticMultiSelector PydanticSingleSelector SelectorResult SingleSelection"

@@ -39,7 +39,7 @@ def support_by_words(passage: str, statement: str) -> bool:
 
 
 def marks_in(answer: str) -> list[tuple[int, int, int, str]]:
-    """Return the cited numbers of an answer, with the places of marks and the sentences without marks."""
+    """Return the cited numbers of an answer, with the places of the marks and the sentences."""
     found: list[tuple[int, int, int, str]] = []
     begin = 0
     for sentence in _sentences(answer):

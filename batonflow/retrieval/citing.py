@@ -1,7 +1,11 @@
 """Passages with numbers for agents, and the check of the numbers that an agent cites."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from batonflow.nodes import MetadataMode, NodeWithScore
 from batonflow.retrieval.citation_marks import Citation, marks_in, support_by_words
@@ -31,19 +35,46 @@ class CitedRetrieverTool(RetrieverTool):
 
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """Search; see ``RetrieverTool.call``."""
-        output, first = super().call(*args, **kwargs), 1
-        if (store := _store_here()) is not None:
-            with store.edit_state_sync() as state:
-                first = _next_number(state, len(output.raw_output))
-        return _numbered(output, first)
+        output, store = super().call(*args, **kwargs), _store_here()
+        if store is None:
+            return _numbered(output, 1)
+        with store.edit_state_sync() as state:
+            return _numbered(output, _next_number(state, len(output.raw_output)))
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """Search; see ``RetrieverTool.call``."""
-        output, first = await super().acall(*args, **kwargs), 1
-        if (store := _store_here()) is not None:
+        """Search; see ``RetrieverTool.call``. Searches at once get their numbers in the order of their calls."""
+        async with _in_order() as earlier:
+            output = await super().acall(*args, **kwargs)
+            if earlier is not None:
+                await earlier.wait()
+            if (store := _store_here()) is None:
+                return _numbered(output, 1)
             async with store.edit_state() as state:
-                first = _next_number(state, len(output.raw_output))
-        return _numbered(output, first)
+                return _numbered(output, _next_number(state, len(output.raw_output)))
+
+
+_latest: "WeakKeyDictionary[Any, asyncio.Event]" = WeakKeyDictionary()
+"""The end of the latest search of each run."""
+
+_searching: ContextVar[bool] = ContextVar("batonflow_cited_search", default=False)
+
+
+@asynccontextmanager
+async def _in_order() -> AsyncGenerator[asyncio.Event | None]:
+    """Begin a search, and give the end of the one before in the run; None if there is nothing to wait for."""
+    item = current_item.get()
+    run = None if item is None else item.run
+    if run is None or _searching.get() or run.loop is not asyncio.get_running_loop():
+        yield None  # a search inside another one must not wait for it
+        return
+    earlier, ended = _latest.get(run), asyncio.Event()
+    _latest[run] = ended
+    token = _searching.set(True)
+    try:
+        yield earlier
+    finally:
+        _searching.reset(token)
+        ended.set()
 
 
 def _store_here() -> Any:
@@ -53,7 +84,8 @@ def _store_here() -> Any:
 
 
 def _next_number(state: Any, count: int) -> int:
-    if not isinstance(state, DictState):  # a state with declared fields has no place for it
+    """Return the first of so many new numbers; 1 in a state with declared fields, which has no place for them."""
+    if not isinstance(state, DictState):
         return 1
     before = int(state.get(_SHOWN, 0))
     state[_SHOWN] = before + count

@@ -22,7 +22,7 @@ _READ = "Answers a question in plain language from the data that {loader} has lo
 
 
 class OnDemandLoaderTool(AsyncBaseTool):
-    """Loads texts with a function, makes an index of them, and answers from it, in one call.
+    """Loads texts with a function, and answers a question from an index of them, in one call.
 
     Args:
         loader: A function or a tool that returns documents or texts.
@@ -128,7 +128,9 @@ class OnDemandLoaderTool(AsyncBaseTool):
 
 
 class LoadAndSearchToolSpec(BaseToolSpec):
-    """Two tools in place of one that returns long texts. One puts them into an index, and ``read_NAME`` answers from it.
+    """Two tools in place of one that returns long texts.
+
+    The first puts the texts into an index, and ``read_NAME`` answers from it.
 
     Args:
         tool: Returns documents or texts.

@@ -9,12 +9,12 @@ from batonflow.llms.prompts import BasePromptTemplate, PromptMixin
 from batonflow.nodes import BaseQueryEngine, BaseRetriever, IndexNode, NodeWithScore, QueryBundle, Response
 from batonflow.retrieval.query_runs import QueryAsked, QueryPlanned, records_around, start_query
 from batonflow.retrieval.requests import all_of, given_llm, recording_requests
-from batonflow.retrieval.selectors import BaseSelector, SelectorResult, selector_for
+from batonflow.retrieval.selectors import BaseSelector, SelectorResult, SingleSelection, selector_for
 from batonflow.retrieval.synthesizers import AnyResponse, BaseSynthesizer, TreeSummarize
 from batonflow.tools import QueryEngineTool, RetrieverTool
 from batonflow.workflow_core import Context, Event, StopEvent, Workflow, WorkflowHandler, step
 
-__all__ = ["RouterQueryEngine", "RouterRetriever"]
+__all__ = ["RouterQueryEngine", "RouterRetriever", "ToolRetrieverRouterQueryEngine"]
 
 
 class Routed(Event):
@@ -139,6 +139,47 @@ class RouterQueryEngine(BaseQueryEngine, PromptMixin):
 
     def _get_prompt_modules(self) -> dict[str, PromptMixin]:
         return {"selector": self._selector, "summarizer": self._summarizer}
+
+
+class ToolRetrieverRouterQueryEngine(RouterQueryEngine):
+    """Asks the engines that a retriever finds for a question, and makes one answer of theirs.
+
+    Args:
+        retriever: Finds tools, as ``ObjectIndex.as_retriever()`` does.
+        llm: The model that joins several answers.
+        summarizer: Joins several answers; by default ``TreeSummarize``.
+
+    Example:
+        >>> tools = ObjectIndex.from_objects([sea_tool, bread_tool])
+        >>> ToolRetrieverRouterQueryEngine(tools.as_retriever(similarity_top_k=1), llm=llm).query("What are tides?")
+    """
+
+    def __init__(self, retriever: Any, llm: LLM | str | None = None, summarizer: BaseSynthesizer | None = None) -> None:
+        super().__init__(BaseSelector(), [], llm, summarizer)
+        self._retriever = retriever
+
+    async def _tools_for(self, query: QueryBundle) -> dict[str, QueryEngineTool]:
+        return {one.metadata.get_name(): one for one in await self._retriever.aretrieve(query)}
+
+    async def selected(self, query: QueryBundle) -> SelectorResult:
+        """Find engines; the reason of a choice is the name of its tool."""
+        names = await self._tools_for(query)
+        return SelectorResult(selections=[SingleSelection(index=at, reason=name) for at, name in enumerate(names)])
+
+    def names_of(self, chosen: SelectorResult) -> list[str]:
+        """Return the names of chosen engines."""
+        return chosen.reasons
+
+    async def answers_of(self, query: QueryBundle, chosen: SelectorResult) -> list[Any]:
+        """Ask the chosen engines, at once."""
+        tools = await self._tools_for(query)
+        return await all_of(tools[name].query_engine.aquery(query) for name in chosen.reasons)
+
+    async def combined(self, query: QueryBundle, chosen: SelectorResult, answers: Sequence[Any]) -> AnyResponse:
+        """Return the only answer, or make one of several."""
+        answer = await super().combined(query, chosen, answers) if answers else Response("Empty Response", [])
+        answer.metadata = {**(answer.metadata or {}), "retrieved_tools": chosen.reasons}
+        return answer
 
 
 class RouterRetriever(BaseRetriever):

@@ -11,6 +11,7 @@ import pytest
 
 from batonflow import Budget, FunctionAgent, FunctionTool, StartEvent, StopEvent, Workflow, step
 from batonflow.agents import BudgetExceededError
+from batonflow.draw import get_workflow_representation
 from batonflow.llms import ChatMessage, tool_call
 from batonflow.nodes import NodeWithScore, TextNode
 from batonflow.retrieval import (
@@ -87,6 +88,10 @@ class TestEvents:
         answer = await ContextChatEngine.from_defaults(retriever, answering("Yes.")).achat("Hi")
         assert answer.metadata is not None
         assert [spec["query"] for spec in answer.metadata["retrieval_specs"]] == ["tides"]
+
+    def test_the_workflow_can_be_drawn(self) -> None:
+        drawn = get_workflow_representation(SimpleChatEngine.from_defaults(answering()).workflow)
+        assert {"prepare", "answer", "remember"} <= {node.label for node in drawn.nodes}
 
     async def test_a_half_answer_is_not_remembered(self) -> None:
         def fails(_: Any) -> str:

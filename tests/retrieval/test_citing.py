@@ -1,5 +1,6 @@
 """Agents that answer from passages with numbers, and the check of what they cite."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,11 @@ import pytest
 
 from batonflow import AgentWorkflow, Context, FunctionAgent, ScriptedLLM
 from batonflow.llms import Settings, tool_call
-from batonflow.nodes import TextNode
-from batonflow.retrieval import SummaryIndex, VectorStoreIndex, check_citations, passages_of
+from batonflow.nodes import NodeWithScore, QueryBundle, TextNode
+from batonflow.retrieval import CitedRetrieverTool, SummaryIndex, VectorStoreIndex, check_citations, passages_of
 from batonflow.tools import QueryEngineTool, RetrieverTool
 from batonflow.workflow_core import JsonSerializer
-from tests.retrieval.passages import BREAD, SEA, answering, scored
+from tests.retrieval.passages import BREAD, SEA, Notes, answering, scored
 
 INDEX = VectorStoreIndex([TextNode(text=SEA, id_="sea"), TextNode(text=BREAD, id_="bread")])
 
@@ -122,3 +123,31 @@ async def test_a_tool_that_answers_checks_its_own_citations(citations: bool, mon
     output = await tool.acall(input="What pulls the sea?")
     assert output.content == "The moon pulls the sea [1]."
     assert ("citations" in output.raw_output.metadata) is citations
+
+
+async def test_a_slow_search_keeps_its_place_and_one_that_fails_gives_it_up() -> None:
+    class Slow(Notes):
+        async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+            await asyncio.sleep(0.05)
+            if query_bundle.query_str == "fails":
+                raise ValueError("no notes")
+            return scored(SEA)
+
+    slow = CitedRetrieverTool.from_defaults(Slow(), name="slow")
+    quick = CitedRetrieverTool.from_defaults(Notes(BREAD), name="quick")
+    llm = answering(
+        [tool_call("slow", input="fails"), tool_call("slow", input="q"), tool_call("quick", input="q")],
+        "The moon pulls the sea [1]. Bread needs yeast [2].",
+    )
+    output = await FunctionAgent(llm=llm, tools=[slow, quick]).run("What?")
+    assert [one.is_supported for one in check_citations(output)] == [True, True]
+
+
+async def test_a_search_inside_another_one_does_not_wait_for_it() -> None:
+    class Around(Notes):
+        async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+            return list((await INDEX.as_tool().acall(input=query_bundle.query_str)).raw_output)  # type: ignore[attr-defined]
+
+    llm = answering(tool_call("around", input="moon"), "The moon pulls the sea [2].")
+    agent = FunctionAgent(llm=llm, tools=[CitedRetrieverTool.from_defaults(Around(), name="around")])
+    assert checks(check_citations(await asyncio.wait_for(agent.run("What?"), 10))) == [(2, "sea", True)]

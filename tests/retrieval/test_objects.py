@@ -13,12 +13,14 @@ from batonflow.nodes import BaseNode, TextNode
 from batonflow.retrieval import (
     CustomQueryEngine,
     ObjectIndex,
+    QueryPlanned,
     SimilarityPostprocessor,
     SimpleObjectNodeMapping,
     SimpleQueryToolNodeMapping,
     SimpleToolNodeMapping,
     StorageContext,
     SummaryIndex,
+    ToolRetrieverRouterQueryEngine,
     load_index_from_storage,
 )
 from batonflow.tools import QueryEngineTool
@@ -72,6 +74,36 @@ class TestTools:
         index = ObjectIndex.from_objects([first])
         index.insert_object(second)
         assert index.as_retriever(similarity_top_k=9).retrieve("weather in Rome") == [second]
+
+
+class Knows(CustomQueryEngine):
+    name: str
+
+    def custom_query(self, query_str: str) -> str:
+        return f"{self.name}: {query_str}"
+
+
+class TestRouter:
+    def router(self, *turns: Any, top_k: int = 1) -> ToolRetrieverRouterQueryEngine:
+        tools = [
+            QueryEngineTool.from_defaults(Knows(name=name), name=name, description=f"Knows the {name}.")
+            for name in ("sea", "sky")
+        ]
+        retriever = ObjectIndex.from_objects(tools).as_retriever(similarity_top_k=top_k)
+        return ToolRetrieverRouterQueryEngine(retriever, llm=answering(*turns))
+
+    async def test_the_engine_that_is_found_answers(self) -> None:
+        handler = self.router().run("the sky")
+        [planned] = [event async for event in handler.stream_events() if isinstance(event, QueryPlanned)]
+        answer = await handler
+        assert (planned.plan, str(answer), answer.metadata["retrieved_tools"]) == (["sky"], "sky: the sky", ["sky"])
+
+    def test_several_answers_become_one(self) -> None:
+        answer = self.router("Both.", top_k=2).query("knows sea and sky")
+        assert (str(answer), sorted((answer.metadata or {})["retrieved_tools"])) == ("Both.", ["sea", "sky"])
+
+    async def test_without_an_engine_the_answer_is_empty(self) -> None:
+        assert str(await self.router().aquery("zebra")) == "Empty Response"
 
 
 class TestObjects:

@@ -13,6 +13,7 @@ from batonflow.retrieval import (
     SentenceSplitter,
     SimpleVectorStore,
     StorageContext,
+    TreeIndex,
     VectorStoreIndex,
     load_index_from_storage,
 )
@@ -133,6 +134,13 @@ class TestInAFile:
         again = index_of(storage_context=self.storage(tmp_path), llm=llm)
         assert (again.index_id, len(llm.requests)) == (first.index_id, 0)
         assert len(self.storage(tmp_path).docstore.docs) == 4 + 2
+
+    def test_the_same_holds_for_a_tree(self, tmp_path: Path) -> None:
+        nodes = [Document(text=f"Page {number}.", id_=f"p{number}") for number in range(4)]
+        options: Any = {"num_children": 2, "llm": ScriptedLLM(["Some pages."] * 9)}
+        first = TreeIndex.from_documents(nodes, self.storage(tmp_path), **options)
+        options["llm"] = ScriptedLLM([])
+        assert TreeIndex.from_documents(nodes, self.storage(tmp_path), **options).index_id == first.index_id
 
     def test_another_index_over_the_nodes_does_not_find_summaries(self, tmp_path: Path) -> None:
         index_of(storage_context=self.storage(tmp_path))

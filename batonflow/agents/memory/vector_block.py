@@ -30,10 +30,11 @@ _SESSION = "session_id"
 
 
 class VectorMemoryBlock(BaseMemoryBlock[str]):
-    """A block that keeps old messages in a store of vectors. It shows those that are nearest to the newest ones.
+    """A block that keeps old messages in a store of vectors, and shows the nearest ones.
 
-    A conversation finds its own messages only. A snapshot holds the path of a store in a file, and the name of the
-    embedding model, which has to be in ``Settings`` again. A store in memory cannot go into snapshots.
+    The newest messages are the question. A conversation finds its own messages only. A snapshot holds the path of a
+    store in a file, and the name of the embedding model, which has to be in ``Settings`` again. A store in memory
+    cannot go into snapshots.
 
     Args:
         name: The heading of its section.
