@@ -61,7 +61,7 @@ _searching: ContextVar[bool] = ContextVar("batonflow_cited_search", default=Fals
 
 @asynccontextmanager
 async def _in_order() -> AsyncGenerator[asyncio.Event | None]:
-    """Begin a search, and give the end of the one before in the run; None if there is nothing to wait for."""
+    """Begin a search, and give the end of the one before in the run, or None."""
     item = current_item.get()
     run = None if item is None else item.run
     if run is None or _searching.get() or run.loop is not asyncio.get_running_loop():
@@ -84,7 +84,7 @@ def _store_here() -> Any:
 
 
 def _next_number(state: Any, count: int) -> int:
-    """Return the first of so many new numbers; 1 in a state with declared fields, which has no place for them."""
+    """Return the first of so many new numbers. A state with declared fields has no place, so it is 1."""
     if not isinstance(state, DictState):
         return 1
     before = int(state.get(_SHOWN, 0))
