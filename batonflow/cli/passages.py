@@ -27,10 +27,10 @@ def opened_passages(file: str) -> StorageContext:
         raise CommandError(str(error), USAGE) from error
 
 
+def index_id_of(store: NodeStore, given: Namespace) -> str | None:
     """Return the id of the index of the command line, else of the only one.
 
-    The id is None without an index.
-    """Return the id of the index of the command line, else of the only one; None without an index.
+    It is None without an index.
 
     Raises:
         CommandError: The file has no such index, or several.
