@@ -28,7 +28,9 @@ def opened_passages(file: str) -> StorageContext:
 
 
 def index_id_of(store: NodeStore, given: Namespace) -> str | None:
-    """Return the id of the index of the command line, or the only one of the file; None if there is none.
+    """Return the id of the index of the command line, or of the only one in the file.
+
+    It is None for a file without such an index.
 
     Raises:
         CommandError: The file has no such index, or several.

@@ -88,7 +88,6 @@ if TYPE_CHECKING:
         VectorStoreIndex,
     )
     from batonflow.retrieval.ingest_flow import IngestProgress, IngestResult, IngestWorkflow, SourceFailure, ingest
-    from batonflow.retrieval.json_folders import read_folder, write_folder
     from batonflow.retrieval.keywords import rake_keywords, simple_extract_keywords
     from batonflow.retrieval.loading import load_index_from_storage, load_indices_from_storage
     from batonflow.retrieval.markdown import MarkdownNodeParser
@@ -357,12 +356,10 @@ __all__ = [
     "metadata_dict_to_node",
     "node_to_metadata_dict",
     "rake_keywords",
-    "read_folder",
     "required_query",
     "resolve_embed_model",
     "set_global_tokenizer",
     "simple_extract_keywords",
-    "write_folder",
 ]  # fmt: skip
 
 _HOMES = {
@@ -397,7 +394,6 @@ _HOMES = {
             "SummaryIndex VectorStoreIndex"
         ),
         "retrieval.ingest_flow": ("IngestProgress IngestResult IngestWorkflow SourceFailure ingest"),
-        "retrieval.json_folders": ("read_folder write_folder"),
         "retrieval.keywords": ("rake_keywords simple_extract_keywords"),
         "retrieval.loading": ("load_index_from_storage load_indices_from_storage"),
         "retrieval.markdown": ("MarkdownNodeParser"),

@@ -10,12 +10,13 @@ from batonflow.nodes import BaseNode, BaseRetriever
 from batonflow.retrieval import retrievers
 from batonflow.retrieval.embeddings import BaseEmbedding, default_embed_model, resolve_embed_model
 from batonflow.retrieval.index import BaseIndex, IndexStruct, logger
+from batonflow.retrieval.json_folders import UNNAMED_MODEL
 from batonflow.retrieval.keywords import keywords_in_answer, rake_keywords, simple_extract_keywords
 from batonflow.retrieval.node_store import NodeStoreError
 from batonflow.retrieval.prompts import EXTRACT_KEYWORDS
 from batonflow.retrieval.query_engine import RetrieverQueryEngine
 from batonflow.retrieval.requests import given_llm, predict, required_llm
-from batonflow.retrieval.storage import UNNAMED_MODEL, WORDS_ONLY, StorageContext
+from batonflow.retrieval.storage import WORDS_ONLY, StorageContext
 from batonflow.retrieval.tree import TreeIndex
 from batonflow.retrieval.vectors import BasePydanticVectorStore
 from batonflow.threads import in_thread

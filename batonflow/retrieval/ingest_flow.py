@@ -86,7 +86,7 @@ class BatchDue(Event):
 
 
 class _Sources(NamedTuple):
-    """All sources: their names in order, a function that reads one, and for files one that tells size and time."""
+    """All sources: their names in order, and functions that read one and tell its size and time."""
 
     names: list[str]
     load: Callable[[str], list[BaseNode]]

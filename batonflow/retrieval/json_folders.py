@@ -10,13 +10,14 @@ from batonflow.instrumentation.logs import logger_named
 from batonflow.nodes import BaseNode, Document
 from batonflow.nodes.schema import node_of
 from batonflow.retrieval.node_store import NodeStore, NodeStoreError, StoredIndex
-from batonflow.retrieval.storage import FILE_IN_FOLDER, UNNAMED_MODEL
 from batonflow.retrieval.vectors import node_to_metadata_dict
 
-__all__ = ["read_folder", "write_folder"]
+__all__ = ["UNNAMED_MODEL", "read_folder", "write_folder"]
 
 logger = logger_named("batonflow.retrieval")
 
+UNNAMED_MODEL = "given"
+"""The name of the model of vectors that came without one, as in folders of LlamaIndex."""
 _NODES, _INDEXES, _VECTORS = "docstore.json", "index_store.json", "default__vector_store.json"
 _EARLIER_VECTORS = "vector_store.json"
 _KEYWORDS = {"simple_keyword_table", "rake_keyword_table", "keyword_table"}
@@ -124,11 +125,8 @@ def write_folder(store: NodeStore, folder: Path) -> None:
     """Write a store as a folder that LlamaIndex opens.
 
     Raises:
-        ValueError: The vectors are those of several models, or the folder has a file of nodes, which would be read
-            instead.
+        ValueError: The vectors are those of several models.
     """
-    if (folder / FILE_IN_FOLDER).exists():
-        raise ValueError(f"{folder} has a {FILE_IN_FOLDER}: name another folder for JSON")
     with store.reading():
         models = {str(one.struct.get("embed_model") or "") for one in store.indexes()} - {""}
         if len(models) > 1:

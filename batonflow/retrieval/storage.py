@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Sequence
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -11,6 +10,7 @@ from pydantic import ConfigDict
 
 from batonflow.nodes import BaseNode
 from batonflow.retrieval.filters import MetadataFilters
+from batonflow.retrieval.json_folders import UNNAMED_MODEL, read_folder, write_folder
 from batonflow.retrieval.node_store import NodeStore
 from batonflow.retrieval.vectors import (
     BasePydanticVectorStore,
@@ -21,13 +21,11 @@ from batonflow.retrieval.vectors import (
 )
 from batonflow.threads import in_thread
 
-__all__ = ["UNNAMED_MODEL", "WORDS_ONLY", "RefDocInfo", "SimpleDocumentStore", "SimpleVectorStore", "StorageContext"]
+__all__ = ["WORDS_ONLY", "RefDocInfo", "SimpleDocumentStore", "SimpleVectorStore", "StorageContext"]
 
 FILE_IN_FOLDER = "nodes.sqlite"
 WORDS_ONLY = ""
 """The name of the model of indexes without vectors."""
-UNNAMED_MODEL = "given"
-"""The name of the model of vectors that came without one, as in folders of LlamaIndex."""
 
 _BY_WORDS = {VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE}
 _BY_BOTH = {VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SEMANTIC_HYBRID}
@@ -302,10 +300,13 @@ class StorageContext:
             format: ``"sqlite"`` for one file, or ``"json"`` for the files of LlamaIndex, which it opens.
 
         Raises:
-            ValueError: The format is unknown, or a folder of LlamaIndex cannot hold the vectors of several models.
+            ValueError: The format is unknown, the folder has a file of the other format, or there are vectors of
+                several models.
         """
         if format == "json":
-            import_module("batonflow.retrieval.json_folders").write_folder(self.store, Path(persist_dir))
+            if (Path(persist_dir) / FILE_IN_FOLDER).exists():  # it would be read instead
+                raise ValueError(f"{persist_dir} has a {FILE_IN_FOLDER}: name another folder for JSON")
+            write_folder(self.store, Path(persist_dir))
             return
         if format != "sqlite":
             raise ValueError(f"the format is 'sqlite' or 'json', not {format!r}")
@@ -321,7 +322,7 @@ def _read_folder(folder: Path) -> NodeStore:
     file = folder / FILE_IN_FOLDER
     if not file.exists():
         if (folder / "docstore.json").exists():
-            return import_module("batonflow.retrieval.json_folders").read_folder(folder)
+            return read_folder(folder)
         raise FileNotFoundError(f"there is no {file}: persist() writes it")
     source = sqlite3.connect(file)
     try:
