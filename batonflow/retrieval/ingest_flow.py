@@ -162,16 +162,29 @@ class IngestWorkflow(Workflow[IngestResult]):
     @step
     async def ingest_batch(self, ctx: Context[Any], ev: BatchDue) -> BatchDue | StopEvent:
         """Read, split, embed and write a batch of sources."""
+        is_resumed = self._found is None
         names = (await self._sources()).names
         begin = bisect_right(names, ev.after)
         mine = names[begin : begin + ev.batch]
-        counts = await self._ingested(mine, ev.counts.model_copy(deep=True))
+        lost = await in_thread(self._lost, names[:begin], ev.counts) if is_resumed else []
+        counts = await self._ingested([*lost, *mine], ev.counts.model_copy(deep=True))
         counts.done += len(mine)
         counts.total = counts.done + len(names) - begin - len(mine)
         ctx.write_event_to_stream(IngestProgress(counts=counts))
         if begin + ev.batch >= len(names):
             return StopEvent(result=counts)
         return BatchDue(after=mine[-1], batch=ev.batch, counts=counts)
+
+    def _lost(self, names: Sequence[str], counts: IngestResult) -> list[str]:
+        """Return the files of earlier batches that the index lacks, because its file was deleted or restored."""
+        assert self._found is not None
+        if self._found.stamp is None:
+            return []
+        store, failed = self.index.storage_context.store, {one.source for one in counts.failures}
+        lost = [name for name in names if name not in failed and not self._has(*(store.documents_from(name) or [""]))]
+        if lost:
+            logger.warning("%d sources of earlier batches are read again: the index has lost them", len(lost))
+        return lost
 
     # --- a batch ------------------------------------------------------------------------------------------------------
 
@@ -274,7 +287,7 @@ class IngestWorkflow(Workflow[IngestResult]):
 
     def _has(self, *docs: str) -> bool:
         number = self.index.index_struct.number
-        return all(self.index.storage_context.store.is_in_index(number, doc) for doc in docs)
+        return all(doc and self.index.storage_context.store.is_in_index(number, doc) for doc in docs)
 
     async def _nodes_of(self, document: BaseNode) -> list[BaseNode]:
         """Return the nodes of a document, with ids that are the same at each call."""
