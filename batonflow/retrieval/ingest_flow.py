@@ -201,10 +201,10 @@ class IngestWorkflow(Workflow[IngestResult]):
             except (ImportError, BatonflowError):
                 raise
             except Exception as error:  # noqa: BLE001 - readers and transformations may raise anything
-                _note_failure(counts, name, error)
+                _note_failure(counts, await self._shown(name), error)
         failed = await self._written(ready)
         for read, error in failed:
-            _note_failure(counts, read.source, error)
+            _note_failure(counts, await self._shown(read.source), error)
         lost = {read.source for read, _ in failed}
         for read, nodes in ready:
             if read.source not in lost:
@@ -285,6 +285,11 @@ class IngestWorkflow(Workflow[IngestResult]):
             return None
         return _Read(name, documents, known, stamp, not (known and self._has(*known)))
 
+    async def _shown(self, name: str) -> str:
+        """Return the path of a file, or the id of a document."""
+        found = await self._sources()
+        return name if found.stamp is not None else found.load(name)[0].id_
+
     def _has(self, *docs: str) -> bool:
         number = self.index.index_struct.number
         return all(doc and self.index.storage_context.store.is_in_index(number, doc) for doc in docs)
@@ -309,25 +314,30 @@ class IngestWorkflow(Workflow[IngestResult]):
 
     def _list(self) -> _Sources:
         source, store = self.source, self.index.storage_context.store
+        stored_in = getattr(self.__batonflow__.store, "path", None)
+        own = [Path(one).absolute() for one in (store.path, stored_in) if one is not None]
         if isinstance(source, str | Path):
             is_file = Path(source).is_file()
             files = [source] if is_file else None
-            return _of_resources(SimpleDirectoryReader(source, files, recursive=True), Path(store.path).absolute())
+            return _of_resources(SimpleDirectoryReader(source, files, recursive=True), own)
         if hasattr(source, "list_resources"):
-            return _of_resources(source, Path(store.path).absolute())
+            return _of_resources(source, own)
         self._by_hash = {content: doc for doc, (content, _) in store.documents().items()}
         return _of_documents(source.load_data() if hasattr(source, "load_data") else source)
 
 
-def _of_resources(reader: Any, own: Path) -> _Sources:
-    """Return the resources of a reader, without the file of the index itself."""
-    names = {own.name, f"{own.name}-wal", f"{own.name}-shm"}
-    listed = [Path(one) for one in reader.list_resources()]
-    paths = {
-        shown_path(one): str(one)
-        for one in listed
-        if one.name not in names or one.parent.resolve() != own.parent.resolve()
-    }
+def _of_resources(reader: Any, own: Sequence[Path]) -> _Sources:
+    """Return the resources of a reader, without the files of the index and of the run."""
+    real = [(path.name, str(path.parent.resolve() / path.name)) for path in own]
+
+    def is_own(path: str) -> bool:
+        """Tell whether it is such a file, or beside it with a longer name, such as ``notes.db-wal``."""
+        if not any(name in path for name, _ in real):
+            return False
+        found = str(Path(path).parent.resolve() / Path(path).name)
+        return any(found == one or found.startswith(f"{one}-") for _, one in real)
+
+    paths = {shown_path(one): str(one) for one in reader.list_resources() if not is_own(str(one))}
 
     def load(name: str) -> list[BaseNode]:
         documents: list[BaseNode] = list(reader.load_resource(paths[name]))

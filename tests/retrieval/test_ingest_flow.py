@@ -1,5 +1,6 @@
 """Ingestion as a workflow: its counts, changes of sources, failures, crashes and other writers."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -170,6 +171,11 @@ async def test_documents_and_readers_are_sources_too(docs: Path) -> None:
     documents[1] = Document(text="three", id_="d2")
     assert counts_of(await ingest(documents, index)) == (2, 0, 1, 1, 0)
     assert texts_in(index) == ["one", "three"]
+    failing = await ingest(
+        [*documents, Document(text="broken", id_="d3"), Document(text="five", id_="d5")],
+        words(embed_model=Letters(fails_at="broken")),
+    )
+    assert [one.source for one in failing.failures] == ["d3"]
 
     class Texts(StringIterableReader):
         def load_data(self, texts: Any = ("one", "four")) -> list[Document]:
@@ -191,9 +197,26 @@ async def test_each_index_of_a_file_gets_the_nodes_and_the_file_has_them_once(do
         assert len(texts_in(index)) == 3
 
 
-async def test_the_file_of_the_index_is_not_a_source(docs: Path) -> None:
+async def test_the_files_of_the_index_and_of_the_run_are_not_sources(docs: Path) -> None:
     index = words(storage_context=StorageContext.from_defaults(path=docs / "notes.db"))
-    assert counts_of(await ingest(docs, index)) == (3, 3, 0, 0, 0)
+    assert counts_of(await ingest(docs, index, store=docs / "runs.db")) == (3, 3, 0, 0, 0)
+
+
+async def test_requests_to_the_embedding_model_are_sent_at_once(docs: Path) -> None:
+    class Waiting(BaseEmbedding):
+        running: int = 0
+        most: int = 0
+
+        async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+            self.running += 1
+            self.most = max(self.most, self.running)
+            await asyncio.sleep(0.01)
+            self.running -= 1
+            return [[1.0, float(len(text))] for text in texts]
+
+    model = Waiting(embed_batch_size=1, num_workers=3)
+    await ingest(docs, words(embed_model=model))
+    assert model.most == 3
 
 
 async def test_a_run_in_a_store_needs_an_index_in_a_file(docs: Path, tmp_path: Path) -> None:
