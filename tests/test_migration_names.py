@@ -95,7 +95,7 @@ def test_the_page_was_read() -> None:
     assert len(BY_TABLE) > 270
     assert len(BY_NAME) > 10
     assert len(NOT_OFFERED) == 10
-    assert len({owner for owner, _ in MEMBERS}) == 17
+    assert len({owner for owner, _ in MEMBERS}) == 19
 
 
 def test_the_import_map_of_the_page_is_the_table_that_programs_are_turned_over_with() -> None:

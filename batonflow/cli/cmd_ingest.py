@@ -1,6 +1,7 @@
 """``ingest``: read files into a file of passages. Killed or interrupted, the same command continues."""
 
 import asyncio
+import logging
 from argparse import Namespace
 from pathlib import Path
 
@@ -30,7 +31,13 @@ def ingest(given: Namespace) -> int:
     return asyncio.run(_ingest(reader, given))
 
 
+_LIBRARIES = ("pypdf", "bs4")
+"""Libraries whose remarks on single files are not shown; a file that cannot be read is reported anyway."""
+
+
 async def _ingest(reader: SimpleDirectoryReader, given: Namespace) -> int:
+    for name in _LIBRARIES:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     index = opened_index(opened_passages(given.file), given)
     handler = ingested(reader, index, batch=given.batch)
     try:

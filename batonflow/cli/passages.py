@@ -28,9 +28,9 @@ def opened_passages(file: str) -> StorageContext:
 
 
 def index_id_of(store: NodeStore, given: Namespace) -> str | None:
-    """Return the id of the index of the command line, else of the only one.
+    """Return the id of the index of the command line, or of the only one in the file.
 
-    It is None without an index.
+    It is None for a file without such an index.
 
     Raises:
         CommandError: The file has no such index, or several.

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import re
+import threading
 import warnings
 import zipfile
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -42,6 +43,8 @@ _BRACKETS = re.compile(r"[{}\[\],\s]*")
 _BLANK_LINES = re.compile(r"\s*\n\s*")
 _HIDDEN_TAGS = ("script", "style", "noscript", "template")
 _DELIMITERS = ",;\t|"
+_changing_filters = threading.Lock()
+"""Held while the filters of warnings are changed, which all threads share."""
 
 
 class ReaderError(ValueError):
@@ -201,7 +204,7 @@ class HTMLReader(BaseReader):
     def load_data(self, file: FilePath, extra_info: Mapping[str, Any] | None = None) -> list[Document]:
         """Return the document of a file."""
         library = _library("bs4", self)
-        with warnings.catch_warnings():
+        with _changing_filters, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of texts that look like a path or like XML
             page = library.BeautifulSoup(Path(file).read_bytes(), "html.parser")
         for one in page(_HIDDEN_TAGS):

@@ -2,17 +2,17 @@
 
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field
 
 from batonflow.instrumentation.logs import logger_named
-from batonflow.nodes import BaseNode, NodeRelationship, RelatedNodeInfo
-from batonflow.nodes.schema import document_of
+from batonflow.nodes import BaseNode
 from batonflow.retrieval.index import BaseIndex
-from batonflow.retrieval.readers import SimpleDirectoryReader, shown_path
+from batonflow.retrieval.ingest_sources import Sources, fingerprint, renamed, sources_of
+from batonflow.retrieval.readers import shown_path
 from batonflow.threads import in_thread
 from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, WorkflowHandler, step
 from batonflow.workflow_core.errors import BatonflowError
@@ -23,7 +23,6 @@ logger = logger_named("batonflow.retrieval")
 
 _STAMP = "_ingested"
 """The size and the time of a file, in the metadata of its document in the store."""
-_DATES = ("creation_date", "last_modified_date", "last_accessed_date")
 _SHOWN_FAILURES = 1000
 
 
@@ -85,14 +84,6 @@ class BatchDue(Event):
     counts: IngestResult
 
 
-class _Sources(NamedTuple):
-    """All sources. They have names in order, a function that reads one, and for files their size and time."""
-
-    names: list[str]
-    load: Callable[[str], list[BaseNode]]
-    stamp: Callable[[str], list[int]] | None
-
-
 class _Read(NamedTuple):
     """A source that is new or changed, with its documents, and the hashes of those that it had."""
 
@@ -150,28 +141,41 @@ class IngestWorkflow(Workflow[IngestResult]):
         defaults: dict[str, Any] = {"timeout": None, "on_abandon": "stop"}
         super().__init__(**{**defaults, **options})
         self.source, self.index = source, index
-        self._found: _Sources | None = None
+        self._found: Sources | None = None
         self._by_hash: dict[str | None, str] = {}
 
     @step
     async def find(self, ev: IngestAsked) -> BatchDue:
         """List the sources."""
-        found = await self._sources()
+        found = await self._all()
         return BatchDue(after="", batch=ev.batch, counts=IngestResult(total=len(found.names)))
 
     @step
     async def ingest_batch(self, ctx: Context[Any], ev: BatchDue) -> BatchDue | StopEvent:
         """Read, split, embed and write a batch of sources."""
-        names = (await self._sources()).names
+        is_resumed = self._found is None
+        names = (await self._all()).names
         begin = bisect_right(names, ev.after)
         mine = names[begin : begin + ev.batch]
-        counts = await self._ingested(mine, ev.counts.model_copy(deep=True))
+        lost = await in_thread(self._lost, names[:begin], ev.counts) if is_resumed else []
+        counts = await self._ingested([*lost, *mine], ev.counts.model_copy(deep=True))
         counts.done += len(mine)
         counts.total = counts.done + len(names) - begin - len(mine)
         ctx.write_event_to_stream(IngestProgress(counts=counts))
         if begin + ev.batch >= len(names):
             return StopEvent(result=counts)
         return BatchDue(after=mine[-1], batch=ev.batch, counts=counts)
+
+    def _lost(self, names: Sequence[str], counts: IngestResult) -> list[str]:
+        """Return the files of earlier batches that the index lacks, because its file was deleted or restored."""
+        assert self._found is not None
+        if self._found.stamp is None:
+            return []
+        store, failed = self.index.storage_context.store, {one.source for one in counts.failures}
+        lost = [name for name in names if name not in failed and not self._has(*(store.documents_from(name) or [""]))]
+        if lost:
+            logger.warning("%d sources of earlier batches are read again: the index has lost them", len(lost))
+        return lost
 
     # --- a batch ------------------------------------------------------------------------------------------------------
 
@@ -188,10 +192,10 @@ class IngestWorkflow(Workflow[IngestResult]):
             except (ImportError, BatonflowError):
                 raise
             except Exception as error:  # noqa: BLE001 - readers and transformations may raise anything
-                _note_failure(counts, name, error)
+                _note_failure(counts, await self._shown(name), error)
         failed = await self._written(ready)
         for read, error in failed:
-            _note_failure(counts, read.source, error)
+            _note_failure(counts, await self._shown(read.source), error)
         lost = {read.source for read, _ in failed}
         for read, nodes in ready:
             if read.source not in lost:
@@ -238,7 +242,7 @@ class IngestWorkflow(Workflow[IngestResult]):
                     store.forget_document(doc)
                 for one in read.documents:
                     stamp = {} if read.stamp is None else {_STAMP: read.stamp}
-                    store.note_document(one.id_, _fingerprint(one), {**one.metadata, **stamp})
+                    store.note_document(one.id_, fingerprint(one), {**one.metadata, **stamp})
 
     def _delete_former(self, ready: list[tuple[_Read, list[BaseNode]]]) -> None:
         for doc in {doc for read, _ in ready for doc in read.known}:
@@ -256,7 +260,7 @@ class IngestWorkflow(Workflow[IngestResult]):
             [document] = self._found.load(name)
             noted = {document.id_: (store.document_hash(document.id_), dict[str, Any]())}
             former = {doc: told for doc, told in noted.items() if told[0] is not None}
-            twin = self._by_hash.get(_fingerprint(document), document.id_)
+            twin = self._by_hash.get(fingerprint(document), document.id_)
             if not former and twin != document.id_ and self._has(twin):
                 return None
             documents = [document]
@@ -266,98 +270,45 @@ class IngestWorkflow(Workflow[IngestResult]):
                 return None
             documents = self._found.load(name)
         known = {doc: content for doc, (content, _) in former.items()}
-        if known == {one.id_: _fingerprint(one) for one in documents} and self._has(*known):
+        if known == {one.id_: fingerprint(one) for one in documents} and self._has(*known):
             for one in documents if stamp is not None else ():
-                store.note_document(one.id_, _fingerprint(one), {**one.metadata, _STAMP: stamp})
+                store.note_document(one.id_, fingerprint(one), {**one.metadata, _STAMP: stamp})
             return None
         return _Read(name, documents, known, stamp, not (known and self._has(*known)))
 
+    async def _shown(self, name: str) -> str:
+        """Return the path of a file, or the id of a document."""
+        found = await self._all()
+        return name if found.stamp is not None else found.load(name)[0].id_
+
     def _has(self, *docs: str) -> bool:
         number = self.index.index_struct.number
-        return all(self.index.storage_context.store.is_in_index(number, doc) for doc in docs)
+        return all(doc and self.index.storage_context.store.is_in_index(number, doc) for doc in docs)
 
     async def _nodes_of(self, document: BaseNode) -> list[BaseNode]:
         """Return the nodes of a document, with ids that are the same at each call."""
         store = self.index.storage_context.store
-        if await in_thread(store.document_hash, document.id_) == _fingerprint(document):
+        if await in_thread(store.document_hash, document.id_) == fingerprint(document):
             return await in_thread(lambda: store.nodes(doc=document.id_))
         nodes: Sequence[BaseNode] = [document]
         for one in self.index.transformations:
             nodes = await one.acall(nodes)
         new = {node.id_: str(uuid.uuid5(uuid.NAMESPACE_URL, f"{document.id_}#{at}")) for at, node in enumerate(nodes)}
-        return [_renamed(node, new) for node in nodes]
+        return [renamed(node, new) for node in nodes]
 
     # --- all sources --------------------------------------------------------------------------------------------------
 
-    async def _sources(self) -> _Sources:
+    async def _all(self) -> Sources:
         if self._found is None:
             self._found = await in_thread(self._list)
         return self._found
 
-    def _list(self) -> _Sources:
-        source, store = self.source, self.index.storage_context.store
-        if isinstance(source, str | Path):
-            is_file = Path(source).is_file()
-            files = [source] if is_file else None
-            return _of_resources(SimpleDirectoryReader(source, files, recursive=True), Path(store.path).absolute())
-        if hasattr(source, "list_resources"):
-            return _of_resources(source, Path(store.path).absolute())
-        self._by_hash = {content: doc for doc, (content, _) in store.documents().items()}
-        return _of_documents(source.load_data() if hasattr(source, "load_data") else source)
-
-
-def _of_resources(reader: Any, own: Path) -> _Sources:
-    """Return the resources of a reader, without the file of the index itself."""
-    names = {own.name, f"{own.name}-wal", f"{own.name}-shm"}
-    listed = [Path(one) for one in reader.list_resources()]
-    paths = {
-        shown_path(one): str(one)
-        for one in listed
-        if one.name not in names or one.parent.resolve() != own.parent.resolve()
-    }
-
-    def load(name: str) -> list[BaseNode]:
-        documents: list[BaseNode] = list(reader.load_resource(paths[name]))
-        for number, one in enumerate(documents):
-            one.id_ = name if len(documents) == 1 else f"{name}_part_{number}"
-        return documents
-
-    def stamp(name: str) -> list[int]:
-        try:
-            found = Path(paths[name]).stat()
-        except OSError:  # not a file, or gone: reading it tells
-            return []
-        return [found.st_size, found.st_mtime_ns]
-
-    return _Sources(sorted(paths), load, stamp)
-
-
-def _of_documents(given: Iterable[Any]) -> _Sources:
-    documents = {f"{at:09}": document_of(one) for at, one in enumerate(given)}
-
-    def load(name: str) -> list[BaseNode]:
-        return [documents[name]]
-
-    return _Sources(list(documents), load, None)
-
-
-def _fingerprint(document: BaseNode) -> str:
-    """Return the hash of a document without its dates, which a copy of a file changes."""
-    dates = {name: value for name, value in document.metadata.items() if name not in _DATES}
-    return document.model_copy(update={"metadata": dates}).hash
-
-
-def _renamed(node: BaseNode, new: Mapping[str, str]) -> BaseNode:
-    """Return a node with new ids of itself and of related nodes."""
-
-    def one(info: RelatedNodeInfo) -> RelatedNodeInfo:
-        return info.model_copy(update={"node_id": new.get(info.node_id, info.node_id)})
-
-    related: dict[NodeRelationship, Any] = {
-        kind: [one(info) for info in other] if isinstance(other, list) else one(other)
-        for kind, other in node.relationships.items()
-    }
-    return node.model_copy(update={"id_": new[node.id_], "relationships": related})
+    def _list(self) -> Sources:
+        store = self.index.storage_context.store
+        found = sources_of(self.source, [store.path, getattr(self.__batonflow__.store, "path", None)])
+        if found.stamp is None:
+            self._by_hash = {content: doc for doc, (content, _) in store.documents().items()}
+        return found
 
 
 def _note_failure(counts: IngestResult, source: str, error: Exception) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from batonflow.instrumentation.logs import logger_named
 from batonflow.nodes import BaseNode, Document
 from batonflow.nodes.schema import node_of
-from batonflow.retrieval.node_store import FILE_IN_FOLDER, UNNAMED_MODEL, NodeStore, NodeStoreError, StoredIndex
+from batonflow.retrieval.node_store import UNNAMED_MODEL, NodeStore, NodeStoreError, StoredIndex
 from batonflow.retrieval.vectors import node_to_metadata_dict
 
 __all__ = ["read_folder", "write_folder"]
@@ -123,11 +123,8 @@ def write_folder(store: NodeStore, folder: Path) -> None:
     """Write a store as a folder that LlamaIndex opens.
 
     Raises:
-        ValueError: The vectors are those of several models, or the folder has a file of nodes, which would be read
-            instead.
+        ValueError: The vectors are those of several models.
     """
-    if (folder / FILE_IN_FOLDER).exists():
-        raise ValueError(f"{folder} has a {FILE_IN_FOLDER}: name another folder for JSON")
     with store.reading():
         models = {str(one.struct.get("embed_model") or "") for one in store.indexes()} - {""}
         if len(models) > 1:

@@ -7,6 +7,7 @@ writes before. Words and vectors are read when a search needs them.
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
@@ -30,6 +31,8 @@ WORDS_ONLY = ""
 UNNAMED_MODEL = "given"
 """The name of the model of vectors that came without one, as in folders of LlamaIndex."""
 VERSION = 1
+_PATIENCE = 30.0
+"""Seconds to wait for another process that writes."""
 _EMBED = MetadataMode.EMBED
 _ID = 0x626E6F64  # in the header of the file
 _SCHEMA = f"""
@@ -98,7 +101,9 @@ class NodeStore:
         if self.path != ":memory:":
             Path(self.path).absolute().parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._connection = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=30)
+            self._connection = sqlite3.connect(
+                self.path, check_same_thread=False, isolation_level=None, timeout=_PATIENCE
+            )
         except sqlite3.OperationalError as error:
             raise NodeStoreError(f"{self.path} cannot be opened: {error}") from error
         self._postings = Postings(self._connection)
@@ -111,11 +116,14 @@ class NodeStore:
             self._open()
         except sqlite3.DatabaseError as error:
             self._connection.close()
-            raise NodeStoreError(f"{self.path} is not a file of nodes: {error}") from error
+            locked = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            problem = "is locked by another program" if locked else "is not a file of nodes"
+            raise NodeStoreError(f"{self.path} {problem}: {error}") from error
 
     def _open(self) -> None:
         read = self._connection.execute
-        for setting in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = OFF"):
+        self._use_wal()
+        for setting in ("synchronous = NORMAL", "foreign_keys = OFF"):
             read(f"PRAGMA {setting}")
         with self.writing():
             of, version = read("PRAGMA application_id").fetchone()[0], read("PRAGMA user_version").fetchone()[0]
@@ -133,6 +141,19 @@ class NodeStore:
                 )
             elif read("SELECT value FROM fact WHERE name = 'words'").fetchone()[0] != str(WORDS_VERSION):
                 self._read_words_again()
+
+    def _use_wal(self) -> None:
+        """Write ahead. SQLite does not wait for another process that switches to it at this moment."""
+        end = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
 
     def _read_words_again(self) -> None:
         """Make the words of all nodes again, because the rules for words have changed."""
@@ -343,7 +364,7 @@ class NodeStore:
             return row and row[0]
 
     def documents_from(self, source: str) -> dict[str, tuple[str | None, dict[str, Any]]]:
-        """Return the documents of a source, as ``documents``. It is one with its name as id, or all its parts."""
+        """Return the documents of a source as ``documents`` does: that with its name, or all parts."""
         with self.reading():
             query = "SELECT id, hash, metadata FROM document WHERE id = ? OR (id >= ? AND id < ?)"
             rows = self._connection.execute(query, (source, f"{source}_part_0", f"{source}_part_:")).fetchall()

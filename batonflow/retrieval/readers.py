@@ -122,7 +122,10 @@ class SimpleDirectoryReader(BaseReader):
     def _files(self, folder: Path) -> list[Path]:
         """Return the files of the folder that may be read."""
         find = folder.rglob if self.recursive else folder.glob
-        excluded = {path for pattern in self.exclude for path in find(pattern)}
+        try:
+            excluded = {path for pattern in self.exclude for path in find(pattern)}
+        except (NotImplementedError, ValueError) as error:
+            raise ValueError(f"a pattern of exclude={self.exclude} cannot be used: {error}") from error
         real = folder.resolve()
         found = sorted(
             path for path in _walk(folder, self.recursive) if self._may_be_read(path, folder, real, excluded)

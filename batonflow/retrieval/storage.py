@@ -311,9 +311,12 @@ class StorageContext:
             format: ``"sqlite"`` for one file, or ``"json"`` for the files of LlamaIndex, which it opens.
 
         Raises:
-            ValueError: The format is unknown, or a folder of LlamaIndex cannot hold the vectors of several models.
+            ValueError: The format is unknown, the folder has a file of the other format, or there are vectors of
+                several models.
         """
         if format == "json":
+            if (Path(persist_dir) / FILE_IN_FOLDER).exists():  # it would be read instead
+                raise ValueError(f"{persist_dir} has a {FILE_IN_FOLDER}: name another folder for JSON")
             write_folder(self.store, Path(persist_dir))
             return
         if format != "sqlite":

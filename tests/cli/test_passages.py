@@ -74,6 +74,17 @@ def test_progress_and_failures_are_told(here: Cli, notes: Path) -> None:
     assert here("ingest", "docs/junk.txt", "junk.db")[0] == 1
 
 
+def test_libraries_and_names_of_files_write_nothing_of_their_own_to_the_terminal(folder: Path) -> None:
+    (folder / "docs").mkdir()
+    broken = write_pdf(folder / "docs" / "broken.pdf", "text").read_bytes()
+    (folder / "docs" / "broken.pdf").write_bytes(broken.replace(b"endobj", b"end\x1b[31m").replace(b"startxref", b"st"))
+    (folder / "docs" / "\x1b[31mred.txt").write_bytes(b"\0")
+    code, output, errors = cli(folder, "ingest", "docs", "notes.db")
+    assert (code, output.partition(":")[0]) == (1, "2 files")
+    assert [line[:10] for line in errors.splitlines()] == ["left out: "] * 2
+    assert "\x1b" not in output + errors
+
+
 @pytest.mark.usefixtures("notes")
 @pytest.mark.parametrize(
     ("words", "told"),

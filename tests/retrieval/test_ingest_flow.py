@@ -1,5 +1,6 @@
 """Ingestion as a workflow: its counts, changes of sources, failures, crashes and other writers."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from batonflow.retrieval import (
     IngestResult,
     SimpleDirectoryReader,
     SimpleKeywordTableIndex,
+    SimpleVectorStore,
     StorageContext,
     StringIterableReader,
     SummaryIndex,
@@ -169,6 +171,11 @@ async def test_documents_and_readers_are_sources_too(docs: Path) -> None:
     documents[1] = Document(text="three", id_="d2")
     assert counts_of(await ingest(documents, index)) == (2, 0, 1, 1, 0)
     assert texts_in(index) == ["one", "three"]
+    failing = await ingest(
+        [*documents, Document(text="broken", id_="d3"), Document(text="five", id_="d5")],
+        words(embed_model=Letters(fails_at="broken")),
+    )
+    assert [one.source for one in failing.failures] == ["d3"]
 
     class Texts(StringIterableReader):
         def load_data(self, texts: Any = ("one", "four")) -> list[Document]:
@@ -190,9 +197,26 @@ async def test_each_index_of_a_file_gets_the_nodes_and_the_file_has_them_once(do
         assert len(texts_in(index)) == 3
 
 
-async def test_the_file_of_the_index_is_not_a_source(docs: Path) -> None:
+async def test_the_files_of_the_index_and_of_the_run_are_not_sources(docs: Path) -> None:
     index = words(storage_context=StorageContext.from_defaults(path=docs / "notes.db"))
-    assert counts_of(await ingest(docs, index)) == (3, 3, 0, 0, 0)
+    assert counts_of(await ingest(docs, index, store=docs / "runs.db")) == (3, 3, 0, 0, 0)
+
+
+async def test_requests_to_the_embedding_model_are_sent_at_once(docs: Path) -> None:
+    class Waiting(BaseEmbedding):
+        running: int = 0
+        most: int = 0
+
+        async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+            self.running += 1
+            self.most = max(self.most, self.running)
+            await asyncio.sleep(0.01)
+            self.running -= 1
+            return [[1.0, float(len(text))] for text in texts]
+
+    model = Waiting(embed_batch_size=1, num_workers=3)
+    await ingest(docs, words(embed_model=model))
+    assert model.most == 3
 
 
 async def test_a_run_in_a_store_needs_an_index_in_a_file(docs: Path, tmp_path: Path) -> None:
@@ -202,6 +226,26 @@ async def test_a_run_in_a_store_needs_an_index_in_a_file(docs: Path, tmp_path: P
         ingest(docs, words(), batch=0)
     with pytest.raises(ValueError, match="does not exist"):
         await ingest(tmp_path / "nowhere", words())
+
+
+async def test_a_run_that_is_over_gives_its_result_again(docs: Path, tmp_path: Path) -> None:
+    index = words(storage_context=StorageContext.from_defaults(path=tmp_path / "notes.db"))
+    first = await ingest(docs, index, store=tmp_path / "runs.db", run_id="r")
+    (docs / "late.txt").write_text("later")
+    assert await ingest(docs, index, store=tmp_path / "runs.db", run_id="r") == first
+    assert counts_of(await ingest(docs, index, store=tmp_path / "runs.db", run_id="r2")) == (4, 1, 0, 3, 0)
+
+
+async def test_vectors_of_another_maker_are_replaced_too(docs: Path) -> None:
+    vectors = SimpleVectorStore()
+    index = words(storage_context=StorageContext.from_defaults(vector_store=None), embed_model=Letters())
+    index.storage_context.add_vector_store(vectors, "default")
+    assert index.storage_context.foreign_vectors is vectors
+    await ingest(docs, index)
+    (docs / "a.txt").write_text("Salt keeps fish.")
+    assert counts_of(await ingest(docs, index)) == (3, 0, 1, 2, 0)
+    assert sorted(one.get_content() for one in vectors.client.nodes()) == texts_in(index)
+    assert "Salt keeps fish." in texts_in(index)
 
 
 async def test_relationships_hold_the_ids_of_the_stored_nodes(docs: Path) -> None:
@@ -258,6 +302,26 @@ def test_a_killed_run_continues_at_its_batch(tmp_path: Path, hang_at: int) -> No
     assert sorted(one.get_content() for one in index.storage_context.store.nodes()) == sorted(
         f"The tide number {number}." for number in range(20)
     )
+
+
+def test_a_resumed_run_reads_again_when_the_index_has_lost_its_passages(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    for number in range(10):
+        (tmp_path / "docs" / f"{number:02}.txt").write_text(f"The tide number {number}.")
+    first = script("killed_ingest.py", tmp_path, 9)
+    log = tmp_path / "log"
+    try:
+        while not (log.exists() and "9." in log.read_text().split()):
+            assert first.poll() is None
+            time.sleep(0.02)
+        time.sleep(0.2)  # records are written in batches
+    finally:
+        first.kill()
+        first.communicate()
+    for path in tmp_path.glob("notes.db*"):
+        path.unlink()
+    assert script("killed_ingest.py", tmp_path, 99).communicate(timeout=50)[0].startswith("10 ")
+    assert len(StorageContext.from_defaults(path=tmp_path / "notes.db").store.nodes()) == 10
 
 
 WRITER = """

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batonflow.nodes import NodeRelationship, RelatedNodeInfo, TextNode
+from batonflow.retrieval import node_store
 from batonflow.retrieval.filters import MetadataFilters
 from batonflow.retrieval.node_store import NodeStore, NodeStoreError
 from batonflow.retrieval.words import words_of
@@ -102,6 +103,18 @@ def test_another_process_sees_what_is_written(tmp_path: Path) -> None:
     one.add_nodes([TextNode(text="The moon is far.", id_="far", embedding=[1.0, 0.1])], model="m")
     assert set(ids(other.by_words("moon", 5))) == {"sea", "far"}
     assert ids(other.by_vector("m", [1.0, 0.1], 1)) == ["far"]
+
+
+def test_a_file_that_another_program_keeps_locked_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_store, "_PATIENCE", 0.2)
+    with sqlite3.connect(tmp_path / "notes.db") as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(NodeStoreError, match=r"notes\.db is locked by another program"):
+            NodeStore(tmp_path / "notes.db")
+    other.close()
+    filled(tmp_path / "notes.db")
 
 
 def test_files_of_others_and_of_newer_versions_are_refused(tmp_path: Path) -> None:

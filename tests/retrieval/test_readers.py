@@ -128,6 +128,9 @@ def test_a_folder_or_file_that_is_missing_is_refused(folder: Path, tmp_path: Pat
         SimpleDirectoryReader(tmp_path / "empty", recursive=True)
     with pytest.raises(ValueError, match="No files found"):
         SimpleDirectoryReader(folder, required_exts=[".rst"])
+    for pattern in ("/tmp/*", ""):
+        with pytest.raises(ValueError, match=r"a pattern of exclude=.* cannot be used"):
+            SimpleDirectoryReader(folder, exclude=[pattern])
 
 
 def test_links_are_followed_inside_the_folder_alone(

@@ -49,7 +49,7 @@ TABLE: dict[str, str] = {
 
 _OF_RETRIEVAL = (
     "schema", "node_parser", "embeddings", "indices", "retrievers", "query_engine", "response_synthesizers",
-    "postprocessor", "storage", "vector_stores",
+    "postprocessor", "readers", "storage", "vector_stores",
     "selectors", "question_gen", "chat_engine", "data_structs", "objects", "response", "base.base_retriever",
     "base.base_query_engine", "base.base_selector", "base.embeddings", "base.response.schema", "base.response",
 )  # fmt: skip
@@ -67,6 +67,7 @@ SOME_NAMES: dict[str, list[tuple[str, frozenset[str]]]] = {
         )
     ],
     "llama_index.core.chat_engine.types": [("batonflow.agents", frozenset({"AgentChatResponse"}))],
+    "llama_index.readers.file": [_RETRIEVAL],
     **{f"llama_index.core.{module}": [_RETRIEVAL] for module in _OF_RETRIEVAL},
 }
 """Modules with some of their names here, mapped to the modules here and the names. Other names stay with LlamaIndex.
