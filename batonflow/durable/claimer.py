@@ -244,7 +244,12 @@ async def _release(kept: KeptWorkflow, run_id: str) -> None:
 
 
 async def _changed(store: RunStore, seen: int) -> int:
+    """Wait until a run of a store may be ready, and return the number for the next wait."""
     with suppress(StoreError):
-        return await store.changed(seen)
+        while True:
+            changes = await store.changed(seen)
+            seen = changes.number
+            if changes.ready:
+                return seen
     await asyncio.sleep(LOOKS_EVERY)
     return seen

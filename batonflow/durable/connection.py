@@ -317,9 +317,13 @@ class StoreConnection:
         seen = -1
         while True:
             try:
-                seen = await self.store.changed(seen)
-                places = {lease.run_id: lease.inbox_seen for lease in self.leases.values()}
-                found = await self.store.unread({**dict.fromkeys(self._sleepers, 0), **places})
+                changes = await self.store.changed(seen)
+                seen = changes.number
+                places = dict.fromkeys(self._sleepers, 0)
+                places |= {lease.run_id: lease.inbox_seen for lease in self.leases.values()}
+                if changes.runs is not None:
+                    places = {run_id: places[run_id] for run_id in changes.runs & places.keys()}
+                found = await self.store.unread(places) if places else {}
                 for run_id, items in found.items():
                     lease = self.leases.get(run_id)
                     if run_id in self._sleepers:

@@ -224,6 +224,21 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
+class Changes:
+    """A hint at changes by any process. It may be false, so readers check for changes.
+
+    Attributes:
+        number: The number for the next wait.
+        runs: The runs with new items in their inboxes; None for any.
+        ready: Whether a run may have become ready.
+    """
+
+    number: int
+    runs: frozenset[str] | None
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Busy:
     """Another owner drives the run, since a time (in wall-clock seconds) and for at least some more seconds."""
 
@@ -506,11 +521,11 @@ class RunStore(Protocol):
         """Return the unused inbox items after a position, by run id; runs without items are left out."""
         ...
 
-    async def changed(self, seen: int) -> int:
-        """Wait until an item was appended by any process after ``seen``, and return the new number.
+    async def changed(self, seen: int) -> Changes:
+        """Wait until an item was appended by any process after ``seen``, or a run became ready.
 
         Example:
-            >>> seen = await store.changed(-1)  # at once
+            >>> seen = (await store.changed(-1)).number  # at once
         """
         ...
 

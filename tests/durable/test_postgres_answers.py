@@ -54,10 +54,10 @@ async def lost(proxy: Proxy, statement: bytes, operation: Any) -> Any:
 
 async def is_heard(store: Any, proxy: Proxy, statement: bytes, operation: Any, by: Any) -> Any:
     """Carry out an operation whose answer is lost; another store hears of it soon."""
-    waiting = asyncio.create_task(by.changed(await by.changed(-1)))
+    waiting = asyncio.create_task(by.changed((await by.changed(-1)).number))
     await asyncio.sleep(0.3)  # until it listens
     waiting.cancel()
-    waiting = asyncio.create_task(by.changed(await by.changed(-1)))
+    waiting = asyncio.create_task(by.changed((await by.changed(-1)).number))
     result = await lost(proxy, statement, operation)
     await asyncio.wait_for(waiting, 2)
     return result

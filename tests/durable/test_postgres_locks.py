@@ -122,7 +122,7 @@ class TestLostSessions:
         await begin(other, "b", ttl=0.01)
         assert isinstance(await asyncio.wait_for(store.claim("b", f"{store.owner}-b", TTL), 5), Claimed)
         assert await write(store, epoch, 0) == "committed"
-        heard = asyncio.create_task(store.changed(await store.changed(-1)))
+        heard = asyncio.create_task(store.changed((await store.changed(-1)).number))
         await asyncio.sleep(0.2)
         await other.append("a", "key", b"x")
         await asyncio.wait_for(heard, 3)
@@ -163,7 +163,7 @@ class TestThreads:
                 files.append(os.open(os.devnull, os.O_RDONLY))
             store, other = others.open(), others.open()
             await begin(other)
-            heard = asyncio.create_task(store.changed(await store.changed(-1)))
+            heard = asyncio.create_task(store.changed((await store.changed(-1)).number))
             await asyncio.sleep(0.3)
             await other.append("a", "key", b"x")
             await asyncio.wait_for(heard, 3)

@@ -345,7 +345,7 @@ async def test_a_closed_store_says_so(store: SQLiteStore):
 
 async def test_those_who_wait_are_told_when_the_store_closes(store: SQLiteStore):
     await begin(store)
-    seen = await asyncio.wait_for(store.changed(await store.changed(-1)), 30)
+    seen = (await asyncio.wait_for(store.changed((await store.changed(-1)).number), 30)).number
     waiting = asyncio.create_task(store.changed(seen))
     reading = asyncio.create_task(anext(store.subscribe("a")))
     await asyncio.sleep(0.05)

@@ -176,8 +176,9 @@ async def test_what_another_process_appends_wakes_those_who_wait(store: SQLiteSt
     worker = start()
     await begin(store)
     await worker.ask("store.info('a')")
-    seen = await store.changed(-1)
-    seen = await asyncio.wait_for(store.changed(seen), 30)  # of what was before, nothing is known: it may have changed
+    seen = (await store.changed(-1)).number
+    changes = await asyncio.wait_for(store.changed(seen), 30)  # of what was before, nothing is known
+    seen = changes.number
     waiting = asyncio.create_task(store.changed(seen))
     await asyncio.sleep(0.1)
     assert not waiting.done()
@@ -191,7 +192,7 @@ async def test_commits_of_another_process_wake_subscribers_but_not_those_who_wai
 ):
     worker = start()
     await worker.ask("begin(store)")
-    seen = await asyncio.wait_for(store.changed(await store.changed(-1)), 30)
+    seen = (await asyncio.wait_for(store.changed((await store.changed(-1)).number), 30)).number
     waiting = asyncio.create_task(store.changed(seen))
     commits = store.subscribe("a")
     for seq in range(3):

@@ -383,9 +383,9 @@ async def test_a_deleted_runs_epochs_are_not_used_again_by_one_without_an_owner(
 
 async def test_a_new_run_without_an_owner_is_a_hint_for_all(stores: Stores):
     store, other = stores.open(), stores.open()
-    seen = await other.changed(-1)
+    seen = (await other.changed(-1)).number
     await store.create(new_run(), None, TTL)
-    assert await asyncio.wait_for(other.changed(seen), 5) != seen
+    assert (await asyncio.wait_for(other.changed(seen), 5)).number != seen
 
 
 async def test_ready_runs_come_by_priority_then_the_longest(store: RunStore, clock: Clock):

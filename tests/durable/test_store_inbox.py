@@ -161,30 +161,30 @@ async def test_a_cancel_comes_too_late_for_a_run_that_is_over(store: RunStore):
 
 async def test_changed_answers_at_once_when_something_came_since(store: RunStore):
     await begin(store)
-    seen = await store.changed(-1)
+    seen = (await store.changed(-1)).number
     await store.append("a", "k", b"")
-    assert await store.changed(seen) != seen
+    assert (await store.changed(seen)).number != seen
 
 
 async def test_changed_waits_for_what_any_process_appends(store: RunStore, other: RunStore):
     await begin(store)
     for number, appender in enumerate((store, other)):
-        seen = await store.changed(-1)
+        seen = (await store.changed(-1)).number
         for _ in range(3):  # hints may be wrong, so that the first may come for nothing
             waiting = asyncio.create_task(store.changed(seen))
             await asyncio.sleep(0.05)
             if not waiting.done():
                 break
-            seen = waiting.result()
+            seen = waiting.result().number
         await appender.append("a", f"k{number}", b"")
-        assert await asyncio.wait_for(waiting, 30) != seen
+        assert (await asyncio.wait_for(waiting, 30)).number != seen
         found = await store.unread({"a": number})
         assert found["a"] == [InboxItem(number + 1, f"k{number}", "event", b"", found["a"][0].at)]
 
 
 async def test_an_append_between_a_look_and_the_wait_is_not_missed(store: RunStore, other: RunStore):
     await begin(store)
-    seen = await store.changed(-1)
+    seen = (await store.changed(-1)).number
     assert await store.unread({"a": 0}) == {}
     await other.append("a", "k", b"")
     await asyncio.wait_for(store.changed(seen), 30)
@@ -193,13 +193,13 @@ async def test_an_append_between_a_look_and_the_wait_is_not_missed(store: RunSto
 
 async def test_several_can_wait_and_one_that_gives_up_disturbs_nobody(store: RunStore):
     await begin(store)
-    seen = await store.changed(-1)
+    seen = (await store.changed(-1)).number
     for _ in range(2):
         waiting = [asyncio.create_task(store.changed(seen)) for _ in range(3)]
         await asyncio.sleep(0.05)
         if not all(task.done() for task in waiting):
             break
-        seen = waiting[0].result()
+        seen = waiting[0].result().number
     waiting[0].cancel()
     await store.append("a", "k", b"")
     results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
@@ -218,3 +218,25 @@ async def test_what_was_not_used_is_there_for_the_next_owner(store: RunStore, ot
     assert loaded is not None
     assert [item.payload for item in loaded.inbox] == [b"2"]
     assert await write(other, claimed.epoch, 1, consumed=[2]) == "committed"
+
+
+async def test_changes_name_the_runs_with_new_items_and_tell_of_ready_ones(store: RunStore):
+    epoch = await begin(store)
+    await begin(store, "b")
+    seen = (await store.changed(-1)).number
+    while True:  # hints from before may come late
+        waiting = asyncio.create_task(store.changed(seen))
+        await asyncio.sleep(0.3)
+        if not waiting.done():
+            break
+        seen = waiting.result().number
+    await store.append("b", "k", b"")
+    changes = await asyncio.wait_for(waiting, 30)
+    assert (changes.runs, changes.ready) == ({"b"}, False)
+    assert await store.release("a", store.owner, epoch)
+    epoch = (await take(store)).epoch
+    assert await store.park("a", store.owner, epoch, 0, None)
+    seen = (await store.changed(-1)).number
+    await store.append("a", "k", b"")
+    changes = await asyncio.wait_for(store.changed(seen), 30)
+    assert (changes.runs is None or "a" in changes.runs, changes.ready) == (True, True)

@@ -8,7 +8,12 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from weakref import WeakMethod
 
+from batonflow.durable.store_protocol import Changes
+
 __all__ = ["Bell", "Hints"]
+
+MOST_RECENT = 1000
+"""The number of appends of which it is known what they changed."""
 
 QUESTION_SECONDS = 5.0
 """The time for which a question of a reader holds."""
@@ -50,6 +55,8 @@ class Hints:
     def __init__(self, begun: Callable[[], None] = lambda: None) -> None:
         self.appends = 0
         """Grows with everything that is appended, as far as it is heard of."""
+        # The last of them: the runs with new items, or None for any, and whether a run may be ready.
+        self._recent: deque[tuple[frozenset[str] | None, bool]] = deque(maxlen=MOST_RECENT)
         self._begun = begun
         self._lock = threading.Lock()
         self._for_appends: set[Bell] = set()
@@ -64,10 +71,16 @@ class Hints:
         """Tell whether a reader waits."""
         return bool(self._for_appends or self._for_runs)
 
-    def appended(self) -> None:
-        """Signal that an item was appended to an inbox."""
+    def appended(self, runs: Iterable[str] | None = None, *, ready: bool = True) -> None:
+        """Signal that items were appended to inboxes, or that a run is ready.
+
+        Args:
+            runs: The runs with new items; None for any.
+            ready: Whether a run may be ready.
+        """
         with self._lock:
             self.appends += 1
+            self._recent.append((None if runs is None else frozenset(runs), ready))
             bells = list(self._for_appends)
         for bell in bells:
             bell.ring()
@@ -154,10 +167,10 @@ class Hints:
             if (asked := weak()) is not None:
                 asked(run_id, after, commit)
 
-    async def changed(self, seen: int) -> int:
-        """Wait until ``appends`` differs from ``seen``, and return it."""
+    async def changed(self, seen: int) -> Changes:
+        """See ``RunStore.changed``."""
         if self.appends != seen:
-            return self.appends
+            return self._changes_after(seen)
         bell = Bell()
         with self._lock:
             self._for_appends.add(bell)
@@ -168,4 +181,14 @@ class Hints:
         finally:
             with self._lock:
                 self._for_appends.discard(bell)
-        return self.appends
+        return self._changes_after(seen)
+
+    def _changes_after(self, seen: int) -> Changes:
+        with self._lock:
+            number, recent = self.appends, list(self._recent)
+        new = recent[seen - number :]
+        if not 0 <= seen < number or number - seen > len(recent):
+            return Changes(number, None, ready=True)
+        known = [runs for runs, _ in new if runs is not None]
+        runs = frozenset(run_id for one in known for run_id in one) if len(known) == len(new) else None
+        return Changes(number, runs, ready=any(ready for _, ready in new))

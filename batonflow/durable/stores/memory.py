@@ -18,6 +18,7 @@ from batonflow.durable.store_protocol import (
     MOST_ATTEMPTS,
     Appended,
     Busy,
+    Changes,
     Claimed,
     CommitDone,
     CommitVerdict,
@@ -191,7 +192,7 @@ class MemoryStore(SessionsInMemory, StoredHistory):
                 return Existing(self._info(existing))
             created = self._create(run, owner, ttl)
         if owner is None:
-            self._hints.appended()
+            self._hints.appended(())
         return created
 
     def _create(self, run: NewRun, owner: str | None, ttl: float) -> Created:
@@ -303,7 +304,7 @@ class MemoryStore(SessionsInMemory, StoredHistory):
                 return False
             run.attempts = 0
             _make_ready(run)
-        self._hints.appended()
+        self._hints.appended(())
         return True
 
     def _left_behind(self, runs: Iterable[_Run]) -> list[_Run]:
@@ -455,9 +456,9 @@ class MemoryStore(SessionsInMemory, StoredHistory):
             run.updated_at = current_source().now()
             run.inbox.append(_Item(InboxItem(position, key, kind, payload, run.updated_at), run.seq))
             run.unread += 1
-            if run.status == "waiting":
+            if waits := run.status == "waiting":
                 _make_ready(run)
-        self._hints.appended()
+        self._hints.appended([run_id], ready=waits)
         return Appended(position, new=True)
 
     async def unread(self, after: Mapping[str, int]) -> dict[str, list[InboxItem]]:
@@ -472,7 +473,7 @@ class MemoryStore(SessionsInMemory, StoredHistory):
                         items[run_id] = found
         return items
 
-    async def changed(self, seen: int) -> int:
+    async def changed(self, seen: int) -> Changes:
         """See ``RunStore.changed``."""
         return await self._hints.changed(seen)
 

@@ -67,7 +67,7 @@ def create(writing: Writing, run: NewRun, owner: str | None, ttl: float, nonce: 
     while True:
         ((outcome, epoch, log),) = yield Query(_CREATE, values, run.run_id)
         if outcome == "created":
-            writing.appended |= owner is None
+            writing.ready |= owner is None
             return Created(epoch, log)
         found = yield from info(run.run_id)
         if found is not None:  # otherwise it was deleted meanwhile
@@ -236,7 +236,7 @@ def release(writing: Writing, run_id: str, owner: str, epoch: int) -> Steps[bool
     rows = yield Query(_RELEASE, {"run_id": check_run_id(run_id), "owner": owner, "epoch": epoch}, run_id)
     if not rows and writing.retries:
         rows = yield Query(_WAS_LEFT, {"run_id": run_id, "owner": owner, "epoch": epoch})
-    writing.appended |= bool(rows)
+    writing.ready |= bool(rows)
     return bool(rows)
 
 
@@ -255,7 +255,7 @@ def release_held(writing: Writing, run_id: str) -> Steps[bool]:
     rows = yield Query(_RELEASE_HELD, {"run_id": check_run_id(run_id)}, run_id)
     if not rows and writing.retries:
         rows = yield Query(_IS_NOT_HELD, {"run_id": run_id})
-    writing.appended |= bool(rows)
+    writing.ready |= bool(rows)
     return bool(rows)
 
 
@@ -268,13 +268,16 @@ def append(
     """See ``RunStore.append``."""
     check_payload(run_id, key, payload)
     values = {"run_id": run_id, "key": stored_text(key), "kind": kind, "payload": payload, "crc": checksum(0, payload)}
-    ((outcome, place),) = yield Query(_APPEND, values, run_id)
+    ((outcome, place, became_ready),) = yield Query(_APPEND, values, run_id)
     match outcome:
         case "new":
-            writing.appended = True
+            writing.appended.append(run_id)
+            writing.ready |= became_ready
             return Appended(place, new=True)
         case "known":
-            writing.appended |= writing.retries
+            if writing.retries:  # its hint may be lost
+                writing.appended.append(run_id)
+                writing.ready = True
             return Appended(place, new=False)
         case "ended":
             found = yield from info(run_id)
@@ -287,5 +290,5 @@ def sweep(writing: Writing, limit: int, grace: float) -> Steps[list[str]]:
     """See ``RunStore.sweep``."""
     values = {"limit": limit, "grace": grace}
     rows = yield Query("SELECT * FROM batonflow.sweep(%(limit)s::integer, %(grace)s::float8)", values)
-    writing.appended |= bool(rows)
+    writing.ready |= bool(rows)
     return [run_id for (run_id,) in rows]

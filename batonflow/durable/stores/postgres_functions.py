@@ -380,7 +380,7 @@ END $$;
 
 CREATE FUNCTION batonflow.append(
     wanted text, new_key text, new_kind text, new_payload bytea, new_crc bigint,
-    OUT outcome text, OUT place bigint
+    OUT outcome text, OUT place bigint, OUT became_ready boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     target batonflow.runs;
@@ -402,7 +402,8 @@ BEGIN
         INSERT INTO batonflow.inbox VALUES (
             target.id, place, new_key, new_kind, new_payload, now, target.seq, NULL, new_crc);
         UPDATE batonflow.runs SET inbox_head = place, unread = unread + 1, updated_at = now WHERE id = target.id;
-        IF target.status = 'waiting' THEN
+        became_ready := target.status = 'waiting';
+        IF became_ready THEN
             PERFORM batonflow.make_ready(target.id);
         END IF;
     END IF;

@@ -31,7 +31,8 @@ LOST_HINT_SECONDS = 5.0
 MOST_MESSAGES = 1000
 """Messages that wait while the database cannot be reached."""
 _LOCK_SECONDS = 0.5
-_LONGEST_MESSAGE = 7000
+_LONGEST_NAMES = 3500
+_SEPARATOR, _ANY, _READY = "\n", "*", "+"
 _PAUSES = (0.05, 1.0)
 """Seconds between attempts to connect: the first and the longest."""
 
@@ -68,7 +69,8 @@ class Listener:
         self._held: dict[str, None] = {}
         self._asked: list[tuple[str, Future[None]]] = []
         self._touched: dict[str, None] = {}
-        self._appended = False
+        self._appended: dict[str, None] = {}
+        self._ready = False
         self._sent_at = 0.0
         self._bell: tuple[socket.socket, socket.socket] | None = None
         self._connection: Connection[Any] | None = None
@@ -89,11 +91,18 @@ class Listener:
         self.start()
         asked.result()
 
-    def tell(self, run_ids: Iterable[str], *, appended: bool) -> None:
-        """Notify other processes of changed runs, or of new work."""
+    def tell(self, touched: Iterable[str], appended: Iterable[str], *, ready: bool) -> None:
+        """Notify other processes.
+
+        Args:
+            touched: The runs that have new commits, are over, or are deleted.
+            appended: The runs with new items in their inboxes.
+            ready: Whether a run became ready.
+        """
         with self._guard:
-            self._touched.update(dict.fromkeys(run_ids))
-            self._appended |= appended
+            self._touched.update(dict.fromkeys(touched))
+            self._appended.update(dict.fromkeys(appended))
+            self._ready |= ready
         self.start()
 
     def ask_live(self, run_id: str, after: int, commit: int) -> None:
@@ -222,30 +231,30 @@ class Listener:
             run_id, _, told = message.partition(" ")
             self._hints.told_live(run_id, told)
             return
-        appended, _, names = message.partition(" ")
-        if appended == "?":
+        kind, _, names = message.partition(" ")
+        if kind == "?":
             run_id, after, commit = names.split(" ")
             self._hints.asked_live(run_id, int(after), int(commit))
             return
-        if names == "*":
+        touched, _, appended = names.partition(_SEPARATOR)
+        if touched == _ANY:
             self._hints.anything()
-        elif names:
-            self._hints.committed(names.split(" "))
-        if appended == "+":
-            self._hints.appended()
+        else:
+            self._hints.committed(touched.split())
+        if appended or kind == _READY:
+            self._hints.appended(None if appended == _ANY else appended.split(), ready=kind == _READY)
 
     def _has_news(self) -> bool:
-        return self._appended or bool(self._touched) or bool(self._messages)
+        return self._ready or bool(self._touched or self._appended or self._messages)
 
     def _send(self, connection: "Connection[Any]") -> None:
         with self._guard:
-            touched, appended = self._touched, self._appended
-            self._touched, self._appended = {}, False
+            touched, appended, ready = self._touched, self._appended, self._ready
+            self._touched, self._appended, self._ready = {}, {}, False
             messages, self._messages = self._messages, []
-        names = " ".join(touched)
-        message = f"{'+' if appended else '-'} {names if len(names) <= _LONGEST_MESSAGE else '*'}"
+        message = f"{_READY if ready else '-'} {_names(touched)}{_SEPARATOR}{_names(appended)}"
         self._sent_at = time.monotonic()
-        if touched or appended:
+        if touched or appended or ready:
             messages.insert(0, (self._channel, message))
         channels, texts = [channel for channel, _ in messages], [text for _, text in messages]
         try:
@@ -254,7 +263,8 @@ class Listener:
         except Exception:
             with self._guard:
                 self._touched.update(touched)
-                self._appended |= appended
+                self._appended.update(appended)
+                self._ready |= ready
             raise
 
     def _opened(self) -> "Connection[Any]":
@@ -299,3 +309,9 @@ class Listener:
         if connection is not None:
             with suppress(Exception):
                 connection.close()
+
+
+def _names(run_ids: Iterable[str]) -> str:
+    """Return run ids for a message."""
+    names = " ".join(run_ids)
+    return names if len(names) <= _LONGEST_NAMES else _ANY

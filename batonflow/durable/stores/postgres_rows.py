@@ -55,14 +55,16 @@ class Writing:
         vouch: Takes the lock of an owner of this process.
         retries: Whether the operation may have been done before, because the connection was lost meanwhile.
         touched: The runs that have new commits, are over, or are deleted.
-        appended: Whether there is something new to do for other processes.
+        appended: The runs with new items in their inboxes.
+        ready: Whether a run became ready.
         shortest_ttl: The shortest ttl of the leases, in seconds.
     """
 
     vouch: Callable[[str], None]
     retries: bool = False
     touched: list[str] = field(default_factory=list[str])
-    appended: bool = False
+    appended: list[str] = field(default_factory=list[str])
+    ready: bool = False
     shortest_ttl: float = float("inf")
 
     def lease(self, ttl: float) -> float:

@@ -200,11 +200,11 @@ class Writer(_Threads):
         if writing.shortest_ttl < self._shortest_ttl:
             self._shortest_ttl = writing.shortest_ttl
             self._renew_at = min(self._renew_at, time.monotonic() + self._shortest_ttl / 3)
-        if writing.touched or writing.appended:
-            self.listener.tell(writing.touched, appended=writing.appended)
+        if writing.touched or writing.appended or writing.ready:
+            self.listener.tell(writing.touched, writing.appended, ready=writing.ready)
             self.hints.committed(writing.touched)
-        if writing.appended:
-            self.hints.appended()
+        if writing.appended or writing.ready:
+            self.hints.appended(writing.appended, ready=writing.ready)
 
 
 class Readers(_Threads):

@@ -30,7 +30,7 @@ def fork(
         "nonce": nonce,
     }
     ((outcome,),) = yield Query(_FORK, values)
-    writing.appended |= outcome == "forked"
+    writing.ready |= outcome == "forked"
     return outcome
 
 

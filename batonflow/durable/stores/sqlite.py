@@ -23,6 +23,7 @@ from batonflow.durable.store_protocol import (
     LEASE_SECONDS,
     Appended,
     Busy,
+    Changes,
     Claimed,
     CommitDone,
     CommitVerdict,
@@ -228,12 +229,12 @@ class SQLiteStore(StoredHistory):
         """See ``RunStore.unread``."""
         return await self._read(reads.unread, dict(after))
 
-    async def changed(self, seen: int) -> int:
+    async def changed(self, seen: int) -> Changes:
         """See ``RunStore.changed``."""
         self._writer.check_open()
-        count = await self._hints.changed(seen)
+        changes = await self._hints.changed(seen)
         self._writer.check_open()
-        return count
+        return changes
 
     async def sweep(self, limit: int, grace: float) -> list[str]:
         """See ``RunStore.sweep``."""

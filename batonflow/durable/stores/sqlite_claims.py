@@ -363,9 +363,14 @@ def _become_ready(
 
 
 def _tell_ready(session: DatabaseSession) -> None:
-    """Give a hint to all processes that wait for something to do."""
+    """Give a hint to all processes that a run is ready."""
+    session.ready = True
+    _signal(session)
+
+
+def _signal(session: DatabaseSession) -> None:
     session.connection.execute("UPDATE facts SET appends = appends + 1")
-    session.appended += 1
+    session.signals += 1
 
 
 def release_held(session: DatabaseSession, run_id: str) -> bool:
@@ -401,10 +406,11 @@ def append(
     session.connection.execute(
         "UPDATE runs SET inbox_head = ?, unread = unread + 1, updated_at = ? WHERE id = ?", (position, now, row.id)
     )
+    session.appended.append(run_id)
     if row.status == "waiting":
         _make_ready(session, row)
     else:
-        _tell_ready(session)
+        _signal(session)
     return Appended(position, new=True)
 
 

@@ -80,7 +80,9 @@ class DatabaseSession:
         shortest_ttl: The shortest ttl of the leases, in seconds.
         rows: The values of commits to insert in this transaction, four for each.
         touched: The runs that have new commits, are over, or are deleted in this transaction.
-        appended: The number of items appended to inboxes in this transaction.
+        appended: The runs with new items in their inboxes in this transaction.
+        signals: The number of these items, and of runs that became ready.
+        ready: Whether a run became ready in this transaction.
     """
 
     connection: sqlite3.Connection
@@ -92,7 +94,9 @@ class DatabaseSession:
     shortest_ttl: float = math.inf
     rows: list[float | bytes] = field(default_factory=list[float | bytes])
     touched: list[str] = field(default_factory=list[str])
-    appended: int = 0
+    appended: list[str] = field(default_factory=list[str])
+    signals: int = 0
+    ready: bool = False
 
     def lease_left(self, row: RunRow) -> float:
         """Return the seconds until the end of a run's lease, by the monotonic clock; 0 without a lease."""

@@ -195,11 +195,11 @@ class Writer(_Threads):
         if session.touched:
             self.hints.committed(session.touched)
             session.touched.clear()
-        if session.appended:
+        if session.signals:
             if self._last_appends >= 0:
-                self._last_appends += session.appended
-            session.appended = 0
-            self.hints.appended()
+                self._last_appends += session.signals
+            self.hints.appended(session.appended, ready=session.ready)
+            _forget_signals(session)
         self._active_at = time.monotonic()
         return results
 
@@ -210,7 +210,7 @@ class Writer(_Threads):
         session.known.clear()
         session.rows.clear()
         session.touched.clear()
-        session.appended = 0
+        _forget_signals(session)
         try:
             if session.connection.in_transaction:
                 session.connection.execute("ROLLBACK")
@@ -276,3 +276,8 @@ def _nothing(_session: DatabaseSession) -> None:
 
 def _ignore(_result: Any, _error: BaseException | None) -> None:
     return None
+
+
+def _forget_signals(session: DatabaseSession) -> None:
+    session.appended.clear()
+    session.signals, session.ready = 0, False
