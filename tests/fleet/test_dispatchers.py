@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from batonflow.durable import claimer
+from batonflow.durable.stores import postgres_listener
 from batonflow.durable.stores.postgres import PostgresStore
 from batonflow.fleet import DBOSDispatcher, Dispatcher, ProcrastinateDispatcher, Worker, open_dispatcher
 from batonflow.fleet.dispatchers import DISPATCHERS, DispatcherName
@@ -129,11 +130,11 @@ class Working:
         await self._running
 
 
-async def completed(store: PostgresStore, *ids: str, seconds: float = 20) -> None:
+async def completed(store: PostgresStore, *ids: str) -> None:
     async def over() -> bool:
         return all([(await known(store, run_id)).is_over for run_id in ids])
 
-    await asyncio.wait_for(eventually(over), seconds)
+    await asyncio.wait_for(eventually(over), 20)
     assert [(await known(store, run_id)).status for run_id in ids] == ["completed"] * len(ids)
 
 
@@ -151,12 +152,13 @@ async def test_a_bell_at_the_time_of_a_run_wakes_the_worker(
     if bells.kind == "none":
         pytest.skip("without a dispatcher the worker looks each second")
     monkeypatch.setattr(claimer, "LOOKS_EVERY", 60.0)
+    monkeypatch.setattr(postgres_listener, "LOST_HINT_SECONDS", 60.0)
     flow, bell = Noting(store=store), bells.open()
     async with Working(flow, bells.open()):
         await completed(store, await flow.enqueue(n=0, dispatcher=bell))  # the engine serves
         soon = datetime.now(UTC) + timedelta(seconds=0.7)
         run_id = await flow.enqueue(n=1, not_before=soon, dispatcher=bell)
-        await completed(store, run_id, seconds=4.5)  # after 5 seconds the store itself gives a hint
+        await completed(store, run_id)
     assert flow.started == [0, 1]
 
 
@@ -337,3 +339,20 @@ def test_bad_dispatchers_are_named(store: PostgresStore) -> None:
         Worker(Noting(store=store), dispatcher="celery")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="dispatcher='dbos' needs a store in PostgreSQL"):
         Worker(Noting(store="memory:"), dispatcher="dbos")
+
+
+async def test_a_worker_beside_an_application_of_dbos_drives_its_runs_without_bells(
+    store: PostgresStore, engine_schemas: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dbos = pytest.importorskip("dbos")
+    config = {"name": "shop", "system_database_url": f"sqlite:///{tmp_path / 'dbos.db'}", "log_level": "ERROR"}
+    application = dbos.DBOS(config=config)
+    await asyncio.to_thread(dbos.DBOS.launch)
+    flow, bell = Noting(store=store), DBOSDispatcher(server_address(), engine_schemas["dbos"])
+    try:
+        async with aclosing(bell), Working(flow, bell):
+            await completed(store, await flow.enqueue(n=1, dispatcher=bell))
+            await asyncio.wait_for(eventually(lambda: _returned("the dispatcher fails" in caplog.text)), 20)
+        assert dbos.DBOS(config=config) is application  # it was left alone
+    finally:
+        await asyncio.to_thread(dbos.DBOS.destroy, workflow_completion_timeout_sec=1)
