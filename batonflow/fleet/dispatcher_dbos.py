@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from batonflow.clock import current_source
-from batonflow.durable.stores.postgres_connection import check_schema_name
+from batonflow.durable.stores.postgres_connection import check_plain_schema_name
 from batonflow.fleet.dispatcher_protocol import bell_may_be_lost
 from batonflow.lazy import how_to_install
 
@@ -58,7 +58,7 @@ class DBOSDispatcher:
 
     def __init__(self, dsn: str, schema: str = "dbos") -> None:
         self._library = _library()
-        self._schema = check_schema_name(schema)
+        self._schema = check_plain_schema_name(schema)
         self._dsn = dsn
         # In a thread, which goes on after a cancellation, and whose connections are to be closed then.
         self._opening: asyncio.Task[DBOSClient] | None = None
