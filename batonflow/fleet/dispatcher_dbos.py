@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from batonflow.clock import current_source
-from batonflow.durable.stores.postgres_connection import check_schema_name
+from batonflow.durable.stores.postgres_connection import check_plain_schema_name
 from batonflow.fleet.dispatcher_protocol import bell_may_be_lost
 from batonflow.lazy import how_to_install
 
@@ -24,7 +24,9 @@ WORKFLOW = "batonflow.ring"
 VERSION = "batonflow-1"
 LOWEST_PRIORITY = 1001
 """DBOS begins with the smallest number, which is at least 1."""
-SECONDS_BETWEEN_LOOKS = 0.2
+MOST_CONNECTIONS = 4
+"""Connections of the application, and of the client; one more listens."""
+SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_TO_END = 1
 """Seconds for the bells that are ringing; DBOS does not close the connections of later ones."""
 SECONDS_BETWEEN_DELETIONS = 60.0
@@ -38,8 +40,8 @@ _on_ring: Callable[[str], object] | None = None
 class DBOSDispatcher:
     """A dispatcher with workflows of DBOS, in the queue ``batonflow`` of an application of this name.
 
-    The tables are created at first use. A workflow that waits or runs has the id of its run as deduplication id. So a
-    run has one. A process whose own code launches DBOS can ring, but cannot serve.
+    The tables are created at first use. A workflow that waits or runs has the id of its run as deduplication id, so
+    that a run has one. A process whose own code launches DBOS can ring, but cannot serve.
 
     Args:
         dsn: The address of the database.
@@ -56,7 +58,7 @@ class DBOSDispatcher:
 
     def __init__(self, dsn: str, schema: str = "dbos") -> None:
         self._library = _library()
-        self._schema = check_schema_name(schema)
+        self._schema = check_plain_schema_name(schema)
         self._dsn = dsn
         # In a thread, which goes on after a cancellation, and whose connections are to be closed then.
         self._opening: asyncio.Task[DBOSClient] | None = None
@@ -90,6 +92,7 @@ class DBOSDispatcher:
             "application_version": VERSION,
             "executor_id": NAME,
             "log_level": "WARNING",
+            "sys_db_pool_size": MOST_CONNECTIONS,
         }
         dbos(config=config)
         dbos.listen_queues([NAME])  # this fails where the process has launched DBOS itself
@@ -133,6 +136,7 @@ class DBOSDispatcher:
             dbos_system_schema=self._schema,
             application_name=NAME,
             retry_connection_errors=False,
+            system_database_pool_size=MOST_CONNECTIONS,
         )
 
     def _launch(self) -> None:

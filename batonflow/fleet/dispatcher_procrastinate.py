@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from batonflow.durable.stores.postgres_connection import check_schema_name
+from batonflow.durable.stores.postgres_connection import check_plain_schema_name
 from batonflow.fleet.dispatcher_protocol import bell_may_be_lost
 from batonflow.lazy import how_to_install
 
@@ -42,7 +42,7 @@ class ProcrastinateDispatcher:
 
     def __init__(self, dsn: str, schema: str = "procrastinate") -> None:
         self._library = _library()
-        self._schema = check_schema_name(schema)
+        self._schema = check_plain_schema_name(schema)
         self._dsn = dsn
         self._app: App | None = None
         self._opening = asyncio.Lock()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from batonflow.instrumentation.logs import logger_named
 
@@ -12,7 +12,6 @@ __all__ = ["Dispatcher", "bell_may_be_lost"]
 logger = logger_named("batonflow.dispatcher")
 
 
-@runtime_checkable
 class Dispatcher(Protocol):
     """A bell between the processes that store runs and the workers.
 

@@ -235,3 +235,11 @@ def test_schedules_are_added_listed_and_removed(here: Cli) -> None:
     code, _, err = here("schedule", "remove", "nightly", *STORE)
     assert (code, "there is no schedule 'nightly'" in err) == (2, True)
     assert here("schedule", "list", *STORE)[1] == "there are no schedules\n"
+
+
+@pytest.mark.parametrize("command", ["worker", "enqueue"])
+def test_a_dispatcher_needs_a_store_in_postgresql(folder: Path, command: str) -> None:
+    code, out, err = cli(folder, command, "flows.py:greet", "--dispatcher", "procrastinate", *STORE)
+    assert (code, out) == (2, "")
+    assert "dispatcher='procrastinate' needs a store in PostgreSQL" in err
+    assert not (folder / "runs.db").exists()

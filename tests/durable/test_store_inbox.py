@@ -204,7 +204,7 @@ async def test_several_can_wait_and_one_that_gives_up_disturbs_nobody(store: Run
     await store.append("a", "k", b"")
     results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
     assert isinstance(results[0], asyncio.CancelledError)
-    assert results[1] == results[2] != seen
+    assert results[1].number == results[2].number != seen
 
 
 async def test_what_was_not_used_is_there_for_the_next_owner(store: RunStore, other: RunStore):

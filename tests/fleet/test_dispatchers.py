@@ -15,10 +15,19 @@ from typing import Any
 import pytest
 
 from batonflow.durable import claimer
+from batonflow.durable.stores import postgres_listener
 from batonflow.durable.stores.postgres import PostgresStore
-from batonflow.fleet import DBOSDispatcher, Dispatcher, ProcrastinateDispatcher, Worker, open_dispatcher
+from batonflow.fleet import (
+    DBOSDispatcher,
+    Dispatcher,
+    ProcrastinateDispatcher,
+    Worker,
+    dispatcher_dbos,
+    open_dispatcher,
+)
 from batonflow.fleet.dispatchers import DISPATCHERS, DispatcherName
 from batonflow.workflow_core import StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core.errors import StoreError
 from tests.durable.runs import known
 from tests.postgres import connected, drop_schema, new_schema, server_address
 from tests.server.conftest import eventually
@@ -129,11 +138,11 @@ class Working:
         await self._running
 
 
-async def completed(store: PostgresStore, *ids: str, seconds: float = 20) -> None:
+async def completed(store: PostgresStore, *ids: str) -> None:
     async def over() -> bool:
         return all([(await known(store, run_id)).is_over for run_id in ids])
 
-    await asyncio.wait_for(eventually(over), seconds)
+    await asyncio.wait_for(eventually(over), 20)
     assert [(await known(store, run_id)).status for run_id in ids] == ["completed"] * len(ids)
 
 
@@ -145,18 +154,18 @@ async def test_a_rung_run_is_driven_once(bells: Bells, store: PostgresStore) -> 
     assert sorted(flow.started) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("bells", ["procrastinate", "dbos"], indirect=True)
 async def test_a_bell_at_the_time_of_a_run_wakes_the_worker(
     bells: Bells, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if bells.kind == "none":
-        pytest.skip("without a dispatcher the worker looks each second")
     monkeypatch.setattr(claimer, "LOOKS_EVERY", 60.0)
+    monkeypatch.setattr(postgres_listener, "LOST_HINT_SECONDS", 60.0)
     flow, bell = Noting(store=store), bells.open()
     async with Working(flow, bells.open()):
         await completed(store, await flow.enqueue(n=0, dispatcher=bell))  # the engine serves
         soon = datetime.now(UTC) + timedelta(seconds=0.7)
         run_id = await flow.enqueue(n=1, not_before=soon, dispatcher=bell)
-        await completed(store, run_id, seconds=4.5)  # after 5 seconds the store itself gives a hint
+        await completed(store, run_id)
     assert flow.started == [0, 1]
 
 
@@ -201,9 +210,11 @@ async def test_doubled_late_and_unknown_bells_change_nothing(bells: Bells, store
     assert await store.info("unknown") is None
 
 
+@pytest.mark.parametrize("bells", ["procrastinate", "dbos"], indirect=True)
 async def test_bells_come_by_run_id_and_forgotten_ones_do_not(bells: Bells) -> None:
-    if (bell := bells.open()) is None:
-        pytest.skip("nothing rings")
+    bell, listening = bells.open(), bells.open()
+    assert bell is not None
+    assert listening is not None
     heard: list[str] = []
     known_ids = {"a", "a/b", "b", "c"}  # other tests leave bells
 
@@ -216,8 +227,6 @@ async def test_bells_come_by_run_id_and_forgotten_ones_do_not(bells: Bells) -> N
     await bell.ring("c", datetime.now(UTC) + timedelta(hours=1))
     await bell.forget("a")
     await bell.forget("unknown")
-    listening = bells.open()
-    assert listening is not None
     serving = asyncio.create_task(listening.serve(hear))
     try:
         await asyncio.wait_for(eventually(lambda: _returned(len(heard) >= 2)), 20)
@@ -233,6 +242,38 @@ async def test_bells_come_by_run_id_and_forgotten_ones_do_not(bells: Bells) -> N
         await bell.forget("c")
         serving.cancel()
         await asyncio.wait([serving])
+
+
+@pytest.mark.parametrize("bells", ["procrastinate", "dbos"], indirect=True)
+async def test_the_rows_of_bells_are_deleted_also_those_of_killed_workers(
+    bells: Bells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher_dbos, "SECONDS_BETWEEN_DELETIONS", 0.2)
+    bell, listening = bells.open(), bells.open()
+    assert bell is not None
+    assert listening is not None
+    await bell.ring("killed")
+    table, taken = {
+        "procrastinate": ("procrastinate_jobs", "status = 'doing'"),
+        "dbos": (
+            "workflow_status",
+            "status = 'PENDING', executor_id = 'batonflow', application_version = 'batonflow-1'",
+        ),
+    }[bells.kind]
+    with connected(bells.address) as connection:
+        connection.execute(f"SET search_path = {bells.schema}".encode())
+        connection.execute(f"UPDATE {table} SET {taken}".encode())
+        serving = asyncio.create_task(listening.serve(lambda _: None))
+        await bell.ring("rung")
+
+        async def is_empty() -> bool:
+            return connection.execute(f"SELECT count(*) FROM {table}".encode()).fetchone() == (0,)
+
+        try:
+            await asyncio.wait_for(eventually(is_empty), 20)
+        finally:
+            serving.cancel()
+            await asyncio.wait([serving])
 
 
 async def _returned(value: bool) -> bool:
@@ -333,7 +374,27 @@ def test_an_engine_that_is_not_installed_is_named(
 
 
 def test_bad_dispatchers_are_named(store: PostgresStore) -> None:
+    for made in (ProcrastinateDispatcher, DBOSDispatcher):
+        with pytest.raises(StoreError, match="schema='a; b': give a name of lower-case letters"):
+            made("postgresql://app@db/prod", schema="a; b")
     with pytest.raises(ValueError, match="dispatcher='celery': there are none, procrastinate, dbos"):
         Worker(Noting(store=store), dispatcher="celery")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="dispatcher='dbos' needs a store in PostgreSQL"):
         Worker(Noting(store="memory:"), dispatcher="dbos")
+
+
+async def test_a_worker_beside_an_application_of_dbos_drives_its_runs_without_bells(
+    store: PostgresStore, engine_schemas: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dbos = pytest.importorskip("dbos")
+    config = {"name": "shop", "system_database_url": f"sqlite:///{tmp_path / 'dbos.db'}", "log_level": "ERROR"}
+    application = dbos.DBOS(config=config)
+    await asyncio.to_thread(dbos.DBOS.launch)
+    flow, bell = Noting(store=store), DBOSDispatcher(server_address(), engine_schemas["dbos"])
+    try:
+        async with aclosing(bell), Working(flow, bell):
+            await completed(store, await flow.enqueue(n=1, dispatcher=bell))
+            await asyncio.wait_for(eventually(lambda: _returned("the dispatcher fails" in caplog.text)), 20)
+        assert dbos.DBOS(config=config) is application  # it was left alone
+    finally:
+        await asyncio.to_thread(dbos.DBOS.destroy, workflow_completion_timeout_sec=1)

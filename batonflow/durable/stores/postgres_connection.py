@@ -14,7 +14,10 @@ from batonflow.workflow_core.errors import StoreCorruptedError, StoreError
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["OUTAGE_SECONDS", "Database", "address_of", "check_schema_name", "is_lost", "is_temporary", "one_connection"]
+__all__ = [
+    "OUTAGE_SECONDS", "Database", "address_of", "check_plain_schema_name", "check_schema_name", "is_lost",
+    "is_temporary", "one_connection",
+]  # fmt: skip
 
 OUTAGE_SECONDS = 30.0
 """Seconds in which operations are tried again while the database cannot be reached."""
@@ -83,6 +86,17 @@ def check_schema_name(schema: str) -> str:
     return schema
 
 
+def check_plain_schema_name(schema: str) -> str:
+    """Return the name of a schema that stands in statements without quotes.
+
+    Raises:
+        StoreError: The name has other characters, or PostgreSQL keeps it for itself.
+    """
+    if not isinstance(schema, str) or not _SCHEMA(schema):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise StoreError(f"schema={schema!r}: give a name of lower-case letters, digits and _")
+    return check_schema_name(schema)
+
+
 def _code(error: BaseException) -> str:
     return getattr(error, "sqlstate", None) or ""
 
@@ -115,10 +129,8 @@ class Database:
     def __init__(
         self, dsn: str, schema: str, durability: Literal["process", "power"], listen_dsn: str | None = None
     ) -> None:
-        if not isinstance(schema, str) or not _SCHEMA(schema):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise StoreError(f"schema={schema!r}: give a name of lower-case letters, digits and _")
         self.address = address_of(dsn)
-        self.schema = check_schema_name(schema)
+        self.schema = check_plain_schema_name(schema)
         self.durability = durability
         self.is_pooled = listen_dsn is not None and address_of(listen_dsn) != self.address
         """True if a session serves others, too."""
