@@ -5,6 +5,7 @@ import { bytes } from "./format.js";
 import { markdown } from "./markdown.js";
 import { visible } from "./markdown_spans.js";
 import { media } from "./media.js";
+import { passagesIn, sourceList } from "./sources.js";
 import { rawJson, scalar, valueTree } from "./value_tree.js";
 
 /** The chat history in a value of the state, or null. @param {any} value @returns {any[] | null} */
@@ -69,6 +70,8 @@ const LONG = 8_000;
 /** A text, rendered or as it is written. A long one ends with a button for the rest. @param {any} text @param {Look & {data?: boolean}} [look] */
 export function prose(text, look = {}) {
   if (typeof text !== "string") return valueTree(text, { open: 1 });
+  const passages = look.data ? passagesIn(text) : [];
+  if (passages.length) return h("div", { class: "call-result" }, sourceList(passages));
   const value = look.data ? structured(text) : null;
   if (value) return h("div", { class: "call-result" }, valueTree(value, { open: 2 }));
   const written = (part) => (look.raw ? h("div", { class: "say", text: visible(part) }) : markdown(part));
@@ -132,5 +135,7 @@ function resultText(result) {
   const texts = blocks.map((one) => one?.text).filter((text) => typeof text === "string");
   const pictures = blocks.map(media).filter(Boolean);
   if (!texts.length && !pictures.length) return rawJson(result);
-  return [texts.length > 0 && scalar(texts.join("\n")), ...pictures];
+  const text = texts.join("\n");
+  const passages = passagesIn(text);
+  return [passages.length ? sourceList(passages) : texts.length > 0 && scalar(text), ...pictures];
 }

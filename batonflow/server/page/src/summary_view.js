@@ -1,8 +1,10 @@
 // Summary of the run: input, result, and usage of its steps and agents.
 
+import { prose } from "./chat.js";
 import { fill, h } from "./dom.js";
 import { compact, duration, money, number } from "./format.js";
 import { traceback } from "./errors_view.js";
+import { sourceList, sourcesOf } from "./sources.js";
 import { quantile, sums } from "./usage.js";
 import { rawJson, valueTree } from "./value_tree.js";
 
@@ -76,9 +78,13 @@ function outcome(session, ended, output, fetched) {
       const value = await fetch();
       return output.type === "StopEvent" ? value?.result : value;
     });
+  // Large values are cut in the trace, and not in the run.
+  const answer = handler.result?.value?.result ?? result;
+  const sources = sourcesOf(answer);
   return [
+    sources.length > 0 && [prose(answer.response), h("h4", { text: "Sources" }), sourceList(sources)],
     h("p", { class: "muted", text: output.type }),
-    valueTree(result, { open: 2, fetch: inside }),
+    valueTree(result, { open: sources.length ? 0 : 2, fetch: inside }),
     rawJson(output.value),
   ];
 }
