@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from batonflow.agents.memory import ChatMemoryBuffer
+from batonflow.instrumentation import BaseEvent, BaseEventHandler, get_dispatcher
+from batonflow.instrumentation.events.chat_engine import StreamChatDeltaReceivedEvent
 from batonflow.llms import ChatMessage
 from batonflow.nodes import TextNode
 from batonflow.retrieval import (
@@ -143,3 +145,33 @@ def test_modes_of_agents_say_the_way_and_others_are_refused() -> None:
         index.as_chat_engine("react")
     with pytest.raises(ValueError, match="Unknown chat mode: other"):
         index.as_chat_engine("other")
+
+
+class Heard(BaseEventHandler):
+    events: list[BaseEvent] = []
+
+    def handle(self, event: BaseEvent, **kwargs: Any) -> None:
+        self.events.append(event)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_an_answer_is_reported_to_handlers_of_events(fails: bool) -> None:
+    root, heard = get_dispatcher("root"), Heard()
+    root.add_event_handler(heard)
+    try:
+        engine = SimpleChatEngine.from_defaults(answering() if fails else answering("The moon pulls."))
+        if fails:
+            with pytest.raises(Exception, match="answer"):
+                await engine.achat("Why?")
+        else:
+            await engine.achat("Why?")
+    finally:
+        root.event_handlers.remove(heard)
+    found = [event for event in heard.events if event.class_name().startswith("StreamChat")]
+    names = [event.class_name().removeprefix("StreamChat") for event in found]
+    if fails:
+        assert names == ["StartEvent", "ErrorEvent"]
+    else:
+        assert (names[0], names[-1], {*names[1:-1]}) == ("StartEvent", "EndEvent", {"DeltaReceivedEvent"})
+        deltas = [event.delta for event in found if isinstance(event, StreamChatDeltaReceivedEvent)]
+        assert "".join(deltas) == "The moon pulls."
