@@ -106,7 +106,9 @@ class Claimer:
         if tasks:
             await asyncio.wait(tasks)
         if self._looking:  # runs that are claimed already are resumed, to be interrupted with the others
-            await asyncio.wait(self._looking)
+            done, _ = await asyncio.wait(self._looking)
+            for look in done:
+                look.exception()  # the store cannot be reached, which it says itself
 
     @property
     def awake(self) -> int:

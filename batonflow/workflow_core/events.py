@@ -348,8 +348,7 @@ class StopEvent(Event):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # pydantic allows one model serializer per class, so this one calls the
-        # function of the base for dynamic data.
+        # pydantic allows one serializer in a class, so this one calls that of the base for dynamic data.
         dumped = DictLikeModel._dump(self, handler)  # pyright: ignore[reportPrivateUsage]
         if self._result is not None:
             dumped["result"] = self._result

@@ -111,8 +111,7 @@ class StreamLog:
         self.on_abandon: Callable[[], None] | None = None
         self.readers: WeakSet[StreamReader] | None = None
         self._sleepers: list[asyncio.Future[None]] | None = None
-        # Events from the number ``reserved`` on are held until the store has reserved their numbers; at ``mark``,
-        # more are reserved.
+        # Events from ``reserved`` on are held until the store has their numbers; more are reserved at ``mark``.
         self.reserved = self.mark = NEVER
         self.on_mark: Callable[[], None] = _nothing
 

@@ -32,8 +32,7 @@ class Turns:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._lock = threading.RLock()
-        # The ids of active runs; a set of runs would keep abandoned ones alive. It changes in one piece, so runs
-        # without a limit take no lock.
+        # The ids of active runs; a set of runs would keep abandoned ones alive. Each change is atomic.
         self._active: set[int] = set()
         self._pending: OrderedDict[Run, tuple[Event | None, str | None, Causes]] = OrderedDict()
         # The watches of event loops with waiting runs.

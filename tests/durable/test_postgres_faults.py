@@ -1,6 +1,7 @@
 """PostgreSQL with faults: it is away, it crashes, a session is ended, the tables are too new, rights are missing."""
 
 import asyncio
+import gc
 import logging
 import os
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from batonflow.durable.store_protocol import Busy, Claimed, RunStore
-from batonflow.durable.stores import postgres_threads
+from batonflow.durable.stores import postgres_connection, postgres_threads
 from batonflow.durable.stores.postgres import PostgresStore
 from batonflow.durable.stores.postgres_connection import Database
 from batonflow.durable.stores.postgres_listener import Listener
@@ -85,18 +86,56 @@ class TestOutage:
         assert await writing in ("committed", "already")
         assert (await reading).run_id == "a"
         assert await bodies(store) == [b"1"]
-        assert "Runs in memory go on for 30 s and are written when it is back" in caplog.text
+        assert caplog.text.count("Runs in memory go on for 30 s and are written when it is back") == 1
+        assert caplog.text.count("can be reached again") == 1
 
     async def test_one_that_lasts_too_long_is_an_error(
         self, server: OwnServer, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(postgres_threads, "OUTAGE_SECONDS", 0.2)
+        monkeypatch.setattr(postgres_connection, "OUTAGE_SECONDS", 0.2)
         epoch = await begin(store)
         server.crash()
         with pytest.raises(StoreError, match=r"The store postgresql://.* cannot be reached: .* has lasted longer"):
             await write(store, epoch, 0)
         await asyncio.to_thread(server.start)
         assert await write(store, epoch, 0) == "committed"
+
+    async def test_a_run_that_cannot_be_written_is_logged_as_stopped_here(
+        self, server: OwnServer, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(postgres_connection, "OUTAGE_SECONDS", 0.2)
+        handler = Steps(store, Counter()).run(run_id="alone", x=1)
+        await handler.started()
+        server.crash()
+        while "stopped in this process: The store" not in caplog.text:
+            handler = None
+            gc.collect()
+            await asyncio.sleep(0.05)
+        assert "Traceback" not in caplog.text
+        await asyncio.to_thread(server.start)
+
+    async def test_operations_of_an_outage_end_together(
+        self, server: OwnServer, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seconds, times = 2.0, 5
+        monkeypatch.setattr(postgres_connection, "OUTAGE_SECONDS", seconds)
+        epoch = await begin(store)
+        server.crash()
+        begun = time.monotonic()
+        for _ in range(times):
+            with pytest.raises(StoreError, match="has lasted longer"):
+                await write(store, epoch, 0)
+        assert time.monotonic() - begun < times * seconds
+        await asyncio.to_thread(server.start)
+
+    async def test_a_restart_between_two_operations_is_not_an_outage(
+        self, server: OwnServer, store: PostgresStore, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        epoch = await begin(store)
+        server.crash()
+        await asyncio.to_thread(server.start)
+        assert await write(store, epoch, 0) == "committed"
+        assert "cannot be reached" not in caplog.text
 
     async def test_runs_survive_crashes_of_the_database(self, server: OwnServer, store: PostgresStore) -> None:
         done: Counter[str] = Counter()

@@ -2,6 +2,7 @@
 
 import re
 import threading
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,6 +10,7 @@ from urllib.parse import parse_qs
 
 from batonflow.durable.store_protocol import PartsGoneError
 from batonflow.durable.stores.postgres_schema import in_schema, migrate
+from batonflow.instrumentation.logs import logger_named
 from batonflow.workflow_core.errors import StoreCorruptedError, StoreError
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ __all__ = [
     "OUTAGE_SECONDS", "Database", "address_of", "check_plain_schema_name", "check_schema_name", "is_lost",
     "is_temporary", "one_connection",
 ]  # fmt: skip
+
+_logger = logger_named("batonflow.store")
 
 OUTAGE_SECONDS = 30.0
 """Seconds in which operations are tried again while the database cannot be reached."""
@@ -136,6 +140,8 @@ class Database:
         """True if a session serves others, too."""
         self.was_reached = False
         """True once a connection was made."""
+        # The end of the time in which operations are tried again; None while the database is reached.
+        self._outage_ends: float | None = None
         self._dsn = dsn
         self._listen_dsn = listen_dsn
         self._statements: dict[str, bytes] = {}
@@ -257,6 +263,22 @@ class Database:
         names = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
         connection.execute(f"SELECT {names}", prepare=False)
         return connection
+
+    def note_loss(self, error: Exception) -> float:
+        """Note that the database cannot be reached, and return the time at which operations fail.
+
+        All operations of an outage share that time, so that a process which stops does not wait for each of them.
+        """
+        if self._outage_ends is None:
+            self._outage_ends = time.monotonic() + OUTAGE_SECONDS
+            _logger.warning("%s", self.outage(error))
+        return self._outage_ends
+
+    def note_return(self) -> None:
+        """Note that an operation has reached the database."""
+        if self._outage_ends is not None:
+            self._outage_ends = None
+            _logger.warning("The store %s can be reached again", self.address)
 
     def outage(self, error: Exception) -> str:
         """Return the words for a lost connection."""

@@ -16,15 +16,12 @@ from batonflow.durable.stores.postgres_connection import OUTAGE_SECONDS, Databas
 from batonflow.durable.stores.postgres_listener import Listener
 from batonflow.durable.stores.postgres_rows import Query, Snapshot, Steps, Writing
 from batonflow.durable.stores.threads import HeldLeases, Job, StoreThreads
-from batonflow.instrumentation.logs import logger_named
 from batonflow.workflow_core.errors import StoreError
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
 __all__ = ["Readers", "Writer"]
-
-_logger = logger_named("batonflow.store")
 
 MOST_IN_ONE_TRANSACTION = 1000
 """Jobs; the next ones wait for the next transaction, so that it stays short."""
@@ -97,10 +94,10 @@ class _Threads(StoreThreads):
 
     def _settle(self, session: "_Session", jobs: list[Job]) -> None:
         """Carry out jobs; try again while the database cannot be reached, or locks of other sessions stay."""
-        deadline: float | None = None
+        retries = False
         pause = _PAUSES[0]
         while jobs := [job for job in jobs if not job.is_finished]:
-            writing = Writing(self._listener.vouch, retries=deadline is not None)
+            writing = Writing(self._listener.vouch, retries=retries)
             try:
                 session.carry_out(jobs, writing)
             except Exception as error:  # noqa: BLE001 - the callers wait for the error
@@ -109,17 +106,16 @@ class _Threads(StoreThreads):
                         session.fail(job, error)
                     continue
                 session.close()
-                if deadline is not None:
-                    time.sleep(pause)
-                    pause = min(2 * pause, _PAUSES[1])
-                elif self._database.was_reached:
-                    deadline = time.monotonic() + OUTAGE_SECONDS
-                    _logger.warning("%s", self._database.outage(error))
-                if deadline is None or time.monotonic() > deadline:
+                if not self._database.was_reached or (retries and self._database.note_loss(error) < time.monotonic()):
                     for job in jobs:
                         session.give_up(job, error)
+                elif retries:  # otherwise the session may be older than the present server
+                    time.sleep(pause)
+                    pause = min(2 * pause, _PAUSES[1])
+                retries = True
             else:
-                if deadline is None and not all(job.is_finished for job in jobs):
+                self._database.note_return()
+                if not retries and not all(job.is_finished for job in jobs):
                     jobs += self._due()
             finally:
                 self._noted(writing)

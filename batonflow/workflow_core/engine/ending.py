@@ -9,6 +9,7 @@ from batonflow.workflow_core.engine.state import Waiter, WorkItem, current_item
 from batonflow.workflow_core.engine.ticks import Finish, RunEnded
 from batonflow.workflow_core.errors import (
     RunInterruptedError,
+    StoreError,
     WorkflowCancelledByUser,
     WorkflowRuntimeError,
     WorkflowStalledError,
@@ -307,9 +308,11 @@ class Ending:
         quiet = isinstance(self.error, (WorkflowCancelledByUser, RunInterruptedError))  # the caller requested this end
         if self.resolved and self.error is not None and not (inside or quiet):
             name, run_id = self._run.workflow.__batonflow__.workflow_name, self._run.state.run_id
-            kept = self._run.workflow.__batonflow__.keeper is not None  # the store has the failure
-            told = "" if kept else ", and its result was not awaited"
-            logger.error("%s (run %s) failed%s", name, run_id, told, exc_info=self.error)
+            if isinstance(self.error, StoreError):  # it continues from its records
+                logger.error("%s (run %s) stopped in this process: %s", name, run_id, self.error)
+            else:  # a store has the failure
+                told = "" if self._run.workflow.__batonflow__.keeper else ", and its result was not awaited"
+                logger.error("%s (run %s) failed%s", name, run_id, told, exc_info=self.error)
 
     def restore(self, event: StopEvent) -> None:
         """Take the result of a run whose snapshot was taken after its end."""
