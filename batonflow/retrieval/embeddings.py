@@ -12,13 +12,14 @@ from enum import StrEnum
 from typing import Any, ClassVar, cast
 
 import numpy as np
-from pydantic import Field, PrivateAttr, SecretStr
+from pydantic import ConfigDict, Field, PrivateAttr, SecretStr
 
 from batonflow.instrumentation import get_dispatcher
 from batonflow.instrumentation.events.embedding import EmbeddingEndEvent, EmbeddingStartEvent
 from batonflow.llms import Settings, Usage
 from batonflow.llms._bridge import run_sync
 from batonflow.llms._vendor import Clients, aload
+from batonflow.llms.limits import RateLimits
 from batonflow.llms.usage import record_usage
 from batonflow.nodes import BaseNode, MetadataMode, TransformComponent
 from batonflow.retrieval.words import words_of
@@ -38,6 +39,7 @@ _TESTING = "IS_TESTING"
 _DEFAULT_BATCH = 10
 
 _dispatcher = get_dispatcher(__name__)
+_CHARACTERS_OF_TOKEN = 4
 logger = logging.getLogger("batonflow.retrieval")
 
 Vector = list[float]
@@ -357,15 +359,20 @@ class OpenAIEmbedding(BaseEmbedding):
         api_key: The key; by default ``OPENAI_API_KEY``.
         dimensions: The length of the vectors, for models that have a choice.
         embed_batch_size: So many texts go into one request.
+        limits: ``RateLimits``, also those of models. The tokens of a request are estimated before it.
 
     Example:
-        >>> Settings.embed_model = OpenAIEmbedding("text-embedding-3-small")
+        >>> limits = RateLimits(requests_per_minute=500, tokens_per_minute=1_000_000)
+        >>> Settings.embed_model = OpenAIEmbedding("text-embedding-3-small", limits=limits)
     """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     embed_batch_size: int = Field(default=100, ge=1, le=2048)
     base_url: str | None = None
     api_key: SecretStr | None = Field(default=None, exclude=True)
     dimensions: int | None = None
+    limits: RateLimits | None = Field(default=None, exclude=True, repr=False)
 
     _clients: Clients = PrivateAttr(default_factory=Clients)
 
@@ -384,11 +391,21 @@ class OpenAIEmbedding(BaseEmbedding):
         return sdk.AsyncOpenAI(api_key=key, base_url=self.base_url)
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[Vector]:
-        client = await self._clients.get(self._client, owned=True)
-        options = {} if self.dimensions is None else {"dimensions": self.dimensions}
-        answer = await client.embeddings.create(input=texts, model=self.model_name, encoding_format="float", **options)
-        if (usage := getattr(answer, "usage", None)) is not None:
-            record_usage(Usage(input_tokens=usage.prompt_tokens), self.model_name)
+        reserved, used = sum(map(len, texts)) // _CHARACTERS_OF_TOKEN, None
+        if self.limits is not None:
+            await self.limits.acquire(reserved)
+        try:
+            client = await self._clients.get(self._client, owned=True)
+            options = {} if self.dimensions is None else {"dimensions": self.dimensions}
+            answer = await client.embeddings.create(
+                input=texts, model=self.model_name, encoding_format="float", **options
+            )
+            if (usage := getattr(answer, "usage", None)) is not None:
+                used = usage.prompt_tokens
+                record_usage(Usage(input_tokens=used), self.model_name)
+        finally:
+            if self.limits is not None:
+                self.limits.release(reserved, used)
         return [one.embedding for one in sorted(answer.data, key=lambda one: one.index)]
 
     async def _aget_text_embedding(self, text: str) -> Vector:

@@ -77,12 +77,11 @@ class TestFullDisk:
         disk = server.small_disk(megabytes=8)
         store = PostgresStore(f"{server.address}&options=-c%20default_tablespace%3Dsmall", schema=new_schema())
         try:
-            epoch, seq = await begin(store), 0
-            filling = disk / "filling"
-            filling.write_bytes(b"")
-            with pytest.raises(StoreError, match=r"There is no space left for postgresql://.*: free some"):
+            epoch, seq, filling = await begin(store), 0, disk / "filling"
+            full = pytest.raises(StoreError, match=r"There is no space left for postgresql://.*: free some")
+            with full, filling.open("ab", buffering=0) as file:
                 while seq < 1000:
-                    with filling.open("ab") as file, suppress(OSError):
+                    with suppress(OSError):
                         file.write(bytes(1_000_000))
                     assert await write(store, epoch, seq, [os.urandom(100_000)]) == "committed"
                     seq += 1

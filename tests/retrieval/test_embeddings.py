@@ -13,6 +13,7 @@ from pydantic import Field
 from batonflow.instrumentation import get_dispatcher
 from batonflow.instrumentation.handlers import BaseEventHandler
 from batonflow.llms import Settings, track_usage
+from batonflow.llms.limits import RateLimits
 from batonflow.nodes import TextNode
 from batonflow.retrieval import (
     BaseEmbedding,
@@ -134,8 +135,11 @@ def test_names_and_settings_give_models(monkeypatch: pytest.MonkeyPatch, caplog:
 
 class Server(BaseHTTPRequestHandler):
     asked: list[Any] = []
+    at_once = most_at_once = 0
 
     def do_POST(self) -> None:
+        Server.at_once += 1
+        Server.most_at_once = max(Server.most_at_once, Server.at_once)
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.asked.append((self.path, self.headers["authorization"], body))
         rows = [
@@ -148,6 +152,7 @@ class Server(BaseHTTPRequestHandler):
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
         self.end_headers()
+        Server.at_once -= 1
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002 - the name of the base
@@ -159,6 +164,7 @@ def server() -> Iterator[str]:
     thread = threading.Thread(target=serving.serve_forever)
     thread.start()
     Server.asked.clear()
+    Server.at_once = Server.most_at_once = 0
     yield f"http://127.0.0.1:{serving.server_port}/v1"
     serving.shutdown()
     thread.join()
@@ -173,3 +179,20 @@ def test_a_server_with_the_protocol_of_openai_is_asked(server: str) -> None:
     assert (path, key) == ("/v1/embeddings", "Bearer sk-secret")
     assert (body["model"], body["input"], body["dimensions"]) == ("m", ["a", "bbb"], 1)
     assert usage.usage.input_tokens == 7
+
+
+async def test_requests_keep_to_the_limits_of_models(server: str) -> None:
+    ended: list[tuple[int, int | None]] = []
+
+    class Noting(RateLimits):
+        def release(self, reserved: int, used: int | None) -> None:
+            ended.append((reserved, used))
+            super().release(reserved, used)
+
+    limits = Noting(max_concurrency=1)
+    model = OpenAIEmbedding("m", base_url=server, api_key="sk-secret", limits=limits, embed_batch_size=1, num_workers=4)
+    texts = ["a" * 40, "b" * 80, "c"]
+    assert await model.aget_text_embedding_batch(texts) == [[40.0], [80.0], [1.0]]
+    assert sorted(ended) == [(0, 7), (10, 7), (20, 7)]
+    assert Server.most_at_once == 1
+    assert "limits" not in model.to_dict()
