@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batonflow.nodes import NodeRelationship, RelatedNodeInfo, TextNode
-from batonflow.retrieval import node_store
+from batonflow.retrieval import node_file
 from batonflow.retrieval.filters import MetadataFilters
 from batonflow.retrieval.node_store import NodeStore, NodeStoreError
 from batonflow.retrieval.words import words_of
@@ -108,7 +108,7 @@ def test_another_process_sees_what_is_written(tmp_path: Path) -> None:
 def test_a_file_that_another_program_keeps_locked_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_store, "_PATIENCE", 0.2)
+    monkeypatch.setattr(node_file, "_PATIENCE", 0.2)
     with sqlite3.connect(tmp_path / "notes.db") as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(NodeStoreError, match=r"notes\.db is locked by another program"):
