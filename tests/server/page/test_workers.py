@@ -23,6 +23,7 @@ async def test_the_page_shows_workers_and_the_runs_that_they_drive(
         async with browser.page(served.url, wait=".runs-table .id") as watched:
             page = watched.page
             assert not await page.get_by_role("columnheader", name="Worker").is_visible()
+            await page.locator(".status.ready").wait_for()
             assert await page.get_by_role("link", name="Workers").count() == 0
             await enqueued(served, "taken")
             async with worker_at(path, Gate(opened)) as worker:
@@ -41,3 +42,4 @@ async def test_the_page_shows_workers_and_the_runs_that_they_drive(
             connection.close()
             await page.get_by_role("link", name="Runs").click()
             await page.get_by_text("Held: 5 claims ended").wait_for()
+            await page.locator(".status.held").wait_for()

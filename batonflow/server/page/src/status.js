@@ -4,7 +4,11 @@ import { h } from "./dom.js";
 
 /** @param {Record<string, any>} handler @returns {string} */
 export function statusOf(handler) {
-  return handler.status === "running" && handler.waiting ? "waiting" : (handler.status ?? "running");
+  const { status = "running", waiting, held, owner } = handler;
+  if (status !== "running") return status;
+  if (held) return "held";
+  if (waiting) return "waiting";
+  return owner === null ? "ready" : "running"; // a process has yet to take it up
 }
 
 /** @param {Record<string, any>} handler */
