@@ -228,6 +228,9 @@ repeated than had begun at a fault without a record. A stopped worker that wakes
 runs, until its first commit is refused. A worker without a core for the {LEASE_SECONDS:g} s of its lease loses its runs
 in the same way. More than {FLEET.slots} such runs in a fleet are a failure.
 
+In the first seconds of a new server the runs of an owner that has not come back stay with it. So a stop just before a
+crash is noticed later than the end of the lease.
+
 | runs | bodies | kills | stops | crashes of the database | runs driven then | runs lost without a fault | repeated \
 | failures |
 |---|---|---|---|---|---|---|---|---|
