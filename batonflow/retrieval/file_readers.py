@@ -40,7 +40,14 @@ _BEGIN_BYTES = 8192
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _MAX_UNPACKED_BYTES = 2**30
 _BRACKETS = re.compile(r"[{}\[\],\s]*")
-_BLANK_LINES = re.compile(r"\s*\n\s*")
+_BREAK = "\0"
+_SPACES = re.compile(r"[ \t\r\n\f]+")
+_SPACES_AROUND_LINES = re.compile(r"[ \t]+\n|\n (?=\S)")
+_BLOCK_TAGS = [
+    "address", "article", "aside", "blockquote", "br", "caption", "center", "dd", "details", "dialog", "div", "dl",
+    "dt", "fieldset", "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li",
+    "main", "nav", "ol", "option", "p", "pre", "section", "summary", "table", "tbody", "tfoot", "thead", "tr", "ul",
+]  # fmt: skip
 _HIDDEN_TAGS = ("script", "style", "noscript", "template")
 _DELIMITERS = ",;\t|"
 _changing_filters = threading.Lock()
@@ -212,7 +219,20 @@ class HTMLReader(BaseReader):
         title = {} if page.title is None else {"title": " ".join(page.title.get_text().split())}
         for one in page("title"):
             one.decompose()
-        return [_document(_BLANK_LINES.sub("\n", page.get_text("\n")).strip(), extra_info, **title)]
+        return [_document(_text_of_page(page), extra_info, **title)]
+
+
+def _text_of_page(page: Any) -> str:
+    """Return the text of a page, with a line for each paragraph, heading, item and row."""
+    for one in page(_BLOCK_TAGS):
+        one.insert_before(_BREAK)
+        one.insert_after(_BREAK)
+    for one in page(["td", "th"]):
+        one.insert_after(" ")
+    texts = [one for one in page.find_all(string=True) if type(one).__name__ == "NavigableString"]  # and not comments
+    pieces = [str(one) if one.find_parent("pre") else _SPACES.sub(" ", one) for one in texts]
+    text = "".join(pieces).replace(_BREAK, "\n")
+    return re.sub(r"\n{2,}", "\n", _SPACES_AROUND_LINES.sub("\n", text)).strip()
 
 
 class CSVReader(BaseReader):

@@ -291,7 +291,21 @@ def test_html_gives_the_text_that_is_seen(tmp_path: Path) -> None:
     page = "<title>On  tides</title><style>b {}</style><h1>Tides</h1><p>High <b>water</b>.</p><script>run()</script>"
     (tmp_path / "x.html").write_text(page)
     [found] = HTMLReader().load_data(tmp_path / "x.html")
-    assert (found.text, found.metadata) == ("Tides\nHigh\nwater\n.", {"title": "On tides"})
+    assert (found.text, found.metadata) == ("Tides\nHigh water.", {"title": "On tides"})
+    page = "<p>One\n <i>two</i>\n</p>tail<ul><li>a<li>b</ul><table><tr><td>c</td><td>d</td></tr></table>"
+    page += "<pre>if x:\n    y</pre>e<br>f<!-- g -->"
+    (tmp_path / "x.html").write_text(page)
+    assert HTMLReader().load_data(tmp_path / "x.html")[0].text.split("\n") == [
+        "One two",
+        "tail",
+        "a",
+        "b",
+        "c d",
+        "if x:",
+        "    y",
+        "e",
+        "f",
+    ]
     (tmp_path / "x.html").write_bytes('<meta charset="latin-1">für'.encode("latin-1"))
     assert HTMLReader().load_data(tmp_path / "x.html")[0].text == "für"
     for odd in ("", "http://example.org/a", "<?xml version='1.0'?><a>b</a>", "<div>" * 10_000):
