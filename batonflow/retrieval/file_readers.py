@@ -44,9 +44,10 @@ _BREAK = "\0"
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 _SPACES_AROUND_LINES = re.compile(r"[ \t]+\n|\n (?=\S)")
 _BLOCK_TAGS = [
-    "address", "article", "aside", "blockquote", "br", "caption", "center", "dd", "details", "dialog", "div", "dl",
-    "dt", "fieldset", "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li",
-    "main", "nav", "ol", "option", "p", "pre", "section", "summary", "table", "tbody", "tfoot", "thead", "tr", "ul",
+    "address", "article", "aside", "blockquote", "br", "caption", "center", "dd", "details", "dialog", "div",
+    "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6",
+    "header", "hr", "li", "main", "nav", "ol", "option", "p", "pre", "section", "summary", "table", "tbody",
+    "tfoot", "thead", "tr", "ul",
 ]  # fmt: skip
 _HIDDEN_TAGS = ("script", "style", "noscript", "template")
 _DELIMITERS = ",;\t|"
