@@ -1,65 +1,39 @@
 """Measure the search in a file of nodes: by words, by vectors, and with a filter, for files of several sizes.
 
-    python benchmarks/retrieval.py --write docs/evidence/performance.md
+    python benchmarks/retrieval.py --peer-python PYTHON --write docs/evidence/performance.md
 
 A passage has 100 words, drawn with the frequencies of Zipf, and a vector of 384 numbers. Each size is a process of its
-own.
+own. With a Python that has llama-index-core, langchain-core and bm25s their searches are measured, too.
 """
 
 import argparse
+import asyncio
 import json
 import os
-import random
-import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 import numpy as np
 from reporting import Table, report
+from retrieval_data import DIMENSIONS, QUERIES, TOP_K, memory, passages, timed
 from run import HERE, ROOT
 
-from batonflow.nodes import TextNode
-from batonflow.retrieval import MetadataFilters, NodeStore
+from batonflow.llms import ScriptedLLM
+from batonflow.nodes import QueryBundle, TextNode
+from batonflow.retrieval import MetadataFilters, NodeStore, VectorStoreIndex
 
 MARKS = ("<!-- retrieval begin -->", "<!-- retrieval end -->")
 SIZES = (1_000, 20_000, 200_000)
-WORDS, PASSAGE, DIMENSIONS, TOP_K, BATCH = 20_000, 100, 384, 10, 2048
-QUERIES = 50
-
-
-def passages(count: int) -> tuple[list[str], list[str], Any]:
-    """Texts, questions and vectors."""
-    letters, dice = "abcdefghijklmnopqrstuvwxyz", random.Random(0)
-    vocabulary = np.array(["".join(dice.choices(letters, k=dice.randint(3, 9))) for _ in range(WORDS)])
-    often = 1 / np.arange(1, WORDS + 1)
-    numbers = np.random.default_rng(0)
-    drawn = numbers.choice(WORDS, size=(count, PASSAGE), p=often / often.sum())
-    asked = numbers.choice(WORDS, size=(QUERIES, 6), p=often / often.sum())
-    vectors = numbers.standard_normal((count, DIMENSIONS), dtype=np.float32)
-    return [" ".join(row) for row in vocabulary[drawn]], [" ".join(row) for row in vocabulary[asked]], vectors
-
-
-def timed(search: Callable[[Any], object], queries: Sequence[Any]) -> tuple[float, float]:
-    """The milliseconds of the first search, and the median of the others."""
-    times: list[float] = []
-    for query in queries:
-        began = time.perf_counter()
-        search(query)
-        times.append((time.perf_counter() - began) * 1e3)
-    return times[0], median(times[1:])
-
-
-def memory() -> float:
-    """The MiB of this process."""
-    status = Path("/proc/self/status").read_text() if Path("/proc/self/status").exists() else ""
-    found = [line for line in status.splitlines() if line.startswith("VmRSS")]
-    return int(found[0].split()[1]) / 1024 if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+PEERS = {
+    "simple_vector_store": "LlamaIndex's SimpleVectorStore",
+    "in_memory_vector_store": "LangChain's InMemoryVectorStore",
+    "bm25s": "bm25s",
+}
+BATCH = 2048
 
 
 def build(path: str, count: int) -> dict[str, float]:
@@ -95,24 +69,28 @@ def search(path: str, count: int) -> dict[str, float]:
 STEPS: dict[str, Callable[[str, int], dict[str, float]]] = {"build": build, "search": search}
 
 
-def measured(step: str, path: str, count: int) -> dict[str, float]:
-    """One step in a process of its own."""
-    command = [sys.executable, "-B", str(HERE / "retrieval.py"), "--step", step, path, str(count)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+def measured(python: str, script: str, *arguments: object) -> dict[str, float]:
+    """Figures that a process of its own prints last."""
+    command = [python, "-B", str(HERE / script), *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT) if python == sys.executable else ""}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
-        raise SystemExit(f"{step}: {done.stderr.strip().splitlines()[-1]}")
-    print(f"measured {step} of {count:,}", flush=True)
+        raise SystemExit(f"{script}: {done.stderr.strip().splitlines()[-1]}")
+    print(f"measured {script} {' '.join(map(str, arguments))}", flush=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def tables(_options: argparse.Namespace) -> list[Table]:
-    """The figures of all sizes."""
-    found: list[dict[str, float]] = []
+def tables(options: argparse.Namespace) -> list[Table]:
+    """The figures of all sizes, and those of other libraries."""
+    ours: list[dict[str, float]] = []
+    peers: dict[str, list[dict[str, float]]] = {name: [] for name in PEERS if options.peer_python}
     for count in SIZES:
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder) / "nodes.db")
-            found.append({**measured("build", path, count), **measured("search", path, count)})
+            built = measured(sys.executable, "retrieval.py", "--step", "build", path, count)
+            ours.append({**built, **measured(sys.executable, "retrieval.py", "--step", "search", path, count)})
+        for name, found in peers.items():
+            found.append(measured(options.peer_python, "retrieval_peers.py", name, count))
     rows = {
         "build with given vectors, committed, s": "build",
         "words, the first search of a process, ms": "cold",
@@ -124,11 +102,53 @@ def tables(_options: argparse.Namespace) -> list[Table]:
         "file, MiB": "file",
     }
     head = ["| passages | " + " | ".join(f"{count:,}" for count in SIZES) + " |", "|---|" + "---:|" * len(SIZES)]
-    return [[*head, *(f"| {name} | {' | '.join(f'{one[key]:.3g}' for one in found)} |" for name, key in rows.items())]]
+    lines = [_line(name, ours, key) for name, key in rows.items()]
+    for name, found in peers.items():
+        key = "words" if name == "bm25s" else "near"
+        kind = "words" if name == "bm25s" else "vectors"
+        lines.append(_line(f"{PEERS[name]}: {kind}, median, ms", found, key))
+        lines.append(_line(f"{PEERS[name]}: memory, MiB", found, "MiB"))
+    return [[*head, *lines], query_table()]
+
+
+def _line(name: str, found: list[dict[str, float]], key: str) -> str:
+    return f"| {name} | {' | '.join(f'{one[key]:.3g}' for one in found)} |"
+
+
+def query_table() -> Table:
+    """The CPU time of a query as a workflow, and of the same calls without one; the least of some rounds."""
+    texts, _, _ = passages(50)
+    index = VectorStoreIndex([TextNode(text=text) for text in texts])
+    engine = index.as_query_engine(llm=ScriptedLLM(["An answer."] * 10_000), similarity_top_k=2)
+
+    async def plain() -> object:
+        query = QueryBundle(texts[0])
+        return await engine.asynthesize(query, await engine.aretrieve(query))
+
+    async def workflow() -> object:
+        return await engine.run(texts[0])
+
+    async def rounds() -> list[float]:
+        least = [float("inf")] * 2
+        for _ in range(7):
+            for place, ask in enumerate((plain, workflow)):
+                began = time.process_time()
+                for _ in range(100):
+                    await ask()
+                least[place] = min(least[place], (time.process_time() - began) * 10)
+        return least
+
+    alone, as_workflow = asyncio.run(rounds())
+    return [
+        "| a query | CPU, ms |",
+        "|---|---:|",
+        f"| retrieve and synthesize, called | {alone:.2f} |",
+        f"| as a workflow | {as_workflow:.2f} |",
+    ]
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--step"]:
         print(json.dumps(STEPS[sys.argv[2]](sys.argv[3], int(sys.argv[4]))))
     else:
-        sys.exit(report(__doc__, MARKS, tables))
+        sys.exit(report(__doc__, MARKS, tables, peers=("llama-index-core", "langchain-core", "bm25s")))
