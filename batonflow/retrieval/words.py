@@ -69,7 +69,7 @@ class _Known(dict[str, tuple[str, ...]]):
         parts: list[str] = _PARTS.findall(written) if written.isascii() else re.split(r"[\W_]+", written)
         # The whole has no signs: an index by SQLite would split it there.
         whole = "".join(parts)
-        return [self._stemmed(part.casefold()) for part in (whole, *parts) if part]
+        return list(map(self._stemmed, dict.fromkeys(part.casefold() for part in (whole, *parts) if part)))
 
     def _stemmed(self, word: str) -> str:
         if not word.isascii() or not word.isalpha() or len(word) < 3:
