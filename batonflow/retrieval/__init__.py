@@ -168,7 +168,7 @@ if TYPE_CHECKING:
         TextSplitter,
         TokenTextSplitter,
     )
-    from batonflow.retrieval.storage import SimpleDocumentStore, SimpleVectorStore, StorageContext
+    from batonflow.retrieval.storage import SimpleDocumentStore, SimpleIndexStore, SimpleVectorStore, StorageContext
     from batonflow.retrieval.summaries import (
         DocumentSummaryIndex,
         DocumentSummaryIndexEmbeddingRetriever,
@@ -240,10 +240,10 @@ __all__ = [
     "ResponseMode", "Retrieved", "RetrieverQueryEngine", "RouterQueryEngine", "RouterRetriever", "SQLReader",
     "SelectorResult", "SemanticSplitterNodeParser", "SentenceEmbeddingOptimizer", "SentenceSplitter",
     "SentenceWindowNodeParser", "Settings", "SimilarityMode", "SimilarityPostprocessor", "SimpleChatEngine",
-    "SimpleDirectoryReader", "SimpleDocumentStore", "SimpleKeywordTableIndex", "SimpleNodeParser",
-    "SimpleObjectNodeMapping", "SimpleQueryToolNodeMapping", "SimpleSummarize", "SimpleToolNodeMapping",
-    "SimpleVectorStore", "SingleSelection", "SourceFailure", "StepDecomposeQueryTransform", "StorageContext",
-    "StreamedChatAnswer", "StreamingResponse", "StringIterableReader", "StructuredLLMRerank",
+    "SimpleDirectoryReader", "SimpleDocumentStore", "SimpleIndexStore", "SimpleKeywordTableIndex",
+    "SimpleNodeParser", "SimpleObjectNodeMapping", "SimpleQueryToolNodeMapping", "SimpleSummarize",
+    "SimpleToolNodeMapping", "SimpleVectorStore", "SingleSelection", "SourceFailure", "StepDecomposeQueryTransform",
+    "StorageContext", "StreamedChatAnswer", "StreamingResponse", "StringIterableReader", "StructuredLLMRerank",
     "StructuredRefineResponse", "SubQuestion", "SubQuestionQueryEngine", "SummaryIndex",
     "SummaryIndexEmbeddingRetriever", "SummaryIndexLLMRetriever", "SummaryIndexRetriever", "TextNode", "TextReader",
     "TextSplitter", "TimeWeightedPostprocessor", "TokenTextSplitter", "ToolRetrieverRouterQueryEngine",
@@ -335,7 +335,7 @@ _HOMES = {
             "MetadataAwareTextSplitter NodeParser SentenceSplitter SentenceWindowNodeParser "
             "SimpleNodeParser TextSplitter TokenTextSplitter"
         ),
-        "retrieval.storage": ("SimpleDocumentStore SimpleVectorStore StorageContext"),
+        "retrieval.storage": ("SimpleDocumentStore SimpleIndexStore SimpleVectorStore StorageContext"),
         "retrieval.summaries": (
             "DocumentSummaryIndex DocumentSummaryIndexEmbeddingRetriever DocumentSummaryIndexLLMRetriever"
         ),

@@ -11,7 +11,7 @@ from pydantic import ConfigDict
 from batonflow.nodes import BaseNode
 from batonflow.retrieval.filters import MetadataFilters
 from batonflow.retrieval.json_folders import read_folder, write_folder
-from batonflow.retrieval.node_store import FILE_IN_FOLDER, UNNAMED_MODEL, WORDS_ONLY, NodeStore
+from batonflow.retrieval.node_store import FILE_IN_FOLDER, UNNAMED_MODEL, WORDS_ONLY, NodeStore, StoredIndex
 from batonflow.retrieval.vectors import (
     BasePydanticVectorStore,
     VectorStoreQuery,
@@ -21,7 +21,7 @@ from batonflow.retrieval.vectors import (
 )
 from batonflow.threads import in_thread
 
-__all__ = ["RefDocInfo", "SimpleDocumentStore", "SimpleVectorStore", "StorageContext"]
+__all__ = ["RefDocInfo", "SimpleDocumentStore", "SimpleIndexStore", "SimpleVectorStore", "StorageContext"]
 
 _BY_WORDS = {VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE}
 _BY_BOTH = {VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SEMANTIC_HYBRID}
@@ -132,6 +132,37 @@ class SimpleDocumentStore:
             self.store.forget_document(ref_doc_id)
 
 
+class SimpleIndexStore:
+    """The indexes of a store.
+
+    Args:
+        store: The store; by default a new one in memory.
+    """
+
+    def __init__(self, store: NodeStore | None = None) -> None:
+        self.store = NodeStore() if store is None else store
+
+    def index_structs(self) -> list[StoredIndex]:
+        """Return all indexes."""
+        return self.store.indexes()
+
+    def get_index_struct(self, struct_id: str | None = None) -> StoredIndex | None:
+        """Return an index; by default the only one.
+
+        Raises:
+            ValueError: There are several.
+        """
+        found = [one for one in self.store.indexes() if struct_id in {None, one.id}]
+        if len(found) > 1:
+            raise ValueError(f"there are several indexes: give the id of one of {', '.join(one.id for one in found)}")
+        return found[0] if found else None
+
+    def delete_index_struct(self, key: str) -> None:
+        """Delete an index; its nodes stay."""
+        if (found := self.get_index_struct(key)) is not None:
+            self.store.delete_index(found.number)
+
+
 class SimpleVectorStore(BasePydanticVectorStore):
     """The vectors of a store.
 
@@ -159,6 +190,19 @@ class SimpleVectorStore(BasePydanticVectorStore):
     def class_name(cls) -> str:
         """See ``BaseComponent``."""
         return "SimpleVectorStore"
+
+    def join(self, docstore: SimpleDocumentStore) -> None:
+        """Put the vectors and the nodes of a document store into one store."""
+        if self._store is docstore.store:
+            return
+        if not (own := {node.id_ for node in self._store.nodes()}):
+            self._store = docstore.store
+            return
+        with self._store.writing():
+            self._store.add_nodes([node for node in docstore.store.nodes() if node.id_ not in own])
+            for doc, (content, metadata) in docstore.store.documents().items():
+                self._store.note_document(doc, content, metadata)
+        docstore.store = self._store
 
     def place(self) -> dict[str, Any]:
         """Return the arguments of ``at`` for records.
@@ -245,6 +289,7 @@ class StorageContext:
     def __init__(self, store: NodeStore | None = None, vector_store: BasePydanticVectorStore | None = None) -> None:
         self.store = NodeStore() if store is None else store
         self.docstore = SimpleDocumentStore(self.store)
+        self.index_store = SimpleIndexStore(self.store)
         self.vector_stores: dict[str, BasePydanticVectorStore] = {}
         if vector_store is not None:
             self.vector_stores["default"] = vector_store
@@ -278,7 +323,7 @@ class StorageContext:
 
         Args:
             docstore: A store whose nodes are used.
-            index_store: Accepted and kept out of use; indexes are in the store of the nodes.
+            index_store: Accepted and left out; the indexes are in the store of the nodes.
             vector_store: A store of vectors.
             vector_stores: Stores of vectors by name; that named ``"default"`` is used.
             persist_dir: A folder of ``persist``, also of LlamaIndex. It is read into memory.
@@ -289,6 +334,8 @@ class StorageContext:
             NodeStoreError: The file is not one of batonflow, or the folder cannot be read.
         """
         own = vector_store if isinstance(vector_store, SimpleVectorStore) else None
+        if own is not None and docstore is not None:
+            own.join(docstore)
         store = docstore.store if docstore is not None else own.client if own is not None else None
         if path is not None:
             store = NodeStore(path)
