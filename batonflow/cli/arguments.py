@@ -16,7 +16,7 @@ __all__ = ["STATUSES", "STORE_VARIABLE", "default_store", "parsed", "parser"]
 STORE_VARIABLE = "BATONFLOW_STORE"
 SHELLS = ("bash", "zsh", "fish")
 _DISPATCHERS = ("none", "procrastinate", "dbos")
-STATUSES = ("ready", "running", "waiting", "interrupted", "completed", "failed", "cancelled")
+STATUSES = ("ready", "running", "waiting", "interrupted", "held", "completed", "failed", "cancelled")
 
 _OBJECT = (
     "module:name or file.py:name of a workflow, an agent, a team, or a function that makes one; the name may be left "
@@ -192,6 +192,7 @@ def _of_passages(commands: _Commands) -> None:
     ingest.add_argument("source", metavar="SOURCE", help="the folder, which is read with all folders in it, or a file")
     ingest.add_argument("file", metavar="FILE", help="the file of passages, such as notes.db")
     ingest.add_argument("--exclude", action="append", metavar="PATTERN", help='files to leave out, such as "*.log"')
+    ingest.add_argument("--prune", action="store_true", help="delete the passages of files that are gone")
     ingest.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of text (default: utf-8)")
     ingest.add_argument("--batch", type=_positive, default=64, metavar="N", help="files written together (default: 64)")
 
@@ -256,7 +257,7 @@ def _of_fleets(commands: _Commands) -> None:
     _takes_json(drain)
 
     store = _added(commands, "store", "create the tables of a store, or check that it can be used")
-    store.add_argument("action", choices=("init", "check"), help="init creates a missing store, check does not")
+    store.add_argument("action", choices=("init", "check"), help="init creates a missing store, check uses one")
     _takes_store(store)
     _takes_json(store)
 

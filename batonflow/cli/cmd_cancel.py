@@ -7,7 +7,7 @@ from batonflow.cli.errors import DONE
 from batonflow.cli.inbox import say_how_to_resume, unfinished_run
 from batonflow.cli.output import say, say_json
 from batonflow.cli.stores import opened
-from batonflow.durable.cancels import cancel_run
+from batonflow.durable.cancels import cancel_run, cancel_without_code
 
 __all__ = ["cancel"]
 
@@ -20,9 +20,14 @@ def cancel(given: Namespace) -> int:
 async def _cancel(given: Namespace) -> int:
     async with opened(given, writes=True) as store:
         info = await unfinished_run(store, given.run)
-        await cancel_run(store, given.run, given.reason)
+        if info.held:  # a process that takes it up may end
+            await cancel_without_code(store, given.run, given.reason)
+        else:
+            await cancel_run(store, given.run, given.reason)
         if given.json:
             say_json({"run_id": given.run, "status": "sent", "driven": info.is_driven})
+        elif info.held:
+            say(f"{given.run} is cancelled")
         else:
             say(f"{given.run} is told to end")
             say_how_to_resume(info, store)

@@ -39,7 +39,7 @@ async def _ingest(reader: SimpleDirectoryReader, given: Namespace) -> int:
     for name in _LIBRARIES:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     index = opened_index(opened_passages(given.file), given)
-    handler = ingested(reader, index, batch=given.batch)
+    handler = ingested(reader, index, batch=given.batch, prune=given.prune)
     try:
         async for event in handler.stream_events():
             if isinstance(event, IngestProgress) and event.counts.done < event.counts.total:
@@ -63,6 +63,8 @@ def _told(result: IngestResult, given: Namespace) -> int:
         counts = [f"{result.added} new", f"{result.changed} changed", f"{result.unchanged} unchanged"]
         if result.failed:
             counts.append(f"{result.failed} left out")
+        if result.gone:
+            counts.append(f"{result.gone} {'deleted' if given.prune else 'gone (--prune deletes their passages)'}")
         say(f"{_counted(result.done, 'file')}: {', '.join(counts)}; {_counted(result.nodes, 'passage')} written")
     return FAILED if result.failed == result.done else DONE
 

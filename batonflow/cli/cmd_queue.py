@@ -30,7 +30,7 @@ async def _queue(given: Namespace) -> int:
     elif queues:
         table([name.upper() for name in _NAMES], [_as_row(one, workers) for one in queues])
         for one in queues:
-            if one.ready and workers and not one.count_workers(workers):
+            if one.is_left(workers):
                 complain(_unserved(one))
     else:
         say("every run is over")

@@ -19,8 +19,8 @@ __all__ = ["runs"]
 
 _PAGE = 500
 
-_IN_STORE = {"waiting": ["ready", "running", "waiting"], "interrupted": ["running"]}
-"""The statuses in the store of runs that are printed as ``waiting`` or ``interrupted``."""
+_IN_STORE = {"waiting": ["ready", "running", "waiting"], "interrupted": ["running"], "held": ["ready"]}
+"""The statuses in the store of runs that are printed otherwise."""
 
 
 def runs(given: Namespace) -> int:

@@ -66,6 +66,8 @@ def _head(info: RunInfo, standing: str) -> None:
     say(f"workflow  {info.workflow}{'' if info.version is None else f', version {info.version}'}")
     driven = ", driven by a living process" if info.owner is not None and info.owner_alive else ""
     say(f"status    {standing}{driven}")
+    if info.held:
+        say(f"held      {info.held}; batonflow release {info.run_id} lets it be taken up again")
     say(f"began     {datetime.fromtimestamp(info.created_at, UTC).isoformat(sep=' ', timespec='seconds')}")
     end = info.updated_at if info.is_over else current_source().now()
     say(f"lasted    {age(max(0.0, end - info.created_at))}")

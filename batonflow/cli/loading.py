@@ -155,6 +155,8 @@ def _candidates(module: ModuleType) -> str:
 
 
 def _instance(value: Any, spec: str) -> Any:
+    if is_workflow(inner := getattr(value, "workflow", None)):  # of a query engine or a chat engine
+        return inner
     if is_workflow(value) or not (isinstance(value, type) or inspect.isroutine(value)):
         return value
     if isinstance(value, type) and not issubclass(value, Workflow):

@@ -19,6 +19,8 @@ async def status_text(store: KeptStore, info: RunInfo) -> str:
     asked = await count_questions(store, info)
     if asked and not info.unread:
         return f"waiting ({asked} asked)"
+    if info.held:
+        return "held"
     status = "interrupted" if info.status == "running" and not info.owner_alive else info.status
     return f"{status} (answered)" if asked else status
 
@@ -29,6 +31,7 @@ def run_as_json(info: RunInfo) -> dict[str, Any]:
         "run_id": info.run_id,
         "workflow": info.workflow,
         "status": info.status,
+        "held": info.held or None,
         "driven": info.owner is not None and info.owner_alive,
         "commits": info.seq,
         "unread": info.unread,

@@ -37,13 +37,13 @@ def check_appended(run_id: str, outcome: Appended | Ended | None) -> bool:
     return outcome.new
 
 
-async def cancel_without_code(store: RunStore, run_id: str) -> None:
+async def cancel_without_code(store: RunStore, run_id: str, reason: str = "") -> None:
     """Cancel a run without its code, unless another process drives it.
 
     Raises:
         StoreError: The run does not exist or is over, or the store fails.
     """
-    await cancel_run(store, run_id, "")
+    await cancel_run(store, run_id, reason)
     claimed = await store.claim(run_id, store.owner, store.lease_seconds)
     if isinstance(claimed, Claimed):
         loaded = await store.load(run_id)

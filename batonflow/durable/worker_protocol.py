@@ -9,6 +9,7 @@ from batonflow.clock import current_source
 __all__ = ["QueueInfo", "WorkerInfo", "WorkerSign", "WorkerStore"]
 
 SILENT_SECONDS = 15.0
+SECONDS_UNTIL_LEFT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +92,16 @@ class QueueInfo:
     held: int
     oldest: float | None
 
+    def is_left(self, workers: Sequence[WorkerInfo]) -> bool:
+        """Tell whether runs are ready that no worker takes up. Servers take up runs within seconds."""
+        waits = self.oldest is not None and (bool(workers) or self.oldest > SECONDS_UNTIL_LEFT)
+        return waits and not self.count_workers(workers)
+
     def count_workers(self, workers: Iterable[WorkerInfo]) -> int:
         """Return the number of workers that take up these runs."""
         names = {self.workflow, f"{self.workflow}@{self.version or ''}"}
         return sum(
-            worker.is_alive
-            and not worker.is_draining
+            worker.state == "working"
             and not names.isdisjoint(worker.sign.workflows)
             and (worker.sign.queues is None or self.queue in worker.sign.queues)
             for worker in workers

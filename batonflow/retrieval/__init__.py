@@ -369,6 +369,23 @@ _NOT_OFFERED = {
     "FLAREInstructQueryEngine": "use an agent with index.as_tool()",
     "NLSQLTableQueryEngine": "give an agent a tool over a read-only connection, with requires_approval",
     "RankGPTRerank": "use LLMRerank",
+    "IngestionPipeline": "use ingest(), or the transformations of an index",
+    "IngestionCache": "an embedding model has a cache, and ingest() leaves unchanged files alone",
+    "DocstoreStrategy": "ingest() leaves unchanged documents alone, and replaces changed ones",
+    "TitleExtractor": "write a TransformComponent that adds metadata",
+    "KeywordExtractor": "write a TransformComponent that adds metadata",
+    "SummaryExtractor": "use a DocumentSummaryIndex",
+    "QuestionsAnsweredExtractor": "write a TransformComponent that adds metadata",
+    "FaithfulnessEvaluator": "use pydantic-evals over saved cases",
+    "RelevancyEvaluator": "use pydantic-evals over saved cases",
+    "CorrectnessEvaluator": "use pydantic-evals over saved cases",
+    "RetrieverEvaluator": "use pydantic-evals over saved cases",
+    "HTMLNodeParser": "use HTMLReader and a SentenceSplitter",
+    "JSONNodeParser": "use JSONReader and a SentenceSplitter",
+    "CodeSplitter": "use a TokenTextSplitter",
+    "RetryQueryEngine": "ask again in a workflow of your own",
+    "SentenceTransformerRerank": "write a BaseNodePostprocessor around the model",
+    "SimpleGraphStore": "graphs need a store of graphs",
 }
 _EXTRA = {"numpy", "snowballstemmer"}
 

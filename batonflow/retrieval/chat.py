@@ -306,15 +306,17 @@ class ContextChatEngine(BaseChatEngine):
         prefix_messages: Sequence[ChatMessage] | None = None,
         node_postprocessors: Sequence[BaseNodePostprocessor] | None = None,
         context_template: BasePromptTemplate | str | None = None,
+        context_prompt: BasePromptTemplate | str | None = None,
+        verbose: bool = False,  # noqa: ARG003 - programs give it
         **options: Any,
     ) -> Self:
-        """Return an engine.
+        """Return an engine. ``context_prompt`` is another name of ``context_template``; ``verbose`` has no effect.
 
         Raises:
             ValueError: ``system_prompt`` and ``prefix_messages`` are both given.
         """
-        prefix = _prefix(system_prompt, prefix_messages)
-        made = cls(retriever, llm, memory, prefix, node_postprocessors, context_template, **options)
+        prefix, template = _prefix(system_prompt, prefix_messages), context_template or context_prompt
+        made = cls(retriever, llm, memory, prefix, node_postprocessors, template, **options)
         made._begin(chat_history)
         return made
 
@@ -389,8 +391,9 @@ class CondenseQuestionChatEngine(BaseChatEngine):
         chat_history: Sequence[ChatMessage] | None = None,
         memory: Memory | None = None,
         llm: LLM | str | None = None,
+        verbose: bool = False,  # noqa: ARG003 - programs give it
     ) -> Self:
-        """Return an engine."""
+        """Return an engine; ``verbose`` has no effect."""
         made = cls(query_engine, condense_question_prompt, llm, memory)
         made._begin(chat_history)
         return made

@@ -25,11 +25,13 @@ class ChatAnswer:
         response: The text.
         source_nodes: The passages.
         metadata: Further facts about the answer.
+        sources: The outputs of tools, for programs of LlamaIndex; empty.
     """
 
     response: str
     source_nodes: list[NodeWithScore] = field(default_factory=list[NodeWithScore])
     metadata: dict[str, Any] | None = None
+    sources: list[Any] = field(default_factory=list[Any])
 
     def __str__(self) -> str:
         return self.response

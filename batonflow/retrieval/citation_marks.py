@@ -9,7 +9,7 @@ from batonflow.retrieval.words import query_words, words_of
 
 __all__ = ["Citation", "marks_in", "support_by_words"]
 
-_MARK = re.compile(r"\[(\d+(?:\s*,\s*\d+)*)\]")
+_MARK = re.compile(r"[\[【](\d+(?:\s*,\s*\d+)*)[\]】]")
 _ENOUGH = 0.5
 """The share of a sentence's words that a passage must have to support it."""
 

@@ -231,7 +231,8 @@ def _text_of_page(page: Any) -> str:
     for one in page(["td", "th"]):
         one.insert_after(" ")
     texts = [one for one in page.find_all(string=True) if type(one).__name__ == "NavigableString"]  # and not comments
-    pieces = [str(one) if one.find_parent("pre") else _SPACES.sub(" ", one) for one in texts]
+    as_written = {id(one) for pre in page("pre") for one in pre.find_all(string=True)}
+    pieces = [str(one) if id(one) in as_written else _SPACES.sub(" ", one) for one in texts]
     text = "".join(pieces).replace(_BREAK, "\n")
     return re.sub(r"\n{2,}", "\n", _SPACES_AROUND_LINES.sub("\n", text)).strip()
 

@@ -45,7 +45,7 @@ _OPEN: "WeakValueDictionary[tuple[str, str], BaseIndex]" = WeakValueDictionary()
 _CHAT_MODES = ("best", "condense_plus_context", "context", "condense_question", "simple")
 _OF_CHAT = {
     "memory", "chat_history", "system_prompt", "prefix_messages", "node_postprocessors", "context_template",
-    "skip_condense", "condense_prompt", "condense_question_prompt",
+    "context_prompt", "skip_condense", "condense_prompt", "condense_question_prompt", "verbose",
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """A workflow that reads sources into an index in batches. A stored run continues at its batch after a crash."""
 
+import re
 import uuid
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -49,6 +50,7 @@ class IngestResult(BaseModel):
         unchanged: Sources that the index had already.
         failed: Sources that could not be ingested.
         nodes: The nodes that were written.
+        gone: The documents of files that are not in the folder any more.
         failures: The reasons of the first 1,000 failures.
     """
 
@@ -59,6 +61,7 @@ class IngestResult(BaseModel):
     unchanged: int = 0
     failed: int = 0
     nodes: int = 0
+    gone: int = 0
     failures: list[SourceFailure] = Field(default_factory=list[SourceFailure])
 
 
@@ -95,7 +98,7 @@ class _Read(NamedTuple):
 
 
 def ingest(
-    source: Any, index: BaseIndex, *, store: Any = None, run_id: str | None = None, batch: int = 64
+    source: Any, index: BaseIndex, *, store: Any = None, run_id: str | None = None, batch: int = 64, prune: bool = False
 ) -> WorkflowHandler[IngestResult]:
     """Read a source into an index, and return the handler of the run at once.
 
@@ -108,6 +111,7 @@ def ingest(
         store: The store of the run, as for ``Workflow(store=...)``.
         run_id: The id of the run. With a store, a second call with it continues the run or returns its result.
         batch: So many sources are read, split, embedded and written together.
+        prune: Whether to delete the documents of files that are not in the folder any more.
 
     Raises:
         ValueError: ``batch`` is less than 1, or the index is in memory and ``store`` is given.
@@ -120,7 +124,7 @@ def ingest(
     """
     if batch < 1:
         raise ValueError(f"batch must be 1 or more, not {batch}")
-    flow = IngestWorkflow(source, index)
+    flow = IngestWorkflow(source, index, prune=prune)
     if store is not None:
         flow = flow.with_store(store)
     named = shown_path(Path(source).absolute()) if isinstance(source, str | Path) else type(source).__name__
@@ -134,13 +138,14 @@ class IngestWorkflow(Workflow[IngestResult]):
     Args:
         source: The source, as for ``ingest``.
         index: The index.
+        prune: Whether to delete the documents of files that are not in the folder any more.
         **options: The options of the workflow.
     """
 
-    def __init__(self, source: Any, index: BaseIndex, **options: Any) -> None:
+    def __init__(self, source: Any, index: BaseIndex, *, prune: bool = False, **options: Any) -> None:
         defaults: dict[str, Any] = {"timeout": None, "on_abandon": "stop"}
         super().__init__(**{**defaults, **options})
-        self.source, self.index = source, index
+        self.source, self.index, self.prune = source, index, prune
         self._found: Sources | None = None
         self._by_hash: dict[str | None, str] = {}
 
@@ -163,8 +168,26 @@ class IngestWorkflow(Workflow[IngestResult]):
         counts.total = counts.done + len(names) - begin - len(mine)
         ctx.write_event_to_stream(IngestProgress(counts=counts))
         if begin + ev.batch >= len(names):
+            gone = await in_thread(self._gone, names)
+            if self.prune:
+                await in_thread(self._delete, gone)
+            counts.gone = len(gone)
             return StopEvent(result=counts)
         return BatchDue(after=mine[-1], batch=ev.batch, counts=counts)
+
+    def _gone(self, names: Sequence[str]) -> list[str]:
+        """Return the documents of files that were in the folder and are not there any more."""
+        folder = getattr(self.source, "input_dir", self.source)
+        if self._found is None or self._found.stamp is None or not isinstance(folder, str | Path):
+            return []
+        below, known = f"{shown_path(Path(folder).absolute())}/", set(names)
+        stored = [one for one in self.index.storage_context.store.documents() if one.startswith(below)]
+        missing = [one for one in stored if _file_of(one) not in known and self._has(one)]
+        return [one for one in missing if not Path(_file_of(one)).exists()]  # others are excluded
+
+    def _delete(self, docs: Sequence[str]) -> None:
+        for doc in docs:
+            self.index.delete_ref_doc(doc, delete_from_docstore=True)
 
     def _lost(self, names: Sequence[str], counts: IngestResult) -> list[str]:
         """Return the files of earlier batches that the index lacks, because its file was deleted or restored."""
@@ -309,6 +332,11 @@ class IngestWorkflow(Workflow[IngestResult]):
         if found.stamp is None:
             self._by_hash = {content: doc for doc, (content, _) in store.documents().items()}
         return found
+
+
+def _file_of(doc: str) -> str:
+    """Return the file of a document, which may be one of its parts."""
+    return re.sub(r"_part_\d+$", "", doc)
 
 
 def _note_failure(counts: IngestResult, source: str, error: Exception) -> None:

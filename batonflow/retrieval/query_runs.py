@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from os import PathLike
 from typing import Annotated, Any, Self, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from batonflow.nodes import BaseRetriever, NodeWithScore, QueryBundle
 from batonflow.retrieval.requests import Once
@@ -64,7 +64,9 @@ class QueryAsked(StartEvent):
     """A question to a query engine, as a bundle or as text."""
 
     query: Annotated[
-        QueryBundle, BeforeValidator(lambda query: QueryBundle(query) if isinstance(query, str) else query)
+        QueryBundle,
+        BeforeValidator(lambda query: QueryBundle(query) if isinstance(query, str) else query),
+        WithJsonSchema({"type": "string", "title": "Query"}, mode="validation"),  # a person gives a text
     ]
 
 

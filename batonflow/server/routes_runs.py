@@ -280,7 +280,7 @@ class RunRoutes:
         try:
             if live is not None:
                 await live.cancel_run()
-            elif place.is_nobodys:
+            elif place.is_nobodys or place.info.held:
                 await cancel_without_code(place.store, run_id)
             else:
                 await cancel_run(place.store, run_id, "")

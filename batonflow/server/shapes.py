@@ -177,6 +177,7 @@ class QueueData(BaseModel):
         held: The number of runs that are passed over.
         oldest: The longest time in seconds since which a run is ready.
         workers: The number of workers that take up these runs.
+        left: Whether runs are ready that no worker takes up.
     """
 
     queue: str
@@ -189,6 +190,7 @@ class QueueData(BaseModel):
     held: int
     oldest: float | None
     workers: int
+    left: bool
 
 
 class FleetAnswer(BaseModel):

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from batonflow.durable.store_protocol import RunStore
-from batonflow.durable.worker_protocol import WorkerInfo, WorkerStore
+from batonflow.durable.worker_protocol import QueueInfo, WorkerInfo, WorkerStore
 
 __all__ = ["Workers"]
 
@@ -44,8 +44,12 @@ class Workers:
             if isinstance(store, WorkerStore):
                 found = await store.workers()
                 workers += map(_worker_as_data, found)
-                queues += [{**asdict(one), "workers": one.count_workers(found)} for one in await store.queues()]
+                queues += [_queue_as_data(one, found) for one in await store.queues()]
         return {"workers": workers, "queues": queues}
+
+
+def _queue_as_data(one: QueueInfo, workers: Sequence[WorkerInfo]) -> dict[str, Any]:
+    return {**asdict(one), "workers": one.count_workers(workers), "left": one.is_left(workers)}
 
 
 def _worker_as_data(worker: WorkerInfo) -> dict[str, Any]:

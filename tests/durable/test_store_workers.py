@@ -119,6 +119,8 @@ def test_a_worker_takes_up_the_versions_and_queues_of_its_sign(
 ) -> None:
     waiting = QueueInfo("default", "shop", "2", ready=1, later=0, running=0, waiting=0, held=0, oldest=1.0)
     sign = WorkerSign("one", "owner", "web1", 7, names, queues, 20)
-    assert waiting.count_workers([WorkerInfo(sign, 0, 0, 0, is_alive=True, is_draining=False)]) == is_taken
-    assert waiting.count_workers([WorkerInfo(sign, 0, 0, 0, is_alive=False, is_draining=False)]) == 0
-    assert waiting.count_workers([WorkerInfo(sign, 0, 0, 0, is_alive=True, is_draining=True)]) == 0
+    now = time.time()
+    assert waiting.count_workers([WorkerInfo(sign, now, now, 0, is_alive=True, is_draining=False)]) == is_taken
+    for seen_at, is_alive, is_draining in ((now, False, False), (now, True, True), (now - 60, True, False)):
+        worker = WorkerInfo(sign, now, seen_at, 0, is_alive=is_alive, is_draining=is_draining)
+        assert waiting.count_workers([worker]) == 0

@@ -67,6 +67,23 @@ def counts_of(result: IngestResult) -> tuple[int, ...]:
     return result.done, result.added, result.changed, result.unchanged, result.failed
 
 
+async def test_files_that_are_gone_are_counted_and_deleted_on_request(docs: Path) -> None:
+    index = VectorStoreIndex([], embed_model=Letters())
+    await ingest(docs, index)
+    other = docs.parent / "other"
+    other.mkdir()
+    (other / "d.txt").write_text("The tide of d.")
+    await ingest(other, index)
+    (docs / "a.txt").unlink()
+    assert (await ingest(docs, index)).gone == 1
+    excluding = SimpleDirectoryReader(docs, exclude=["b.txt"], recursive=True)
+    assert (await ingest(excluding, index)).gone == 1, "an excluded file is still there"
+    assert len(texts_in(index)) == 4
+    assert (await ingest(docs, index, prune=True)).gone == 1
+    assert texts_in(index) == ["The tide of b.", "The tide of c.", "The tide of d."]
+    assert (await ingest(docs, index, prune=True)).gone == 0
+
+
 async def test_a_folder_is_read_with_its_folders_and_twice_adds_nothing(docs: Path) -> None:
     index = words()
     first = await ingest(docs, index)

@@ -1,17 +1,23 @@
 """Attempts at a run: the pause after a lost owner, and the words for a held run."""
 
+from zlib import crc32
+
 __all__ = ["held_words", "pause_after"]
 
 LONGEST_PAUSE = 300.0
 
 
-def pause_after(attempts: int) -> float:
-    """Return the seconds until a run may be claimed again: 0, then 1, 2, 4 and so on.
+def pause_after(attempts: int, run_id: str) -> float:
+    """Return the seconds until a run may be claimed again: 0, then 1, 2, 4 and so on, and up to twice as long.
+
+    Runs that have lost their owner together are thus not claimed together again, as one of them may have ended it.
 
     Args:
         attempts: The number of owners that have ended or lost their lease since the last commit.
+        run_id: The run.
     """
-    return 0.0 if attempts <= 1 else min(LONGEST_PAUSE, 2.0 ** (attempts - 2))
+    spread = crc32(f"{run_id} {attempts}".encode()) / 2**32
+    return 0.0 if attempts <= 1 else min(LONGEST_PAUSE, 2.0 ** (attempts - 2) * (1 + spread))
 
 
 def held_words(attempts: int, owner: str | None) -> str:

@@ -776,7 +776,7 @@ def _pause(run: _Run) -> bool:
     """Make a run of a lost owner ready. Return whether it can be claimed at once."""
     run.attempts += 1
     held = "" if run.attempts < MOST_ATTEMPTS else held_words(run.attempts, run.owner)
-    pause = pause_after(run.attempts)
+    pause = pause_after(run.attempts, run.new.run_id)
     _make_ready(run, pause)
     run.held = held
     return not (pause or held)

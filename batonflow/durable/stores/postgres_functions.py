@@ -220,7 +220,8 @@ CREATE FUNCTION batonflow.pause(run batonflow.runs) RETURNS boolean LANGUAGE plp
 DECLARE
     tries integer := run.attempts + 1;
     now float8 := batonflow.wall();
-    seconds float8 := CASE WHEN tries <= 1 THEN 0 ELSE least({LONGEST_PAUSE}, 2.0 ^ least(tries - 2, 30)) END;
+    seconds float8 := CASE WHEN tries <= 1 THEN 0
+        ELSE least({LONGEST_PAUSE}, 2.0 ^ least(tries - 2, 30) * (1 + random())) END;
 BEGIN
     UPDATE batonflow.runs
     SET status = 'ready', owner = NULL, lease_until = NULL, wake_no = wake_no + 1, due_at = now + seconds,

@@ -342,7 +342,7 @@ def _pause(session: DatabaseSession, row: RunRow) -> bool:
     """Make a run of a lost owner ready. Return whether it can be claimed at once."""
     attempts, now = row.attempts + 1, session.source.now()
     held = None if attempts < MOST_ATTEMPTS else held_words(attempts, row.owner)
-    pause = pause_after(attempts)
+    pause = pause_after(attempts, row.run_id)
     _become_ready(session, row, now + pause, attempts, not_before=now + pause if pause else None, held=held)
     return not pause and held is None
 

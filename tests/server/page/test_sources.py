@@ -29,20 +29,25 @@ def notes() -> VectorStoreIndex:
 
 async def test_the_answer_of_a_query_engine_is_shown_with_its_sources(browser: Chromium, serving: Serving) -> None:
     engine = notes().as_query_engine(llm=ScriptedLLM(["The moon does [1]."]), similarity_top_k=3)
-    async with serving(WorkflowServer(), notes=engine.workflow) as served:
-        run_id = await served.start("notes", query="What moves the sea?")
-        await served.over(run_id)
-        async with browser.page(f"{served.url}/#run={run_id}&tab=summary", wait=".sources") as watched:
-            page = watched.page
-            assert await page.get_by_text("The moon does [1].").first.is_visible()
-            sources = page.locator(".sources li")
-            assert await sources.count() == 3
-            assert TIDES in await page.locator(".sources").inner_text()
-            waves = sources.filter(has_text="file_name: waves.pdf · page_label: 3")
-            assert (await waves.locator(".say").first.inner_text()).endswith("…")
-            await waves.get_by_text("Whole passage").click()
-            assert LONG.strip() in await waves.locator(".say").last.inner_text()
-            assert await page.evaluate("window.hit") is None
+    async with (
+        serving(WorkflowServer(), notes=engine.workflow) as served,
+        browser.page(served.url, wait=".runs-head") as watched,
+    ):
+        page = watched.page
+        await page.locator("#start-run").click()
+        await page.get_by_role("dialog").get_by_label("query").fill("What moves the sea?")
+        await page.get_by_role("dialog").get_by_role("button", name="Start").click()
+        await page.get_by_role("tab", name="Summary").click()
+        await page.locator(".sources").wait_for()
+        await page.locator(".card", has_text="Sources").get_by_text("The moon does [1].").first.wait_for()
+        sources = page.locator(".sources li")
+        assert await sources.count() == 3
+        assert TIDES in await page.locator(".sources").inner_text()
+        waves = sources.filter(has_text="file_name: waves.pdf · page_label: 3")
+        assert (await waves.locator(".say").first.inner_text()).endswith("…")
+        await waves.get_by_text("Whole passage").click()
+        assert LONG.strip() in await waves.locator(".say").last.inner_text()
+        assert await page.evaluate("window.hit") is None
 
 
 async def test_the_passages_of_a_tool_are_shown_as_sources(browser: Chromium, serving: Serving) -> None:

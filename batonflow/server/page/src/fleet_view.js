@@ -34,9 +34,11 @@ export function fleetView(source, root) {
       const told = await source.fleet();
       if (over) return;
       away.hidden = true;
-      workers.show(told.workers.map(workerLine), "No worker has signed in. batonflow worker starts one.");
+      const live = told.workers.filter((worker) => worker.state !== "ended");
+      const ended = told.workers.filter((worker) => worker.state === "ended");
+      workers.show([...live, ...ended].map(workerLine), "No worker has signed in. batonflow worker starts one.");
       queues.show(told.queues.map(queueLine), "Every run is over.");
-      fill(unserved, told.workers.length > 0 && told.queues.filter(isUnserved).map(notice));
+      fill(unserved, told.queues.filter((line) => line.left).map(notice));
     } catch (error) {
       away.textContent = `This is as it was when the server answered last: ${error.message}. Trying again…`;
       away.hidden = over;
@@ -102,11 +104,6 @@ function queueLine(line) {
   const counts = ["later", "running", "waiting", "held", "workers"].map((name) => compact(line[name]));
   const oldest = line.oldest === null ? "–" : duration(line.oldest);
   return cells(QUEUE, [line.queue, shortName(line.workflow), line.version ?? "–", compact(line.ready), oldest, ...counts]);
-}
-
-/** @param {any} line */
-function isUnserved(line) {
-  return line.ready > 0 && !line.workers;
 }
 
 /** @param {any} line */
