@@ -8,9 +8,10 @@ LONGEST_PAUSE = 300.0
 
 
 def pause_after(attempts: int, run_id: str) -> float:
-    """Return the seconds until a run may be claimed again: 0, then 1, 2, 4 and so on, and up to twice as long.
+    """Return the seconds until a run may be claimed again: 0, then 1, 2, 4 and so on.
 
-    Runs that have lost their owner together are thus not claimed together again, as one of them may have ended it.
+    All but the first are up to twice as long, by the id of the run. So runs that have lost their owner together are
+    seldom claimed together again, as one of them may have ended it.
 
     Args:
         attempts: The number of owners that have ended or lost their lease since the last commit.
