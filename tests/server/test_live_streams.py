@@ -108,9 +108,9 @@ async def test_a_reader_stays_when_another_worker_takes_the_run_over(
         while [event["value"].get("n") for event in seen][-1:] != [4]:
             seen.append(await anext(reading))
         before = len(seen)
+        worker.kill()
         with Process("tests.server.live_worker", tmp_path, server_address(), store.schema) as other:
             other.begin()
-            worker.kill()
             seen += [event async for event in reading]
     types = [event["type"] for event in seen]
     begins_again = types.index("StreamResetEvent", before)
