@@ -234,7 +234,7 @@ class BaseIndex:
             self._store.add_members(self._struct.number, numbers)
 
     async def _prepare(self, nodes: Sequence[BaseNode]) -> None:
-        """Make what the index needs of nodes before they are added, such as vectors."""
+        """Prepare nodes before they are added, for example with vectors."""
 
     def _remove(self, numbers: Sequence[int]) -> None:
         """Remove nodes from the index; they stay in the store."""

@@ -13,7 +13,7 @@ from batonflow.durable.store_protocol import Changes
 __all__ = ["Bell", "Hints"]
 
 MOST_RECENT = 1000
-"""The number of appends of which it is known what they changed."""
+"""The number of appends whose changes are kept."""
 
 QUESTION_SECONDS = 5.0
 """The time for which a question of a reader holds."""

@@ -1,4 +1,4 @@
-"""The page on the runs of workers: who drives a run, which workers there are, and which runs nobody takes up."""
+"""The page with workers: their list, the worker of each run, and runs without a worker."""
 
 import asyncio
 import sqlite3
