@@ -1,9 +1,5 @@
 """Chat engines as workflows: their events, their records, and their place in other runs."""
 
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +24,7 @@ from batonflow.retrieval import (
     VectorIndexAutoRetriever,
     VectorStoreIndex,
 )
+from tests.retrieval.killing import killed_and_run_again
 from tests.retrieval.passages import BREAD, SEA, Notes, answering, texts_of
 from tests.retrieval.test_auto import INFO, writing
 from tests.retrieval.test_chat import told
@@ -124,23 +121,8 @@ class TestRecords:
     def test_a_killed_run_goes_on_and_asks_nothing_twice(
         self, tmp_path: Path, hang_at: str, form: str, log: str
     ) -> None:
-        def process(hang_at: str) -> "subprocess.Popen[bytes]":
-            script = str(Path(__file__).with_name("killed_chat.py"))
-            environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-            return subprocess.Popen([sys.executable, script, str(tmp_path), hang_at, form], env=environment)
-
-        file = tmp_path / "log"
-        first = process(hang_at)
-        try:
-            while not (file.exists() and "hangs" in file.read_text()):
-                assert first.poll() is None
-                time.sleep(0.02)
-            time.sleep(0.2)  # records are written in batches
-        finally:
-            first.kill()
-            first.wait()
-        assert process("").wait(30) == 0
-        assert file.read_text().splitlines() == [*log.split(", "), "The moon does. from 1, 3 messages"]
+        lines = killed_and_run_again("killed_chat.py", tmp_path, hang_at, form)
+        assert lines == [*log.split(", "), "The moon does. from 1, 3 messages"]
 
 
 class TestInsideAnotherRun:

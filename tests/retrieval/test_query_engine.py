@@ -1,9 +1,6 @@
 """Query engines, which are workflows."""
 
 import asyncio
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from batonflow.retrieval.query_runs import AnswerDelta, Postprocessed, Retrieved
 from batonflow.retrieval.rerank import LLMRerank
 from batonflow.retrieval.synthesizers import NoText
 from batonflow.tools import QueryEngineTool
+from tests.retrieval.killing import killed_and_run_again
 from tests.retrieval.passages import BREAD, SEA, Notes, answering, numbering, prompts_to, scored, texts_of
 
 
@@ -198,23 +196,8 @@ class TestKilled:
     def test_it_goes_on_with_what_it_had_and_repeats_no_recorded_request(
         self, tmp_path: Path, hang_at: str, form: str, log: str
     ) -> None:
-        def process(hang_at: str) -> "subprocess.Popen[bytes]":
-            script = str(Path(__file__).with_name("killed_query.py"))
-            environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-            return subprocess.Popen([sys.executable, script, str(tmp_path), hang_at, form], env=environment)
-
-        file = tmp_path / "log"
-        first = process(hang_at)
-        try:
-            while not (file.exists() and "hangs" in file.read_text()):
-                assert first.poll() is None
-                time.sleep(0.02)
-            time.sleep(0.2)  # records are written in batches
-        finally:
-            first.kill()
-            first.wait()
-        assert process("").wait(30) == 0
-        assert file.read_text().splitlines() == [*log.split(", "), "text of refine from n2 n1"]
+        lines = killed_and_run_again("killed_query.py", tmp_path, hang_at, form)
+        assert lines == [*log.split(", "), "text of refine from n2 n1"]
 
 
 class Asking(Workflow):
