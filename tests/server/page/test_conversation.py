@@ -188,7 +188,7 @@ async def test_a_message_beside_that_of_another_page_waits_in_the_box(browser: C
     agent = talker(tool_call("publish", title="Tides", body=""), "Published.", tools=[publish])
     async with (
         serving(server(), talker=agent) as served,
-        browser.page(f"{served.url}/#chat=talker&session=long", wait=".composer") as watched,
+        browser.page(f"{served.url}/#chat=talker&session=long", wait=".chat-list .muted") as watched,
     ):
         await watched.page.route("**/sessions?*", lambda route: route.fulfill(json={"sessions": []}))
         start = {"start_event": {"user_msg": "Publish it."}, "session": "long"}
