@@ -13,6 +13,8 @@ from batonflow.retrieval.words import query_words
 
 __all__ = ["Found", "NodeSearch"]
 
+_ROWS_AT_ONCE = 512
+
 
 class Found(NamedTuple):
     """A node that a search has found."""
@@ -181,8 +183,13 @@ class NodeSearch(NodeFile):
 
     def _all_numbers(self) -> Array:
         if self._numbers is None:
-            rows = self._connection.execute("SELECT n FROM node ORDER BY n")
-            self._numbers = np.fromiter((n for (n,) in rows), np.int64)
+            ask = "SELECT (SELECT count(*) FROM node), (SELECT min(n) FROM node), (SELECT max(n) FROM node)"
+            count, first, last = self._connection.execute(ask).fetchone()
+            if count and last - first + 1 == count:
+                self._numbers = np.arange(first, last + 1, dtype=np.int64)
+            else:  # without the sign SQLite reads the texts, too
+                rows = self._connection.execute("SELECT n FROM node ORDER BY +n")
+                self._numbers = np.fromiter((n for (n,) in rows), np.int64, count)
         return self._numbers
 
     def _members_of(self, index: int) -> Array:
@@ -200,14 +207,20 @@ class NodeSearch(NodeFile):
     def _matrix(self, model: str) -> tuple[Array, Array]:
         """Return the numbers of nodes and their unit vectors."""
         if model not in self._matrices:
-            rows = self._connection.execute(
-                "SELECT n, value FROM vector WHERE model = ? ORDER BY n", (model,)
-            ).fetchall()
-            numbers = np.fromiter((n for n, _ in rows), np.int64, len(rows))
-            packed = np.frombuffer(b"".join(value for _, value in rows), np.float16)
-            matrix = packed.reshape(len(rows), -1).astype(np.float32) if rows else np.zeros((0, 0), np.float32)
-            lengths = np.linalg.norm(matrix, axis=1, keepdims=True) if rows else 1.0
-            self._matrices[model] = numbers, matrix / np.where(lengths == 0, 1, lengths)
+            count = self._connection.execute("SELECT count(*) FROM vector WHERE model = ?", (model,)).fetchone()[0]
+            rows = self._connection.execute("SELECT n, value FROM vector WHERE model = ? ORDER BY n", (model,))
+            numbers, matrix, end = np.empty(count, np.int64), np.zeros((0, 0), np.float32), 0
+            while some := rows.fetchmany(_ROWS_AT_ONCE):
+                packed = np.frombuffer(b"".join([value for _, value in some]), np.float16).reshape(len(some), -1)
+                if not end:
+                    matrix = np.empty((count, packed.shape[1]), np.float32)
+                begin, end = end, end + len(some)
+                numbers[begin:end] = [n for n, _ in some]
+                part = matrix[begin:end]
+                part[:] = packed
+                lengths = np.sqrt(np.einsum("ij,ij->i", part, part))
+                part /= np.where(lengths == 0, 1, lengths)[:, None]
+            self._matrices[model] = numbers, matrix
         return self._matrices[model]
 
 
