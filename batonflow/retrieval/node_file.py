@@ -125,7 +125,8 @@ class NodeFile:
         for table in ("posting", "block"):
             self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - ours
         nodes = self._rows("words", [])
-        self._postings.add((row[3], words_of(node_in(row).get_content(EMBED))) for row in nodes)
+        for some in parts_of(nodes):
+            self._postings.add((row[3], words_of(node_in(row).get_content(EMBED))) for row in some)
         self._connection.execute("UPDATE fact SET value = ? WHERE name = 'words'", (str(WORDS_VERSION),))
 
     def close(self) -> None:

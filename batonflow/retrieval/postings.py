@@ -7,8 +7,9 @@ Framework: BM25 and Beyond" (2009).
 
 import sqlite3
 from array import array
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,14 @@ _SMALL = 4096
 _KEPT_WORDS = 2000
 
 Array = np.ndarray[Any, Any]
+
+
+class _Numbering(dict[str, int]):
+    """Numbers for words, in the order in which they are first looked up."""
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = len(self)
+        return number
 
 
 class Postings:
@@ -53,18 +62,24 @@ class Postings:
         Args:
             words: Numbers of nodes in ascending order, and their words.
         """
-        nodes, lengths = array("i"), array("i")
-        found: dict[str, tuple[array[int], bytearray]] = defaultdict(lambda: (array("i"), bytearray()))
+        known = _Numbering()
+        nodes, lengths, flat = array("i"), array("i"), array("q")
         for number, own in words:
             nodes.append(number)
             lengths.append(len(own))
-            for word, count in Counter(own).items():
-                of_word = found[word]
-                of_word[0].append(number)
-                of_word[1].append(min(count, _MOST_COUNT))
+            flat.extend(map(known.__getitem__, own))
         if not nodes:
             return
-        self._write(nodes, lengths, [(word, one[0].tobytes(), bytes(one[1])) for word, one in found.items()])
+        places = np.repeat(np.arange(len(nodes)), lengths)
+        pairs, counts = np.unique(np.asarray(flat) * len(nodes) + places, return_counts=True)
+        of_word, place = np.divmod(pairs, len(nodes))
+        of_node, counts = np.asarray(nodes)[place], np.minimum(counts, _MOST_COUNT).astype(np.uint8)
+        bounds = np.searchsorted(of_word, np.arange(len(known) + 1)).tolist()
+        rows = [
+            (word, of_node[begin:end].tobytes(), counts[begin:end].tobytes())
+            for word, (begin, end) in zip(known, pairwise(bounds), strict=True)
+        ]
+        self._write(nodes, lengths, sorted(rows))
         blocks = self._connection.execute("SELECT count(*) FROM block").fetchone()[0]
         if blocks > _MOST_BLOCKS:
             self._join()
