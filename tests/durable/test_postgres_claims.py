@@ -133,6 +133,22 @@ class TestAfterAStartOfTheServer:
         assert await store.sweep(10, grace=0) == []
         assert isinstance(await store.claim("a", store.owner, TTL), Busy)
 
+    async def test_one_that_comes_back_after_the_end_of_its_lease_keeps_them(self, others: Stores) -> None:
+        """A lease has ended before its owner registers again, and is not renewed by the owner itself yet."""
+        store, other = others.open(), others.open()
+        await begin(store)
+        execute(others, "UPDATE {0}.runs SET lease_until = {0}.steady() - 1")
+        execute(others, "DELETE FROM {0}.owners")
+        lock = "locktype = 'advisory' AND granted AND ((classid::bigint << 32) | objid::bigint)"
+        ends = f"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE {lock} = {{0}}.lock_of('{store.owner}')"
+        execute(others, ends)
+        with connected(others.address) as connection:
+            registered = f"SELECT FROM {others.schema}.owners WHERE owner = '{store.owner}'".encode()
+            while not connection.execute(registered).rowcount:
+                await asyncio.sleep(0.001)
+        assert await other.claim_due(other.owner, TTL, 10) == []
+        assert isinstance(await other.claim("a", other.owner, TTL), Busy)
+
     async def test_it_loses_them_later(self, others: Stores, store: RunStore) -> None:
         self.set_young(others, is_young=False)
         assert await first_due(store) == ["a"]

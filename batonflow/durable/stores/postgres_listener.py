@@ -36,8 +36,14 @@ _SEPARATOR, _ANY, _READY = "\n", "*", "+"
 _PAUSES = (0.05, 1.0)
 """Seconds between attempts to connect: the first and the longest."""
 
+# An owner that comes back after an outage has its leases again at once, before others see that it may lose its runs.
 _REGISTER = """
-INSERT INTO batonflow.owners VALUES (%s, pg_postmaster_start_time(), batonflow.wall())
+WITH mine AS (
+    SELECT id FROM batonflow.runs WHERE status = 'running' AND owner = %(owner)s ORDER BY run_id FOR NO KEY UPDATE
+), renewed AS (
+    UPDATE batonflow.runs SET lease_until = batonflow.steady() + lease_ttl FROM mine WHERE runs.id = mine.id
+)
+INSERT INTO batonflow.owners VALUES (%(owner)s, pg_postmaster_start_time(), batonflow.wall())
 ON CONFLICT (owner) DO UPDATE SET server = excluded.server, since = excluded.since
 """
 _TIDY = """
@@ -296,7 +302,7 @@ class Listener:
             if time.monotonic() > deadline:
                 raise StoreError(f"Owner {owner!r} is in use by another process or store: use store.owner as the name")
             time.sleep(0.005)
-        connection.execute(self._database.sql(_REGISTER), (owner,))
+        connection.execute(self._database.sql(_REGISTER), {"owner": owner})
 
     def _refuse(self, error: Exception) -> None:
         with self._guard:
