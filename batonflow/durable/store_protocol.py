@@ -436,6 +436,9 @@ class RunStore(Protocol):
         waits 1, 2, 4 seconds and so on, at most 300, and after ``MOST_ATTEMPTS`` such owners it is *held*: it is passed
         over until ``release_held``.
 
+        A run with two such owners or more is a *suspect*, as it may have ended them itself. An owner gets a suspect
+        only while it drives no other one, so that the runs that were beside the one at fault end, and are not held.
+
         Args:
             owner: The owner that gets the runs.
             ttl: The seconds of their leases.

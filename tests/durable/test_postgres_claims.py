@@ -144,7 +144,7 @@ class TestAfterAStartOfTheServer:
         execute(others, ends)
         with connected(others.address) as connection:
             registered = f"SELECT FROM {others.schema}.owners WHERE owner = '{store.owner}'".encode()
-            while not connection.execute(registered).rowcount:
+            while not connection.execute(registered).rowcount:  # noqa: ASYNC110 - a thread registers it
                 await asyncio.sleep(0.001)
         assert await other.claim_due(other.owner, TTL, 10) == []
         assert isinstance(await other.claim("a", other.owner, TTL), Busy)

@@ -19,6 +19,7 @@ from batonflow.durable.store_protocol import (
     RunStore,
     Serves,
 )
+from batonflow.durable.stores.attempts import SUSPECT_ATTEMPTS
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.conftest import Clock, Stores
 from tests.durable.runs import TTL, begin, known, new_run, take, write
@@ -496,10 +497,68 @@ class TestPoison:
         assert (await known(store)).held == ""
         assert await write(store, claimed.epoch, 0) == "committed"
 
+    @pytest.mark.parametrize("way", ["ready", "waiting", "set back"])
+    async def test_an_owner_drives_one_suspect_at_a_time_beside_others(self, stores: Stores, clock: Clock, way: str):
+        store, other = stores.open(), stores.open()
+        for run_id in "abc":
+            await store.create(new_run(run_id, priority=1), None, TTL)
+        await lose_owners(stores, clock, SUSPECT_ATTEMPTS)
+        if way != "ready":
+            for run_id in "abc":
+                claimed, due = await take(store, run_id), (await known(store, run_id)).created_at
+                if way == "waiting":
+                    await store.park(run_id, store.owner, claimed.epoch, claimed.seq, due)
+                else:
+                    await store.release(run_id, store.owner, claimed.epoch)
+        for run_id in "de":
+            await store.create(new_run(run_id), None, TTL)
+        clock.wall = clock.wall - 86400 if way == "set back" else clock.wall + 60
+
+        async def claim(claiming: RunStore, most: int) -> list[str]:
+            return [each.run_id for each in await claiming.claim_due(claiming.owner, TTL, most)]
+
+        first, *beside = await claim(store, 2)
+        assert (first in "abc", beside) == (True, ["d"])
+        assert await claim(store, 10) == ["e"]
+        (second,) = await claim(other, 10)
+        epoch = (await known(store, first)).epoch
+        assert await write(store, epoch, 0, run_id=first) == "committed"
+        (third,) = await claim(store, 10)
+        assert {first, second, third} == set("abc")
+        assert isinstance(await store.claim(third, store.owner, TTL), Claimed)
+
+    async def test_it_is_held_and_the_runs_that_were_beside_it_end(self, stores: Stores, clock: Clock):
+        watching, owners = stores.open(), 0
+        good = [f"good-{number}" for number in range(4)]
+        for run_id in ("poison", *good):
+            await watching.create(new_run(run_id), None, TTL)
+        while any(not info.held and not info.is_over for info in await watching.list_runs()):
+            clock.wall += 600
+            worker = stores.open()
+            claimed = {each.run_id: each for each in await worker.claim_due(worker.owner, TTL, 10)}
+            owners += "poison" in claimed
+            for run_id, each in claimed.items():
+                if "poison" not in claimed:
+                    await write(worker, each.epoch, 0, run_id=run_id, status="completed")
+            await worker.aclose()
+        assert owners == MOST_ATTEMPTS
+        assert {info.run_id for info in await watching.list_runs(status="completed")} == set(good)
+
     async def test_others_are_driven_meanwhile(self, stores: Stores, clock: Clock):
         store = await held(stores, clock)
         await store.create(new_run("b"), None, TTL)
         assert [each.run_id for each in await store.claim_due(store.owner, TTL, 10)] == ["b"]
+
+
+async def lose_owners(stores: Stores, clock: Clock, times: int) -> None:
+    """Let owners of all ready runs end."""
+    for _ in range(times):
+        clock.wall += 60
+        worker = stores.open()
+        await worker.claim_due(worker.owner, TTL, 10)
+        await worker.aclose()
+    await (sweeping := stores.open()).sweep(10, grace=86400)
+    await sweeping.aclose()
 
 
 async def held(stores: Stores, clock: Clock) -> RunStore:

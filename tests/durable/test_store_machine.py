@@ -36,6 +36,7 @@ from batonflow.durable.store_protocol import (
     RunCommit,
     RunStore,
 )
+from batonflow.durable.stores.attempts import SUSPECT_ATTEMPTS
 from tests.durable.conftest import KINDS, Stores
 
 T = TypeVar("T")
@@ -186,8 +187,12 @@ class StoreMachine(RuleBasedStateMachine):
         ready = {
             id_ for id_, run in self.runs.items() if run.status == "ready" and run.due <= self.wall and not run.held
         }
+        suspects = {id_ for id_ in ready if self.runs[id_].attempts >= SUSPECT_ATTEMPTS}
+        driven = [run for run in self.runs.values() if self.driven(run) and run.owner == store.owner]
+        most = int(all(run.attempts < SUSPECT_ATTEMPTS for run in driven))
         claimed = self.do(store.claim_due(store.owner, TTL, limit))
-        assert len(claimed) == min(limit, len(again | ready))
+        assert len(claimed) == min(limit, len(again | ready - suspects) + min(most, len(suspects)))
+        assert sum(each.run_id in suspects for each in claimed) <= most
         assert {each.run_id for each in claimed} <= again | ready
         for run_id in left - again:
             # Runs that were left behind are looked at as long as more of them are wanted.

@@ -1,17 +1,18 @@
-"""Attempts at a run: the pause after a lost owner, and the words for a held run."""
+"""Attempts at a run: suspects, the pause after a lost owner, and the words for a held run."""
 
 from zlib import crc32
 
-__all__ = ["held_words", "pause_after"]
+__all__ = ["SUSPECT_ATTEMPTS", "held_words", "pause_after"]
 
 LONGEST_PAUSE = 300.0
+SUSPECT_ATTEMPTS = 2
+"""A run with so many attempts may have ended its owners."""
 
 
 def pause_after(attempts: int, run_id: str) -> float:
     """Return the seconds until a run may be claimed again: 0, then 1, 2, 4 and so on.
 
-    All but the first are up to twice as long, by the id of the run. So runs that have lost their owner together are
-    seldom claimed together again, as one of them may have ended it.
+    All but the first are up to twice as long, by the id of the run, so that suspects seldom wait for each other.
 
     Args:
         attempts: The number of owners that have ended or lost their lease since the last commit.

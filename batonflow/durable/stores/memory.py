@@ -35,7 +35,7 @@ from batonflow.durable.store_protocol import (
     Serves,
     StoredCommit,
 )
-from batonflow.durable.stores.attempts import held_words, pause_after
+from batonflow.durable.stores.attempts import SUSPECT_ATTEMPTS, held_words, pause_after
 from batonflow.durable.stores.bounds import (
     check_age,
     check_commit,
@@ -286,8 +286,13 @@ class MemoryStore(SessionsInMemory, StoredHistory):
                     _pause(run)
                 else:
                     taken.append(self._take(run, owner, ttl))
-            ready = self._to_drive(wanted, grace=0.0)[: most - len(taken)]
-            return [*taken, *(self._take(run, owner, ttl) for run in ready)]
+            drives_suspect = self._drives_suspect(owner)
+            for run in self._to_drive(wanted, grace=0.0):
+                is_suspect = run.attempts >= SUSPECT_ATTEMPTS
+                if len(taken) < most and not (is_suspect and drives_suspect):
+                    drives_suspect |= is_suspect
+                    taken.append(self._take(run, owner, ttl))
+            return taken
 
         with self._lock:
             return claim_within_bounds(limit, serves, self._count_driven, claim_some)
@@ -295,6 +300,10 @@ class MemoryStore(SessionsInMemory, StoredHistory):
     def _count_driven(self, workflow: str) -> int:
         """Count the runs of a workflow that live owners drive."""
         return sum(run.new.workflow == workflow and self._driven(run) for run in self._runs.values())
+
+    def _drives_suspect(self, owner: str) -> bool:
+        runs = self._runs.values()
+        return any(run.owner == owner and run.attempts >= SUSPECT_ATTEMPTS for run in runs if run.status == "running")
 
     async def release_held(self, run_id: str) -> bool:
         """See ``RunStore.release_held``."""

@@ -1,7 +1,7 @@
 """The functions in the database of a PostgresStore for clocks, owners and claims; each operation is one call."""
 
 from batonflow.durable.store_protocol import MOST_ATTEMPTS
-from batonflow.durable.stores.attempts import LONGEST_PAUSE
+from batonflow.durable.stores.attempts import LONGEST_PAUSE, SUSPECT_ATTEMPTS
 
 __all__ = ["CLAIM_FUNCTIONS", "CLOCK_FUNCTIONS"]
 
@@ -60,6 +60,7 @@ END $$;
 # Names and queues come first, as most runs fail there at once.
 _WANTED = """(names IS NULL OR workflow = ANY (names)) AND (queues IS NULL OR queue = ANY (queues))
                 AND run_id <> ALL (skip) AND (serves IS NULL OR batonflow.is_served(workflow, version, serves))"""
+_UNSUSPECTED = f"(with_suspects OR attempts < {SUSPECT_ATTEMPTS})"
 
 CLAIM_FUNCTIONS = f"""
 CREATE TYPE batonflow.created AS (outcome text, epoch bigint, log bigint);
@@ -237,11 +238,10 @@ CREATE FUNCTION batonflow.claim_some(
     new_owner text, ttl float8, most integer, serves jsonb, queues text[], skip text[], new_claim bigint
 ) RETURNS SETOF batonflow.claimed LANGUAGE plpgsql AS $$
 DECLARE
-    now float8 := batonflow.wall();
-    names text[] := batonflow.names_of(serves);
     run batonflow.runs;
     taken integer := 0;
     looked boolean := TRUE;
+    is_calm boolean;  -- whether the owner drives no suspect
 BEGIN
     WHILE looked AND taken < most LOOP
         looked := FALSE;
@@ -255,27 +255,45 @@ BEGIN
             END IF;
         END LOOP;
     END LOOP;
-    FOR run IN
-        SELECT found.* FROM (
-            SELECT * FROM (
-                SELECT * FROM batonflow.runs AS r
-                WHERE status = 'ready' AND due_at <= now AND held IS NULL
-                    AND {_WANTED}
-                ORDER BY priority DESC, due_at, id LIMIT most - taken FOR NO KEY UPDATE SKIP LOCKED
-            ) AS ready
-            UNION ALL SELECT * FROM (
-                SELECT * FROM batonflow.runs AS r
-                WHERE status = 'waiting' AND due_at <= now AND {_WANTED}
-                ORDER BY due_at, id LIMIT most - taken FOR NO KEY UPDATE SKIP LOCKED
-            ) AS timed
-        ) AS found ORDER BY priority DESC, due_at, id LIMIT most - taken
-    LOOP
-        RETURN NEXT batonflow.take(run, new_owner, ttl, new_claim);
-        taken := taken + 1;
+    is_calm := NOT EXISTS (
+        SELECT FROM batonflow.runs WHERE status = 'running' AND owner = new_owner AND attempts >= {SUSPECT_ATTEMPTS});
+    looked := TRUE;
+    WHILE looked AND taken < most LOOP
+        looked := FALSE;
+        FOR run IN SELECT * FROM batonflow.to_drive(most - taken, serves, queues, skip, is_calm) LOOP
+            IF is_calm OR run.attempts < {SUSPECT_ATTEMPTS} THEN
+                is_calm := is_calm AND run.attempts < {SUSPECT_ATTEMPTS};
+                RETURN NEXT batonflow.take(run, new_owner, ttl, new_claim);
+                taken := taken + 1;
+            ELSE
+                looked := TRUE;  -- other runs get the places of further suspects
+            END IF;
+        END LOOP;
     END LOOP;
-    FOR run IN SELECT * FROM batonflow.ready_since_later(most - taken, serves, queues, skip) LOOP
-        RETURN NEXT batonflow.take(run, new_owner, ttl, new_claim);
-    END LOOP;
+END $$;
+
+-- Return and lock ready runs and those with a due timer, by priority, the longest first.
+CREATE FUNCTION batonflow.to_drive(most integer, serves jsonb, queues text[], skip text[], with_suspects boolean)
+RETURNS SETOF batonflow.runs LANGUAGE plpgsql AS $$
+DECLARE
+    now float8 := batonflow.wall();
+    names text[] := batonflow.names_of(serves);
+    found integer;
+BEGIN
+    RETURN QUERY SELECT * FROM (
+        SELECT * FROM (
+            SELECT * FROM batonflow.runs AS r
+            WHERE status = 'ready' AND due_at <= now AND held IS NULL AND {_WANTED} AND {_UNSUSPECTED}
+            ORDER BY priority DESC, due_at, id LIMIT most FOR NO KEY UPDATE SKIP LOCKED
+        ) AS ready
+        UNION ALL SELECT * FROM (
+            SELECT * FROM batonflow.runs AS r
+            WHERE status = 'waiting' AND due_at <= now AND {_WANTED} AND {_UNSUSPECTED}
+            ORDER BY due_at, id LIMIT most FOR NO KEY UPDATE SKIP LOCKED
+        ) AS timed
+    ) AS found ORDER BY priority DESC, due_at, id LIMIT most;
+    GET DIAGNOSTICS found = ROW_COUNT;
+    RETURN QUERY SELECT * FROM batonflow.ready_since_later(most - found, serves, queues, skip, with_suspects);
 END $$;
 
 -- Claim runs, step by step, so that no workflow gets more than its bound, the third value in serves.
@@ -323,15 +341,16 @@ BEGIN
 END $$;
 
 -- Return runs that are ready since a future time, because the clock was set back.
-CREATE FUNCTION batonflow.ready_since_later(most integer, serves jsonb, queues text[], skip text[])
-RETURNS SETOF batonflow.runs LANGUAGE plpgsql AS $$
+CREATE FUNCTION batonflow.ready_since_later(
+    most integer, serves jsonb, queues text[], skip text[], with_suspects boolean
+) RETURNS SETOF batonflow.runs LANGUAGE plpgsql AS $$
 DECLARE
     now float8 := batonflow.wall();
     names text[] := batonflow.names_of(serves);
 BEGIN
     RETURN QUERY SELECT * FROM batonflow.runs AS run
         WHERE status = 'ready' AND due_at > now AND not_before IS NULL AND held IS NULL
-            AND {_WANTED}
+            AND {_WANTED} AND {_UNSUSPECTED}
         ORDER BY id LIMIT greatest(most, 0) FOR NO KEY UPDATE SKIP LOCKED;
 END $$;
 
@@ -373,7 +392,7 @@ BEGIN
         RETURN NEXT run.run_id;
         rung := rung + 1;
     END LOOP;
-    FOR run IN SELECT * FROM batonflow.ready_since_later(most - rung, NULL, NULL, '{{}}') LOOP
+    FOR run IN SELECT * FROM batonflow.ready_since_later(most - rung, NULL, NULL, '{{}}', TRUE) LOOP
         PERFORM batonflow.make_ready(run.id);
         RETURN NEXT run.run_id;
     END LOOP;

@@ -16,7 +16,7 @@ from batonflow.durable.store_protocol import (
     NotDue,
     Serves,
 )
-from batonflow.durable.stores.attempts import held_words, pause_after
+from batonflow.durable.stores.attempts import SUSPECT_ATTEMPTS, held_words, pause_after
 from batonflow.durable.stores.bounds import check_new_run, check_owner, check_payload, check_run_id
 from batonflow.durable.stores.claim_bounds import claim_within_bounds
 from batonflow.durable.stores.sqlite_commits import insert_bodies
@@ -175,10 +175,11 @@ def _claim_some(
     skip: Collection[str],
 ) -> list[Claimed]:
     """Claim runs, whatever the bounds of their workflows."""
-    wanted = {
+    wanted: dict[str, Any] = {
         "serves": None if serves is None else json.dumps([(one.workflow, one.versions) for one in serves]),
         "queues": None if queues is None else json.dumps(list(queues)),
         "skip": json.dumps(list(skip)),
+        "suspect": None,
     }
     taken: list[Claimed] = []
     while len(taken) < limit and (left := _left_behind(session, limit - len(taken), wanted)):
@@ -187,19 +188,30 @@ def _claim_some(
                 _pause(session, row)
             else:
                 taken.append(_take(session, row, owner, ttl))
+    if _drives_suspect(session, owner):
+        wanted["suspect"] = 0  # no row has this id
     rows = _ready(session, limit - len(taken), wanted)
+    suspects = [row.id for row in rows if row.attempts >= SUSPECT_ATTEMPTS]
+    if len(suspects) > 1:
+        rows = _ready(session, limit - len(taken), {**wanted, "suspect": suspects[0]})
     return [*taken, *(_take(session, row, owner, ttl) for row in rows)]
 
 
-_WANTED = """
+def _drives_suspect(session: DatabaseSession, owner: str) -> bool:
+    statement = "SELECT 1 FROM runs WHERE status = 'running' AND owner = ? AND attempts >= ? LIMIT 1"
+    return session.connection.execute(statement, (owner, SUSPECT_ATTEMPTS)).fetchone() is not None
+
+
+_WANTED = f"""
 (:serves IS NULL OR EXISTS (
     SELECT 1 FROM json_each(:serves) AS served
     WHERE json_extract(served.value, '$[0]') = workflow AND (json_extract(served.value, '$[1]') IS NULL OR EXISTS (
         SELECT 1 FROM json_each(served.value, '$[1]') AS known WHERE known.value IS version))))
 AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
 AND run_id NOT IN (SELECT value FROM json_each(:skip))
-"""
-_ALL: dict[str, Any] = {"serves": None, "queues": None, "skip": "[]"}
+AND (:suspect IS NULL OR id = :suspect OR attempts < {SUSPECT_ATTEMPTS})
+"""  # noqa: S608 - a constant
+_ALL: dict[str, Any] = {"serves": None, "queues": None, "skip": "[]", "suspect": None}
 
 
 def _ready(session: DatabaseSession, limit: int, wanted: Mapping[str, Any]) -> list[RunRow]:
