@@ -74,12 +74,13 @@ class QueueInfo:
         queue: The queue.
         workflow: The name of the workflow.
         version: The version.
-        ready: The number of runs that may be taken up.
+        ready: The number of runs that may be taken up, also those that an ended owner drove.
         later: The number of runs that may be taken up at a later time.
-        running: The number of runs that an owner drives.
+        running: The number of runs that a living owner drives.
         waiting: The number of runs that wait for an event or a timer.
         held: The number of runs that are passed over.
-        oldest: The longest time in seconds since which a run is ready; None without ready runs.
+        oldest: The longest time in seconds since which a run is ready, or since the last change of a run that an ended
+            owner drove; None without ready runs.
     """
 
     queue: str

@@ -94,6 +94,19 @@ async def test_the_unfinished_runs_are_counted_by_queue_workflow_and_version(kep
     assert [(one.ready, one.later) for one in await kept.queues() if one.queue == "gpu"] == [(2, 0)]
 
 
+async def test_the_runs_of_an_ended_owner_count_as_ready(kept: Any, stores: Stores, clock: Clock) -> None:
+    gone: Any = stores.open()
+    await begin(gone, "left", "shop")
+    await begin(kept, "driven", "shop")
+    await gone.aclose()
+    clock.wall += 7
+    [found] = await kept.queues()
+    assert (found.ready, found.running, round(found.oldest)) == (1, 1, 7)
+    assert found.is_left([])
+    assert [one.run_id for one in await kept.claim_due(kept.owner, TTL, 10)] == ["left"]
+    assert [(one.ready, one.running, one.oldest) for one in await kept.queues()] == [(0, 2, None)]
+
+
 async def test_a_claim_tells_for_how_long_the_run_was_ready(kept: Any, clock: Clock) -> None:
     await kept.create(new_run("now"), None, TTL)
     await kept.create(new_run("later", not_before=time.time() + 30), None, TTL)

@@ -737,10 +737,26 @@ class MemoryStore(SessionsInMemory, StoredHistory):
         with self._lock:
             runs = [run for run in self._runs.values() if run.status not in ENDS]
             found = [
-                (run.new.queue, run.new.workflow, run.new.version, _standing(run, now), run.due_at or now)
+                (
+                    run.new.queue,
+                    run.new.workflow,
+                    run.new.version,
+                    self._standing(run, now),
+                    run.due_at or run.updated_at,
+                )
                 for run in runs
             ]
         return queue_infos(found, now)
+
+    def _standing(self, run: _Run, now: float) -> str:
+        """Return the status of an unfinished run, with held runs and runs of a later time apart."""
+        if run.status == "running" and run.owner not in self._shared.owners:
+            return "ready"
+        if run.status != "ready":
+            return run.status
+        if run.held:
+            return "held"
+        return "later" if run.is_later and (run.due_at or 0.0) > now else "ready"
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 
@@ -836,12 +852,3 @@ def _was_written(run: _Run, entry: RunCommit) -> bool:
     kept = entry.commits[first:]
     begin = entry.expected_seq + first - run.compacted
     return run.bodies[begin : begin + len(kept)] == kept
-
-
-def _standing(run: _Run, now: float) -> str:
-    """Return the status of an unfinished run, with held runs and runs of a later time apart."""
-    if run.status != "ready":
-        return run.status
-    if run.held:
-        return "held"
-    return "later" if run.is_later and (run.due_at or 0.0) > now else "ready"

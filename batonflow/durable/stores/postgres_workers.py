@@ -23,7 +23,11 @@ SELECT body::text, since, seen_at, is_draining, batonflow.is_alive(owner),
     (SELECT count(*) FROM batonflow.runs WHERE status = 'running' AND runs.owner = workers.owner)
 FROM batonflow.workers ORDER BY since, name
 """
-_QUEUES = QUEUES.format(now="batonflow.wall()", runs="batonflow.runs")
+_DEAD = """
+SELECT owner FROM (SELECT DISTINCT owner FROM batonflow.runs WHERE status = 'running') AS owners
+WHERE NOT batonflow.is_alive(owner)
+"""
+_QUEUES = QUEUES.format(now="batonflow.wall()", dead=_DEAD, runs="batonflow.runs")
 
 
 def sign(writing: Writing, sign: WorkerSign) -> Steps[bool]:

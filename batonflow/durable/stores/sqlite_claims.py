@@ -256,8 +256,6 @@ def _runs(session: DatabaseSession, statement: str, values: Mapping[str, Any]) -
 
 def _left_behind(session: DatabaseSession, limit: int, wanted: Mapping[str, Any]) -> list[RunRow]:
     """Return runs with a dead owner or an expired lease, the longest first."""
-    owners = session.connection.execute("SELECT DISTINCT owner FROM runs WHERE status = 'running'").fetchall()
-    dead = [owner for (owner,) in owners if owner is not None and not session.owners.alive(owner)]
     return _runs(
         session,
         # A lease that lasts longer than it ever did is from before the last start, see DatabaseSession.lease_left.
@@ -273,7 +271,7 @@ def _left_behind(session: DatabaseSession, limit: int, wanted: Mapping[str, Any]
             **wanted,
             "boot": session.boot,
             "monotonic": session.source.monotonic(),
-            "dead": json.dumps(dead),
+            "dead": json.dumps(session.dead_owners()),
             "limit": limit,
         },
     )

@@ -120,6 +120,11 @@ class DatabaseSession:
             and self.owners.alive(row.owner)
         )
 
+    def dead_owners(self) -> list[str]:
+        """Return the owners of running runs whose processes have ended."""
+        owners = self.connection.execute("SELECT DISTINCT owner FROM runs WHERE status = 'running'").fetchall()
+        return [owner for (owner,) in owners if owner is not None and not self.owners.alive(owner)]
+
 
 def find_run(session: DatabaseSession, run_id: str) -> RunRow | None:
     """Return the row of a run, or None."""

@@ -9,7 +9,7 @@ from batonflow.durable.worker_protocol import QueueInfo, WorkerInfo, WorkerSign
 
 __all__ = ["drain", "queues", "sign", "sign_off", "workers"]
 
-_QUEUES = QUEUES.format(now="?", runs="runs")
+_QUEUES = QUEUES.format(now="?", dead="SELECT value AS owner FROM json_each(?)", runs="runs")
 
 
 def sign(session: DatabaseSession, sign: WorkerSign) -> bool:
@@ -55,5 +55,5 @@ def workers(session: DatabaseSession) -> list[WorkerInfo]:
 
 def queues(session: DatabaseSession) -> list[QueueInfo]:
     """See ``WorkerStore.queues``."""
-    rows = session.connection.execute(_QUEUES, (session.source.now(),)).fetchall()
+    rows = session.connection.execute(_QUEUES, (session.source.now(), json.dumps(session.dead_owners()))).fetchall()
     return [queue_info(*row, oldest=oldest) for *row, oldest in rows]

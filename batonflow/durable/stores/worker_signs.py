@@ -10,19 +10,22 @@ __all__ = ["KEPT_SECONDS", "QUEUES", "queue_info", "sign_as_text", "worker_info"
 KEPT_SECONDS = 86_400
 """The time after which a worker without a sign is forgotten."""
 
-# The columns of QueueInfo.
+# The columns of QueueInfo. Runs of ended owners count as ready, as others may take them up.
 QUEUES = """
-WITH now AS (SELECT {now} AS at)
+WITH now AS (SELECT {now} AS at), dead AS ({dead}), found AS (
+    SELECT queue, workflow, version, held, not_before IS NOT NULL AND due_at > now.at AS is_later,
+        CASE WHEN owner IN (SELECT owner FROM dead) THEN 'ready' ELSE status END AS status,
+        coalesce(due_at, updated_at) AS due_at
+    FROM {runs}, now WHERE status IN ('ready', 'running', 'waiting')
+)
 SELECT queue, workflow, version,
-    count(*) FILTER (WHERE status = 'ready' AND held IS NULL AND NOT (not_before IS NOT NULL AND due_at > now.at)),
-    count(*) FILTER (WHERE status = 'ready' AND held IS NULL AND not_before IS NOT NULL AND due_at > now.at),
+    count(*) FILTER (WHERE status = 'ready' AND held IS NULL AND NOT is_later),
+    count(*) FILTER (WHERE status = 'ready' AND held IS NULL AND is_later),
     count(*) FILTER (WHERE status = 'running'),
     count(*) FILTER (WHERE status = 'waiting'),
     count(*) FILTER (WHERE status = 'ready' AND held IS NOT NULL),
-    now.at - min(due_at) FILTER (
-        WHERE status = 'ready' AND held IS NULL AND NOT (not_before IS NOT NULL AND due_at > now.at))
-FROM {runs}, now WHERE status IN ('ready', 'running', 'waiting')
-GROUP BY queue, workflow, version, now.at ORDER BY queue, workflow, coalesce(version, '')
+    now.at - min(due_at) FILTER (WHERE status = 'ready' AND held IS NULL AND NOT is_later)
+FROM found, now GROUP BY queue, workflow, version, now.at ORDER BY queue, workflow, coalesce(version, '')
 """
 
 
