@@ -11,6 +11,7 @@ from batonflow.cli.output import say, say_json
 from batonflow.cli.stores import KeptStore, check_store, opened
 from batonflow.cli.text import counted
 from batonflow.durable.stores.opening import open_store
+from batonflow.durable.stores.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
     from batonflow.durable.store_protocol import RunStore
@@ -36,6 +37,8 @@ async def _init(given: Namespace) -> int:
 
 async def _check(given: Namespace) -> int:
     async with opened(given, writes=True) as kept:
+        if not isinstance(kept, SQLiteStore) and not await kept.has_tables():
+            raise CommandError(f"{_place(kept)} does not have its tables: run `batonflow store init`")
         await kept.sign_off("")  # it can be written
         runs = sum(one.ready + one.later + one.running + one.waiting + one.held for one in await kept.queues())
         workers = sum(worker.is_alive for worker in await kept.workers())

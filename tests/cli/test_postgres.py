@@ -7,7 +7,10 @@ import pytest
 
 from batonflow.durable.stores.postgres import PostgresStore
 from tests.cli.conftest import Cli
-from tests.postgres import new_schema, server_address, skip_without_driver
+from tests.fleet.conftest import database
+from tests.postgres import connected, new_schema, server_address, skip_without_driver
+
+__all__ = ["database"]
 
 pytestmark = pytest.mark.external("postgresql")
 
@@ -72,3 +75,13 @@ def test_an_address_of_another_kind_is_refused_without_its_password(here: Cli) -
             assert code != 0
             assert "there are stores" in err or "is not the address" in err
             assert "secret" not in err
+
+
+def test_a_check_creates_no_tables_and_says_that_they_are_missing(here: Cli, database: str) -> None:
+    code, out, err = here("store", "check", "--store", database)
+    assert (code, out, "does not have its tables: run `batonflow store init`" in err) == (1, "", True)
+    with connected(database) as connection:
+        assert not connection.execute("SELECT FROM pg_namespace WHERE nspname = 'batonflow'").rowcount
+    assert here("store", "init", "--store", database)[0] == 0
+    code, out, _ = here("store", "check", "--store", database)
+    assert (code, "can be used: 0 unfinished runs, 0 workers" in out) == (0, True)

@@ -1,5 +1,6 @@
 """A RunStore in a PostgreSQL database, for any number of processes of any number of machines."""
 
+import asyncio
 import os
 import secrets
 import weakref
@@ -57,8 +58,9 @@ from batonflow.durable.stores.bounds import (
 )
 from batonflow.durable.stores.hints import Bell
 from batonflow.durable.stores.postgres_commits import write_commits
-from batonflow.durable.stores.postgres_connection import Database
+from batonflow.durable.stores.postgres_connection import Database, one_connection
 from batonflow.durable.stores.postgres_rows import Steps
+from batonflow.durable.stores.postgres_schema import is_newest
 from batonflow.durable.stores.postgres_threads import Readers, Writer
 from batonflow.durable.stores.threads import Job, forget_all, outcome
 from batonflow.durable.worker_protocol import QueueInfo, WorkerInfo, WorkerSign
@@ -167,6 +169,18 @@ class PostgresStore(StoredHistory):
     def owner(self) -> str:
         """See ``RunStore.owner``."""
         return self._owner
+
+    async def has_tables(self) -> bool:
+        """Tell whether the tables are there, in the newest version. Nothing is created or changed.
+
+        Raises:
+            StoreError: The database cannot be reached or used, or its tables have a newer version.
+        """
+        return await asyncio.to_thread(self._has_tables)
+
+    def _has_tables(self) -> bool:
+        with one_connection(self.direct_dsn) as connection:
+            return is_newest(connection, self.schema, self.address)
 
     keeps_parts = True
 

@@ -9,7 +9,7 @@ from batonflow.durable.stores.postgres_functions import CLAIM_FUNCTIONS, CLOCK_F
 from batonflow.durable.stores.postgres_upkeep_functions import LOG_FUNCTIONS, SESSION_FUNCTIONS, UPKEEP_FUNCTIONS
 from batonflow.workflow_core.errors import StoreError
 
-__all__ = ["MIGRATIONS", "in_schema", "migrate"]
+__all__ = ["MIGRATIONS", "in_schema", "is_newest", "migrate"]
 
 _DEFAULT = "batonflow."
 
@@ -193,7 +193,7 @@ def migrate(connection: Any, schema: str, address: str) -> None:
     Raises:
         StoreError: The tables have a newer version.
     """
-    if _version(connection, schema, address) == len(MIGRATIONS):
+    if is_newest(connection, schema, address):
         return
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"batonflow/{schema}",))
@@ -205,6 +205,15 @@ def migrate(connection: Any, schema: str, address: str) -> None:
         for statements in MIGRATIONS[version:]:
             connection.execute(in_schema(statements, schema), prepare=False)
         connection.execute(in_schema("UPDATE batonflow.facts SET version = %s", schema), (len(MIGRATIONS),))
+
+
+def is_newest(connection: Any, schema: str, address: str) -> bool:
+    """Tell whether the tables of a schema have the newest version. The arguments are those of ``migrate``.
+
+    Raises:
+        StoreError: The tables have a newer version.
+    """
+    return _version(connection, schema, address) == len(MIGRATIONS)
 
 
 def _version(connection: Any, schema: str, address: str) -> int:
