@@ -21,8 +21,8 @@ class WorkerSign:
         owner: The owner under which it drives runs.
         host: The name of its machine.
         pid: Its process.
-        workflows: The runs that it takes up: ``shop`` for all versions of a workflow, ``shop@2`` for one version, and
-            ``shop@`` for runs without a version.
+        workflows: The runs that it takes up: ``shop`` for all versions of a workflow, ``shop@2`` for one version,
+            ``shop@`` for runs without a version, and ``schedule of shop`` for the times of schedules.
         queues: Its queues; None for all.
         slots: The largest number of runs in its memory.
     """

@@ -198,7 +198,7 @@ class Worker:
     async def _sign(self) -> None:
         """Write a sign of life into each store, and stop if one of them says so."""
         for worker_store, store in self._worker_stores().items():
-            names = [name for kept in self._kept if kept.store is store for name in _served_by(kept.workflow)]
+            names = [name for kept in self._driven if kept.store is store for name in _served_by(kept.workflow)]
             host, pid = socket.gethostname(), os.getpid()
             sign = WorkerSign(self._name, store.owner, host, pid, names, self._queues, self._concurrency)
             if await worker_store.sign(sign) and not self._stopping.is_set():

@@ -113,7 +113,7 @@ def test_workers_are_listed_and_one_ends_when_it_is_drained(folder: Path, worker
         "working",
         1,
         3,
-        ["slow"],
+        ["slow", "schedule of slow"],
         None,
     ]
     assert (one["pid"], str(process.pid) in one["name"]) == (process.pid, True)

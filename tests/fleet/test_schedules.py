@@ -51,6 +51,18 @@ async def workers(stores: Stores) -> AsyncIterator[Any]:
         await running
 
 
+async def test_its_worker_counts_for_the_runs_of_a_schedule(stores: Stores, workers: Any) -> None:
+    store: Any = stores.open()
+    await add_schedule(Report(store=store), "nightly", "0 3 * * *", {"topic": "tides"})
+    workers(Report(), store=store)
+    [starts] = await store.queues()
+
+    async def is_counted() -> bool:
+        return starts.count_workers(await store.workers()) == 1
+
+    await eventually(is_counted)
+
+
 async def test_each_time_starts_one_run_whatever_number_of_workers_there_are(stores: Stores, workers: Any) -> None:
     store = stores.open()
     flow = Report(store=store)

@@ -61,7 +61,7 @@ async def test_workers_and_the_runs_in_their_queues_are_listed(serving: Serving,
             fleet = await running.get("/fleet")
             [known] = fleet["workers"]
             assert (known["name"], known["state"], known["runs"], known["slots"]) == (worker.name, "working", 1, 2)
-            assert (known["workflows"], known["queues"]) == ([ID], ["default"])
+            assert (known["workflows"], known["queues"]) == ([ID, f"schedule of {ID}"], ["default"])
             assert [(one["queue"], one["ready"], one["running"], one["workers"]) for one in fleet["queues"]] == [
                 ("default", 0, 1, 1),
                 ("gpu", 1, 0, 0),
