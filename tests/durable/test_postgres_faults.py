@@ -122,6 +122,23 @@ class TestOutage:
         await asyncio.to_thread(server.start)
         assert await write(store, epoch, 0) == "committed"
 
+    async def test_listings_fail_before_what_driven_runs_read_and_write(
+        self, server: OwnServer, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(postgres_connection, "READ_SECONDS", 0.5)
+        epoch = await begin(store)
+        server.crash()
+        going_on = [asyncio.create_task(one) for one in (write(store, epoch, 0), store.load("a"), store.unread({}))]
+        for read in (store.list_runs, lambda: store.info("a"), store.queues, store.workers, lambda: store.read("a")):
+            begun = time.monotonic()
+            with pytest.raises(StoreError, match=r"The store postgresql://.* cannot be reached: .*Check the address"):
+                await read()
+            assert time.monotonic() - begun < 2
+        assert not any(task.done() for task in going_on)
+        await asyncio.to_thread(server.start)
+        assert await asyncio.gather(*going_on)
+        assert (await known(store)).run_id == "a"
+
     async def test_a_run_that_cannot_be_written_is_logged_as_stopped_here(
         self, server: OwnServer, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -214,7 +214,7 @@ class PostgresStore(StoredHistory):
     async def load(self, run_id: str, at: int | None = None) -> Loaded | None:
         """See ``RunStore.load``."""
         check_commit_number(at)
-        return await self._read(reads.load, run_id, at)
+        return await self._read(reads.load, run_id, at, is_patient=True)
 
     async def renew(self, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> list[str]:
         """See ``RunStore.renew``."""
@@ -255,7 +255,7 @@ class PostgresStore(StoredHistory):
 
     async def unread(self, after: Mapping[str, int]) -> dict[str, list[InboxItem]]:
         """See ``RunStore.unread``."""
-        return await self._read(reads.unread, dict(after))
+        return await self._read(reads.unread, dict(after), is_patient=True)
 
     async def changed(self, seen: int) -> Changes:
         """See ``RunStore.changed``."""
@@ -274,7 +274,7 @@ class PostgresStore(StoredHistory):
 
     async def read_parts(self, part_log: int) -> list[bytes]:
         """See ``PartStore.read_parts``."""
-        return await self._read(reads.read_parts, part_log)
+        return await self._read(reads.read_parts, part_log, is_patient=True)
 
     async def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[StoredCommit]:
         """See ``RunStore.subscribe``."""
@@ -282,7 +282,7 @@ class PostgresStore(StoredHistory):
         number: int | None = None
         with self._hints.listening(run_id) as bell:
             while True:
-                number, commits = await self._read(reads.follow, run_id, after, PAGE, number)
+                number, commits = await self._read(reads.follow, run_id, after, PAGE, number, is_patient=True)
                 for commit in commits:
                     after = commit.seq
                     yield commit
@@ -451,8 +451,9 @@ class PostgresStore(StoredHistory):
     async def _write(self, operation: Callable[..., Steps[T]], *arguments: Any) -> T:
         return await outcome(self._writer, lambda writing: operation(writing, *arguments))
 
-    async def _read(self, operation: Callable[..., Steps[T]], *arguments: Any) -> T:
-        return await outcome(self._readers, lambda _writing: operation(*arguments))
+    async def _read(self, operation: Callable[..., Steps[T]], *arguments: Any, is_patient: bool = False) -> T:
+        """Read; ``is_patient`` is for what driven runs read, which go on during an outage."""
+        return await outcome(self._readers, lambda _writing: operation(*arguments), is_patient=is_patient)
 
 
 def _limit(limit: int) -> int:

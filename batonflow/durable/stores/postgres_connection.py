@@ -3,7 +3,7 @@
 import re
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qs
@@ -26,6 +26,9 @@ _logger = logger_named("batonflow.store")
 OUTAGE_SECONDS = 30.0
 """Seconds in which operations are tried again while the database cannot be reached."""
 
+READ_SECONDS = 5.0
+"""The same for listings and other reads that no driven run waits for."""
+
 _HOST = r"(?:[^:/?@\[\],\s]*|\[[0-9A-Fa-f:.]+\])(?::\d*)?"
 # Anything else, such as a / in a password that is not escaped, would turn up in messages as the name of a host or file.
 _ADDRESS = re.compile(
@@ -40,6 +43,7 @@ _DEFAULTS = {
     "keepalives_interval": "2",
     "keepalives_count": "3",
 }
+_DEFAULTS_TO_READ = {**_DEFAULTS, "connect_timeout": "3"}
 _SETTINGS = {
     "client_encoding": "UTF8",
     "default_transaction_isolation": "read committed",
@@ -140,8 +144,8 @@ class Database:
         """True if a session serves others, too."""
         self.was_reached = False
         """True once a connection was made."""
-        # The end of the time in which operations are tried again; None while the database is reached.
-        self._outage_ends: float | None = None
+        # The time of the loss of the database; None while it is reached.
+        self._lost_at: float | None = None
         self._dsn = dsn
         self._listen_dsn = listen_dsn
         self._statements: dict[str, bytes] = {}
@@ -165,7 +169,7 @@ class Database:
             StoreError: This version cannot use the tables.
             psycopg.Error: The database cannot be reached or used.
         """
-        connection = self._connect(self._dsn, is_pooled=self.is_pooled)
+        connection = self._connect(self._dsn, _DEFAULTS_TO_READ if reads else _DEFAULTS, is_pooled=self.is_pooled)
         try:
             self._migrate(connection)
             if not self.is_pooled:  # a write that waits for a lock keeps others waiting, so it is tried again later
@@ -241,7 +245,9 @@ class Database:
         connection.execute("SELECT set_config('batonflow.session', '', false)")
         return found == "kept"
 
-    def _connect(self, dsn: str, *, is_pooled: bool = False) -> "Connection[Any]":
+    def _connect(
+        self, dsn: str, defaults: Mapping[str, str] = _DEFAULTS, *, is_pooled: bool = False
+    ) -> "Connection[Any]":
         driver = _driver()
         given = driver.conninfo.conninfo_to_dict(dsn)
         # A pooler gives another session to each transaction, which does not know prepared statements.
@@ -249,7 +255,7 @@ class Database:
             dsn,
             autocommit=True,
             prepare_threshold=None if is_pooled else 0,
-            **{name: value for name, value in _DEFAULTS.items() if name not in given},
+            **{name: value for name, value in defaults.items() if name not in given},
         )
         connection.prepared_max = 500
         # All numbers have one type, so that a statement is prepared once.
@@ -264,48 +270,46 @@ class Database:
         connection.execute(f"SELECT {names}", prepare=False)
         return connection
 
-    def note_loss(self, error: Exception) -> float:
+    def note_loss(self, error: Exception, *, is_patient: bool) -> float:
         """Note that the database cannot be reached, and return the time at which operations fail.
 
         All operations of an outage share that time, so that a process which stops does not wait for each of them.
         """
-        if self._outage_ends is None:
-            self._outage_ends = time.monotonic() + OUTAGE_SECONDS
-            _logger.warning("%s", self.outage(error))
-        return self._outage_ends
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+            _logger.warning("%s", self._outage(error))
+        return self._lost_at + (OUTAGE_SECONDS if is_patient else READ_SECONDS)
 
     def note_return(self) -> None:
         """Note that an operation has reached the database."""
-        if self._outage_ends is not None:
-            self._outage_ends = None
+        if self._lost_at is not None:
+            self._lost_at = None
             _logger.warning("The store %s can be reached again", self.address)
 
-    def outage(self, error: Exception) -> str:
-        """Return the words for a lost connection."""
+    def _loss(self, error: Exception) -> str:
         reason = str(error).strip().partition("\n")[0].rpartition("failed: ")[2] or type(error).__name__
-        return (
-            f"The store {self.address} cannot be reached: {reason}. Runs in memory go on for {OUTAGE_SECONDS:g} s and "
-            "are written when it is back"
-        )
+        return f"The store {self.address} cannot be reached: {reason}"
 
-    def explained(self, error: Exception) -> Exception:
+    def _outage(self, error: Exception) -> str:
+        return f"{self._loss(error)}. Runs in memory go on for {OUTAGE_SECONDS:g} s and are written when it is back"
+
+    def explained(self, error: Exception, *, is_patient: bool = True) -> Exception:
         """Return the error for the caller: a StoreError for faults of the database, otherwise the raised error."""
         if isinstance(error, StoreError) or not isinstance(error, _driver().Error):
             return error
-        instead = self._store_error(error)
+        instead = self._store_error(error, is_patient)
         instead.__cause__ = error
         return instead
 
-    def _store_error(self, error: Exception) -> StoreError:
+    def _store_error(self, error: Exception, is_patient: bool) -> StoreError:
         code, place = _code(error), f"The store {self.address}"
         said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if code == _GONE:
             return PartsGoneError(f"{said}, because no run needed them any more")
         if is_lost(error):
-            if self.was_reached:
-                return StoreError(f"{self.outage(error)}; this has lasted longer")
-            reason = said.rpartition("failed: ")[2]
-            return StoreError(f"{place} cannot be reached: {reason}. Check the address and the server")
+            if self.was_reached and is_patient:
+                return StoreError(f"{self._outage(error)}; this has lasted longer")
+            return StoreError(f"{self._loss(error)}. Check the address and the server")
         if code == "42501":
             return StoreError(
                 f"{place} refuses its user: {said}. Let an administrator run GRANT CREATE ON DATABASE, or make the "

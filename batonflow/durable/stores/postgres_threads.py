@@ -106,7 +106,9 @@ class _Threads(StoreThreads):
                         session.fail(job, error)
                     continue
                 session.close()
-                if not self._database.was_reached or (retries and self._database.note_loss(error) < time.monotonic()):
+                if not self._database.was_reached or (
+                    retries and self._database.note_loss(error, is_patient=jobs[0].is_patient) < time.monotonic()
+                ):
                     for job in jobs:
                         session.give_up(job, error)
                 elif retries:  # otherwise the session may be older than the present server
@@ -247,7 +249,7 @@ class _Session:
     def give_up(self, job: Job, error: Exception) -> None:
         """End a job with an error."""
         if not job.is_finished:
-            job.finish(None, self._database.explained(error))
+            job.finish(None, self._database.explained(error, is_patient=job.is_patient))
 
     def carry_out(self, jobs: Sequence[Job], writing: Writing) -> None:
         """Carry out operations, in as few round trips as possible; some may be left for another attempt.

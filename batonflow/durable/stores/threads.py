@@ -26,12 +26,14 @@ class Job:
     Attributes:
         operation: Called with the session of the thread, perhaps more than once.
         done: Receives the result or the error, once.
+        is_patient: Whether it waits for the end of an outage for as long as commits do.
         is_finished: Whether it has received them.
         stuck_since: When a lock of another session kept it from being carried out for the first time.
     """
 
     operation: Callable[[Any], Any]
     done: Done
+    is_patient: bool = True
     is_finished: bool = False
     stuck_since: float | None = None
 
@@ -166,7 +168,7 @@ class HeldLeases:
                 held[1]()
 
 
-async def outcome(threads: StoreThreads, operate: Callable[[Any], Any]) -> Any:
+async def outcome(threads: StoreThreads, operate: Callable[[Any], Any], *, is_patient: bool = True) -> Any:
     """Run an operation in a thread, and wait for it. It is also completed if the caller is cancelled."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
@@ -177,7 +179,7 @@ async def outcome(threads: StoreThreads, operate: Callable[[Any], Any]) -> Any:
         except RuntimeError:
             return  # the event loop was closed
 
-    threads.submit(Job(operate, done))
+    threads.submit(Job(operate, done, is_patient))
     return await future
 
 
