@@ -20,6 +20,7 @@ def report(
     *,
     peers: Sequence[str] = (),
     seconds: float | None = None,
+    add_options: Callable[[argparse.ArgumentParser], object] = lambda _: None,
 ) -> int:
     """Measure, print the tables, and put them between two marks of a page when asked to.
 
@@ -29,6 +30,7 @@ def report(
         measure: Makes them of the arguments.
         peers: Distributions that an interpreter given as --peer-python has.
         seconds: What --seconds is by default; None for a command without.
+        add_options: Adds further options.
 
     Returns:
         The exit code.
@@ -38,6 +40,7 @@ def report(
         parser.add_argument("--peer-python", help="an interpreter that has the peers")
     if seconds is not None:
         parser.add_argument("--seconds", type=float, default=seconds, help="how long the thousand readers read")
+    add_options(parser)
     parser.add_argument("--write", type=Path, help="put the figures into this page")
     parser.add_argument("--allow-dirty", action="store_true")
     options = parser.parse_args()
