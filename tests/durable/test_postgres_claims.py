@@ -158,6 +158,21 @@ class TestAfterAStartOfTheServer:
         assert isinstance(await store.claim("a", store.owner, TTL), Claimed)
 
 
+async def test_a_claim_passes_over_the_ready_runs_of_other_workflows_in_the_index(others: Stores) -> None:
+    store = others.open()
+    await asyncio.gather(*(store.create(new_run(f"r{number}"), None, TTL) for number in range(500)))
+    await store.create(new_run("one", "Another"), None, TTL)
+    execute(others, "ANALYZE {0}.runs")
+    for serves, found in (('[["No", null, null]]', 0), ('[["Another", null, null], ["Another", ["1"], null]]', 1)):
+        with connected(others.address) as connection, connection.transaction():
+            connection.execute("SET plan_cache_mode = force_generic_plan")
+            claim = f"SELECT run_id FROM {others.schema}.claim_due('o', 15, 10, '{serves}', NULL, '{{}}', 1)"
+            assert connection.execute(claim.encode()).rowcount == found
+            pages = f"SELECT pg_stat_get_xact_blocks_fetched('{others.schema}.runs'::regclass)"
+            [(read,)] = connection.execute(pages.encode()).fetchall()
+            assert read < 20, "the table has about 40"
+
+
 async def test_a_claim_waits_for_another_one_of_a_workflow_with_a_bound(others: Stores) -> None:
     store, other = others.open(), others.open()
     for run_id in "ab":

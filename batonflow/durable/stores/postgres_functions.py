@@ -186,7 +186,18 @@ END $$;
 
 -- Return the workflows of serves, which has pairs of a workflow and its versions, or null for all.
 CREATE FUNCTION batonflow.names_of(serves jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN serves IS NOT NULL THEN ARRAY(SELECT pair ->> 0 FROM jsonb_array_elements(serves) AS s (pair)) END
+    SELECT CASE WHEN serves IS NOT NULL
+        THEN ARRAY(SELECT DISTINCT pair ->> 0 FROM jsonb_array_elements(serves) AS s (pair)) END
+$$;
+
+-- Return the workflows of ready runs, each by one step in the index.
+CREATE FUNCTION batonflow.names_of_ready() RETURNS text[] LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE found (name) AS (
+        SELECT min(workflow) FROM batonflow.runs WHERE status = 'ready'
+        UNION ALL SELECT (SELECT min(workflow) FROM batonflow.runs WHERE status = 'ready' AND workflow > name)
+        FROM found WHERE name IS NOT NULL
+    )
+    SELECT array_agg(name) FROM found WHERE name IS NOT NULL
 $$;
 
 CREATE FUNCTION batonflow.is_served(name text, wanted text, serves jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
@@ -281,9 +292,10 @@ DECLARE
     found integer;
 BEGIN
     RETURN QUERY SELECT * FROM (
-        SELECT * FROM (
+        SELECT ready.* FROM unnest(coalesce(names, batonflow.names_of_ready())) AS name CROSS JOIN LATERAL (
             SELECT * FROM batonflow.runs AS r
-            WHERE status = 'ready' AND due_at <= now AND held IS NULL AND {_WANTED} AND {_UNSUSPECTED}
+            WHERE status = 'ready' AND workflow = name AND due_at <= now AND held IS NULL
+                AND {_WANTED} AND {_UNSUSPECTED}
             ORDER BY priority DESC, due_at, id LIMIT most FOR NO KEY UPDATE SKIP LOCKED
         ) AS ready
         UNION ALL SELECT * FROM (
@@ -348,10 +360,12 @@ DECLARE
     now float8 := batonflow.wall();
     names text[] := batonflow.names_of(serves);
 BEGIN
-    RETURN QUERY SELECT * FROM batonflow.runs AS run
-        WHERE status = 'ready' AND due_at > now AND not_before IS NULL AND held IS NULL
+    RETURN QUERY SELECT later.* FROM unnest(coalesce(names, batonflow.names_of_ready())) AS name CROSS JOIN LATERAL (
+        SELECT * FROM batonflow.runs AS run
+        WHERE status = 'ready' AND workflow = name AND due_at > now AND not_before IS NULL AND held IS NULL
             AND {_WANTED} AND {_UNSUSPECTED}
-        ORDER BY id LIMIT greatest(most, 0) FOR NO KEY UPDATE SKIP LOCKED;
+        ORDER BY priority DESC, due_at, id LIMIT greatest(most, 0) FOR NO KEY UPDATE SKIP LOCKED
+    ) AS later ORDER BY priority DESC, due_at, id LIMIT greatest(most, 0);
 END $$;
 
 -- Make a run, whose row is locked, ready from now on, or leave it ready since it was due.

@@ -57,7 +57,7 @@ CREATE TABLE batonflow.runs (
 ) WITH (fillfactor = 60);
 CREATE INDEX runs_by_status ON batonflow.runs (status, id);
 CREATE INDEX runs_by_workflow ON batonflow.runs (workflow, id);
-CREATE INDEX runs_ready ON batonflow.runs (priority DESC, due_at, id) WHERE status = 'ready';
+CREATE INDEX runs_ready ON batonflow.runs (workflow, priority DESC, due_at, id) WHERE status = 'ready';
 CREATE INDEX runs_timed ON batonflow.runs (due_at, id) WHERE status = 'waiting' AND due_at IS NOT NULL;
 CREATE INDEX runs_ended ON batonflow.runs (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX runs_by_part_log ON batonflow.runs (part_log) WHERE part_log IS NOT NULL;
