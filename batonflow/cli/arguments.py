@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from batonflow import __version__
 
@@ -17,6 +17,12 @@ STORE_VARIABLE = "BATONFLOW_STORE"
 SHELLS = ("bash", "zsh", "fish")
 _DISPATCHERS = ("none", "procrastinate", "dbos")
 STATUSES = ("ready", "running", "waiting", "interrupted", "held", "completed", "failed", "cancelled")
+
+_LATE = {
+    "run": "fields", "enqueue": "fields", "schedule": "fields", "worker": "objects", "approve": "request",
+    "cancel": "reason",
+}  # fmt: skip
+"""Positional arguments of any number, which argparse does not assign when they stand after an option."""
 
 _OBJECT = (
     "module:name or file.py:name of a workflow, an agent, a team, or a function that makes one; the name may be left "
@@ -54,13 +60,13 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         top.print_help(sys.stderr)
         raise SystemExit(2)
     given, left = top.parse_known_args(words)
-    # argparse does not assign optional positional arguments that stand after an option.
-    late = {"run": "fields", "approve": "request", "cancel": "reason"}.get(given.command)
-    if left and late is not None and not any(one.startswith("-") for one in left):
-        if late == "fields":
-            given.fields += left
+    late = _LATE.get(given.command, "")
+    if left and hasattr(given, late) and not any(one.startswith("-") for one in left):
+        found: Any = getattr(given, late)
+        if isinstance(found, list):
+            setattr(given, late, [*found, *left])
             left = []
-        elif len(left) == 1 and not getattr(given, late):
+        elif len(left) == 1 and not found:
             setattr(given, late, left.pop())
     if left:
         top.error(f"unrecognized arguments: {' '.join(left)}")

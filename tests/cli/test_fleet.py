@@ -99,6 +99,26 @@ def test_a_run_that_does_not_end_in_time_is_given_back(folder: Path, worker: Sta
     assert (line["ready"], line["running"]) == (1, 0)
 
 
+def test_fields_and_objects_may_stand_after_options(folder: Path, here: Cli, worker: Started) -> None:
+    for words in (
+        ("enqueue", "flows.py:greet", "--queue", "mail", "name=Ann", "--run-id", "g1", *STORE, "times=2"),
+        ("enqueue", "flows.py:greet", *STORE, "--run-id", "g2", "name=Ann", "times=2"),
+        ("run", "flows.py:greet", *STORE, "name=Ann", "--run-id", "g3", "times=2"),
+        ("schedule", "add", "s1", "--tz", "Europe/Berlin", "flows.py:greet", "0 3 * * *", *STORE, "name=Ann"),
+        ("schedule", "add", "s2", "flows.py:greet", "0 3 * * *", "--queue", "mail", "name=Ann", *STORE),
+    ):
+        code, _, err = here(*words)
+        assert code == 0, (words, err)
+    worker("flows.py:greet", "--concurrency", "2", "flows.py:ask")
+    output(folder, "enqueue", "flows.py:ask", "--run-id", "a1", *STORE)
+    until(folder, "g1", "completed")
+    until(folder, "a1", "waiting")
+    for run_id in ("g1", "g2", "g3"):
+        assert "Ann hello Ann" in here("replay", run_id, *STORE)[1]
+    for words, code in {("queue", "mail", *STORE): 2, ("schedule", "remove", *STORE, "s1", "s2"): 2}.items():
+        assert here(*words)[0] == code
+
+
 def listed(folder: Path) -> list[dict[str, Any]]:
     return json.loads(output(folder, "workers", "--json", *STORE))
 
