@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from batonflow.cli.errors import DONE, FAILED, USAGE, CommandError
-from batonflow.cli.inbox import say_how_to_resume, unfinished_run
+from batonflow.cli.inbox import say_how_it_goes_on, unfinished_run
 from batonflow.cli.output import say, say_json
 from batonflow.cli.questions import Question, open_questions
 from batonflow.cli.stores import opened
@@ -45,7 +45,7 @@ async def _approve(given: Namespace) -> int:
             say(f"{said}: {question.in_words}")
             if given.arguments is not None:
                 say("the tool checks the other arguments when the run continues")
-            say_how_to_resume(info, store)
+            await say_how_it_goes_on(info, store)
     return DONE
 
 

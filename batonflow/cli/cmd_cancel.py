@@ -4,7 +4,7 @@ import asyncio
 from argparse import Namespace
 
 from batonflow.cli.errors import DONE
-from batonflow.cli.inbox import say_how_to_resume, unfinished_run
+from batonflow.cli.inbox import say_how_it_goes_on, unfinished_run
 from batonflow.cli.output import say, say_json
 from batonflow.cli.stores import opened
 from batonflow.durable.cancels import cancel_run, cancel_without_code
@@ -30,5 +30,5 @@ async def _cancel(given: Namespace) -> int:
             say(f"{given.run} is cancelled")
         else:
             say(f"{given.run} is told to end")
-            say_how_to_resume(info, store)
+            await say_how_it_goes_on(info, store)
     return DONE

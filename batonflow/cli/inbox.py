@@ -4,8 +4,9 @@ from batonflow.cli.errors import FAILED, CommandError
 from batonflow.cli.output import say
 from batonflow.cli.stores import KeptStore, store_option, the_run
 from batonflow.durable.store_protocol import RunInfo
+from batonflow.durable.worker_protocol import QueueInfo
 
-__all__ = ["say_how_to_resume", "unfinished_run"]
+__all__ = ["say_how_it_goes_on", "unfinished_run"]
 
 
 async def unfinished_run(store: KeptStore, run_id: str) -> RunInfo:
@@ -20,7 +21,21 @@ async def unfinished_run(store: KeptStore, run_id: str) -> RunInfo:
     return info
 
 
-def say_how_to_resume(info: RunInfo, store: KeptStore) -> None:
-    """Print the command that resumes a run, unless a process drives it."""
-    if not info.is_driven:
-        say(f"no process drives it: batonflow resume OBJ {info.run_id} {store_option(store)}")
+async def say_how_it_goes_on(info: RunInfo, store: KeptStore) -> None:
+    """Print the worker that drives a run or takes it up, or the command that lets it go on."""
+    workers = await store.workers()
+    if info.is_driven:
+        for worker in workers:
+            if worker.sign.owner == info.owner:
+                say(f"worker {worker.sign.name} drives it")
+        return
+    if info.held:
+        say(f"it is held: batonflow release {info.run_id} {store_option(store)} lets it be taken up again")
+        return
+    kind = QueueInfo(info.queue, info.workflow, info.version, 0, 0, 0, 0, 0, None)
+    fitting = [worker.sign.name for worker in workers if kind.count_workers([worker])]
+    if fitting:
+        say(f"worker {fitting[0]} takes it up" if len(fitting) == 1 else f"one of {len(fitting)} workers takes it up")
+    else:
+        also = " and no worker takes it up" if workers else ""
+        say(f"no process drives it{also}: batonflow resume OBJ {info.run_id} {store_option(store)}")

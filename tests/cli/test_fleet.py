@@ -3,12 +3,13 @@
 import json
 import re
 import signal
+import sqlite3
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,58 @@ def test_fields_and_objects_may_stand_after_options(folder: Path, here: Cli, wor
         assert "Ann hello Ann" in here("replay", run_id, *STORE)[1]
     for words, code in {("queue", "mail", *STORE): 2, ("schedule", "remove", *STORE, "s1", "s2"): 2}.items():
         assert here(*words)[0] == code
+
+
+class TestAnswering:
+    """`approve` and `cancel` say how the run goes on."""
+
+    def waiting(self, here: Cli) -> None:
+        assert here("run", "flows.py:ask", "--run-id", "a1", *STORE)[0] == 3
+
+    def approve(self, here: Cli) -> list[str]:
+        code, out, err = here("approve", "a1", "--answer", '{"yes": true}', *STORE)
+        assert code == 0, err
+        return out.splitlines()[1:]
+
+    def test_a_worker_takes_the_run_up(self, folder: Path, here: Cli, worker: Started) -> None:
+        self.waiting(here)
+        worker("flows.py:ask")
+        until(folder, "a1", "waiting")
+        [one] = listed(folder)
+        assert self.approve(here) == [f"worker {one['name']} takes it up"]
+        until(folder, "a1", "completed")
+
+    def test_a_worker_drives_the_run(self, folder: Path, here: Cli, worker: Started) -> None:
+        output(folder, "enqueue", "flows.py:slow", "--run-id", "s1", *STORE)
+        process = worker("flows.py:slow")
+        assert process.stdout is not None
+        assert [process.stdout.readline().strip() for _ in range(2)] == ["first", "second"]
+        [one] = listed(folder)
+        assert here("cancel", "s1", *STORE)[1] == f"s1 is told to end\nworker {one['name']} drives it\n"
+
+    def test_one_of_several_workers_takes_the_run_up(self, folder: Path, here: Cli, worker: Started) -> None:
+        self.waiting(here)
+        worker("flows.py:ask")
+        worker("flows.py:ask")
+        until(folder, "a1", "waiting")
+        assert self.approve(here) == ["one of 2 workers takes it up"]
+
+    def test_no_worker_serves_the_run(self, here: Cli, worker: Started) -> None:
+        self.waiting(here)
+        worker("flows.py:greet")
+        assert self.approve(here) == [
+            "no process drives it and no worker takes it up: batonflow resume OBJ a1 --store runs.db"
+        ]
+
+    def test_a_held_run_is_to_be_released(self, here: Cli) -> None:
+        self.waiting(here)
+        hold("a1", "5 claims ended")
+        assert self.approve(here) == ["it is held: batonflow release a1 --store runs.db lets it be taken up again"]
+
+
+def hold(run_id: str, reason: str) -> None:
+    with closing(sqlite3.connect("runs.db")) as connection, connection:
+        connection.execute("UPDATE runs SET status = 'ready', held = ? WHERE run_id = ?", (reason, run_id))
 
 
 def listed(folder: Path) -> list[dict[str, Any]]:
