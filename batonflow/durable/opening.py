@@ -207,7 +207,7 @@ class Opening:
             version=self._options.version,
             digest=self._digest,
             first=self._first,
-            stream_seq=STREAM_BLOCK,
+            stream_seq=STREAM_BLOCK if self._place is None else 0,
             metadata=METADATA.get(self._run),
             parts=self._first_parts,
             continues=self._continues,
@@ -328,7 +328,8 @@ class Opening:
         # After a release in this process, without another claim, the stream is complete.
         if not self._connection.has_left(claimed):
             lost_after = max(recorded.last_streamed, last_reset(loaded.commits)) if known_to is None else known_to
-            lease.reset = note_reset(run, lost_after + 1)
+            if run.stream.seq > lost_after + 1:  # an earlier process could stream
+                lease.reset = note_reset(run, lost_after + 1)
         if known_to is None:
             repeat_questions(run, loaded, {item.key for item in loaded.inbox})
         DIGESTS[run] = loaded.info.digest

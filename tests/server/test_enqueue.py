@@ -29,6 +29,25 @@ async def test_a_run_is_stored_and_taken_up(serving: Serving) -> None:
         assert (await running.post("/handlers?enqueue=1", body, status=202))["status"] == "completed"
 
 
+async def test_the_stream_of_a_new_run_begins_with_its_first_event(serving: Serving) -> None:
+    store = MemoryStore()
+    later = (datetime.now(UTC) + timedelta(seconds=0.3)).isoformat()
+    async with serving(WorkflowServer(store=store), doubles=Doubles()) as running:
+        body = {"workflow": "doubles", "start_event": {"n": 1}, "handler_id": "r", "not_before": later}
+        await running.post("/handlers?enqueue=1", body, status=202)
+        assert [event["type"] for event in await running.events("r")] == ["StopEvent"]
+        assert [event["type"] for event in await running.events("r")] == ["StopEvent"]
+    async with serving(WorkflowServer(store=store, drive=False), doubles=Doubles()) as running:
+        await running.post("/handlers?enqueue=1", {**body, "handler_id": "s"}, status=202)
+        reading = asyncio.create_task(running.events("s"))
+        flow = Doubles(store=MemoryStore(beside=store), workflow_name=(await store.list_runs())[0].workflow)
+        worker = Worker(flow)
+        working = asyncio.create_task(worker.run())
+        assert [event["type"] for event in await reading] == ["StopEvent"]
+        worker.stop()
+        await working
+
+
 async def test_a_run_waits_for_its_time(serving: Serving) -> None:
     store = MemoryStore()
     later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
