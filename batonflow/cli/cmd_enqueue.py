@@ -27,7 +27,7 @@ def enqueue(given: Namespace) -> int:
     place = {"run_id": given.run_id, "queue": given.queue, "priority": given.priority, "not_before": not_before}
     try:
         run_id = asyncio.run(_enqueue(workflow, given.dispatcher, place | fields))
-    except (ValueError, ImportError) as error:
+    except ValueError as error:
         raise CommandError(str(error), USAGE) from error
     if given.json:
         say_json({"run_id": run_id, "status": "ready"})

@@ -28,7 +28,7 @@ def _add(given: Namespace) -> int:
     place = {"timezone": given.tz, "queue": given.queue, "priority": given.priority}
     try:
         added = asyncio.run(add_schedule(workflow, given.name, given.cron, fields, **place))
-    except (ImportError, ValueError) as error:
+    except ValueError as error:
         raise CommandError(str(error), USAGE) from error
     if given.json:
         say_json(_as_data(added))

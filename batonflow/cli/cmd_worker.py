@@ -29,7 +29,7 @@ def worker(given: Namespace) -> int:
             drain=given.drain,
             dispatcher=given.dispatcher,
         )
-    except (ValueError, ImportError) as error:
+    except ValueError as error:
         raise CommandError(str(error), USAGE) from error
     names = ", ".join(one.__batonflow__.workflow_name for one in workflows)
     return asyncio.run(_healthy(made, names, given))

@@ -22,6 +22,8 @@ def report(error: Exception, given: Namespace) -> int:
 def _text_of(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    # Texts of batonflow's errors are complete; other errors need their class names.
-    is_complete = type(error).__module__.startswith("batonflow.") and str(error)
+    # Texts of batonflow's errors are complete; other errors need their class names. An ImportError without the name of
+    # a module is raised by batonflow, for an extra that is not installed.
+    is_own = type(error).__module__.startswith("batonflow.") or (type(error) is ImportError and error.name is None)
+    is_complete = is_own and str(error)
     return str(error) if is_complete else f"{type(error).__name__}: {error}"

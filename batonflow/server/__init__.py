@@ -17,7 +17,7 @@ def _load(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for package in ("starlette", "uvicorn"):
         if find_spec(package) is None:
-            raise ImportError(f"Serving workflows needs the package {package}: {how_to_install('server')}")
+            raise ImportError(f"A server needs {package}, which is not installed: {how_to_install('server')}")
     return import_module("batonflow.server.app").WorkflowServer
 
 

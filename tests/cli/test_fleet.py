@@ -1,6 +1,7 @@
 """`batonflow worker`, `workers`, `drain`, `enqueue`, `queue`, `release`, `schedule` and `store`."""
 
 import json
+import os
 import re
 import signal
 import sqlite3
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.projects import cli, start
+from tests.cli.projects import ROOT, cli, start
 
 Started = Callable[..., "subprocess.Popen[str]"]
 STORE = ("--store", "runs.db")
@@ -170,6 +171,37 @@ class TestAnswering:
 def hold(run_id: str, reason: str) -> None:
     with closing(sqlite3.connect("runs.db")) as connection, connection:
         connection.execute("UPDATE runs SET status = 'ready', held = ? WHERE run_id = ?", (reason, run_id))
+
+
+POSTGRES = ("--store", "postgresql://app@127.0.0.1:1/prod")
+
+
+@pytest.mark.parametrize(
+    ("extra", "package", "words"),
+    [
+        ("postgres", "psycopg", ("queue", *POSTGRES)),
+        ("postgres", "psycopg", ("worker", "flows.py:greet", *POSTGRES)),
+        ("postgres", "psycopg", ("enqueue", "flows.py:greet", *POSTGRES)),
+        ("fleet", "procrastinate", ("enqueue", "flows.py:greet", "--dispatcher", "procrastinate", *POSTGRES)),
+        ("fleet", "procrastinate", ("worker", "flows.py:greet", "--dispatcher", "procrastinate", *POSTGRES)),
+        ("dbos", "dbos", ("enqueue", "flows.py:greet", "--dispatcher", "dbos", *POSTGRES)),
+        ("dbos", "dbos", ("worker", "flows.py:greet", "--dispatcher", "dbos", *POSTGRES)),
+        ("fleet", "cronsim", ("schedule", "add", "s", "flows.py:greet", "0 3 * * *", *STORE)),
+        ("retrieval", "numpy", ("ingest", "notes", "notes.db")),
+        ("retrieval", "numpy", ("ask", "notes.db", "Who?")),
+        ("readers", "pypdf", ("ingest", "notes", "notes.db")),
+        ("server", "starlette", ("serve", "flows.py:greet")),
+    ],
+    ids=lambda words: words if isinstance(words, str) else words[0],
+)
+def test_a_missing_extra_is_named_in_one_form(folder: Path, extra: str, package: str, words: tuple[str, ...]) -> None:
+    (folder / "sitecustomize.py").write_text(f"import sys\nsys.modules[{package!r}] = None\n")
+    (folder / "notes").mkdir()
+    (folder / "notes" / "tides.pdf").write_bytes(b"%PDF-1.4")
+    code, out, err = cli(folder, *words, PYTHONPATH=f"{folder}{os.pathsep}{ROOT}")
+    assert (code, out) == (1, "")
+    form = rf"batonflow {words[0]}: [\w ]+ needs? {package}, which is not installed: pip install .*\[{extra}\]'\n"
+    assert re.fullmatch(form, err), err
 
 
 def listed(folder: Path) -> list[dict[str, Any]]:
