@@ -14,20 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from batonflow.cli.errors import DONE, FAILED, INTERRUPTED, USAGE, CommandError
+from batonflow.cli.errors import DONE, INTERRUPTED, USAGE, CommandError
 from batonflow.cli.loading import load
 from batonflow.cli.output import complain, say
 from batonflow.cli.stores import check_store, default_store
 from batonflow.durable.stores.opening import open_store
 from batonflow.durable.stores.sqlite import SQLiteStore
+from batonflow.server import WorkflowServer
+from batonflow.server.stopping import uvicorn_here
 from batonflow.threads import in_thread
 from batonflow.workflow_core.workflow import Workflow
-
-try:
-    from batonflow.server import WorkflowServer
-    from batonflow.server.stopping import uvicorn_here
-except ImportError as error:
-    raise CommandError(str(error), FAILED) from error
 
 if TYPE_CHECKING:
     import uvicorn
@@ -39,6 +35,9 @@ _CHANGE_SECONDS = 0.25
 _SECONDS_TO_STOP = 10.0
 _LARGEST_BODY = 2**20
 _LARGEST_MESSAGE = 32 * _LARGEST_BODY  # with the files of a conversation, as base64
+_ANY = {"0.0.0.0": ("127.0.0.1", "192.0.2.1"), "::": ("::1", "2001:db8::1")}  # noqa: S104 - only compared
+"""Hosts that mean all addresses, with the address for programs on this machine, and one of another machine."""
+
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv", "build", "dist"})
 
 
@@ -92,11 +91,10 @@ async def _serve(server: WorkflowServer, given: Namespace) -> int:
             # For port 0 the system chooses the port when uvicorn binds it; a choice made earlier could be taken by
             # another program in between.
             port = listening.servers[0].sockets[0].getsockname()[1]
-            address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - the address for clients
             names = ", ".join(server.runs.served)
-            shown_address = f"[{address}]" if ":" in address else address
-            url = f"http://{shown_address}:{port}/"
-            say(f"serving {names} on {url} (Ctrl-C stops)")
+            url = _url(host, port)
+            where = f"{host}, port {port}: {_url(_own_address(host), port)}" if host in _ANY else url
+            say(f"serving {names} on {where} (Ctrl-C stops)")
             if given.open:
                 chat = next(iter(server.chats()), None)
                 await in_thread(webbrowser.open, url if chat is None else f"{url}#chat={quote(chat)}")
@@ -105,6 +103,21 @@ async def _serve(server: WorkflowServer, given: Namespace) -> int:
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
     return DONE
+
+
+def _url(host: str, port: int) -> str:
+    address = _ANY.get(host, (host,))[0]
+    return f"http://[{address}]:{port}/" if ":" in address else f"http://{address}:{port}/"
+
+
+def _own_address(host: str) -> str:
+    """Return the address of this machine in its network, or the one for programs on it."""
+    own, other = _ANY[host]
+    family = socket.AF_INET6 if ":" in own else socket.AF_INET
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((other, 9))  # chooses a network, and sends nothing
+        return str(probe.getsockname()[0])
+    return own
 
 
 async def _started(serving: "asyncio.Task[None]") -> "uvicorn.Server | None":

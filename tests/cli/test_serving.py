@@ -70,6 +70,24 @@ def test_a_token_is_wanted_from_clients(serving: Callable[..., tuple["subprocess
     assert "team" in json.dumps(asked(f"{url}workflows", Authorization="Bearer open-sesame"))
 
 
+def test_a_server_on_all_addresses_prints_them_and_a_usable_one(
+    folder: Path, serving: Callable[..., tuple["subprocess.Popen[str]", str]]
+) -> None:
+    process = start(folder, "serve", "flows.py:greet", "--host", "0.0.0.0", "--token", "x", "--port", "0")
+    try:
+        assert process.stdout is not None
+        found = re.fullmatch(
+            r"serving greet on 0\.0\.0\.0, port (\d+): (http://[\d.]+:\1/) \(Ctrl-C stops\)\n",
+            process.stdout.readline(),
+        )
+        assert found is not None
+        for url in (found[2], f"http://127.0.0.1:{found[1]}/"):
+            assert asked(f"{url}workflows", Authorization="Bearer x") == {"workflows": ["greet"]}
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_a_server_serves_what_it_has(
     folder: Path, serving: Callable[..., tuple["subprocess.Popen[str]", str]], here: Cli
 ) -> None:
