@@ -18,12 +18,6 @@ SHELLS = ("bash", "zsh", "fish")
 _DISPATCHERS = ("none", "procrastinate", "dbos")
 STATUSES = ("ready", "running", "waiting", "interrupted", "held", "completed", "failed", "cancelled")
 
-_LATE = {
-    "run": "fields", "enqueue": "fields", "schedule": "fields", "worker": "objects", "approve": "request",
-    "cancel": "reason",
-}  # fmt: skip
-"""Positional arguments of any number, which argparse does not assign when they stand after an option."""
-
 _OBJECT = (
     "module:name or file.py:name of a workflow, an agent, a team, or a function that makes one; the name may be left "
     "out when there is only one"
@@ -60,8 +54,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         top.print_help(sys.stderr)
         raise SystemExit(2)
     given, left = top.parse_known_args(words)
-    late = _LATE.get(given.command, "")
-    if left and hasattr(given, late) and not any(one.startswith("-") for one in left):
+    # argparse does not assign positional arguments of any number that stand after an option.
+    late = next((name for name in ("fields", "objects", "request", "reason") if hasattr(given, name)), "")
+    if left and late and not any(one.startswith("-") for one in left):
         found: Any = getattr(given, late)
         if isinstance(found, list):
             setattr(given, late, [*found, *left])

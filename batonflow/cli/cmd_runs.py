@@ -9,7 +9,7 @@ from typing import Any
 
 from batonflow.cli.errors import DONE, USAGE, CommandError
 from batonflow.cli.output import complain, say_json, table
-from batonflow.cli.records import count_questions, run_as_json, status_text
+from batonflow.cli.records import count_questions, run_as_json, status_text, with_worker
 from batonflow.cli.stores import KeptStore, opened
 from batonflow.cli.text import age
 from batonflow.durable.search import COUNTED, RunQuery, listed_runs, update_index
@@ -32,7 +32,8 @@ async def _runs(given: Namespace) -> int:
     async with opened(given) as store:
         found = await _select(store, given)
         if given.json:
-            say_json([{**run_as_json(info), "asks": await count_questions(store, info)} for info in found])
+            named = [await with_worker(store, info) for info in found]
+            say_json([{**run_as_json(info), "asks": await count_questions(store, info)} for info in named])
             return DONE
         now = time.time()
         rows = [

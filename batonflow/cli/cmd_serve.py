@@ -35,8 +35,11 @@ _CHANGE_SECONDS = 0.25
 _SECONDS_TO_STOP = 10.0
 _LARGEST_BODY = 2**20
 _LARGEST_MESSAGE = 32 * _LARGEST_BODY  # with the files of a conversation, as base64
-_ANY = {"0.0.0.0": ("127.0.0.1", "192.0.2.1"), "::": ("::1", "2001:db8::1")}  # noqa: S104 - only compared
-"""Hosts that mean all addresses, with the address for programs on this machine, and one of another machine."""
+_ANY = {
+    "0.0.0.0": ("127.0.0.1", socket.AF_INET, "192.0.2.1"),  # noqa: S104 - only compared
+    "::": ("::1", socket.AF_INET6, "2001:db8::1"),
+}
+"""Hosts that mean all addresses, with an address of this machine, and the family and address of another one."""
 
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv", "build", "dist"})
 
@@ -92,8 +95,9 @@ async def _serve(server: WorkflowServer, given: Namespace) -> int:
             # another program in between.
             port = listening.servers[0].sockets[0].getsockname()[1]
             names = ", ".join(server.runs.served)
-            url = _url(host, port)
-            where = f"{host}, port {port}: {_url(_own_address(host), port)}" if host in _ANY else url
+            address = _address(host)
+            url = f"http://[{address}]:{port}/" if ":" in address else f"http://{address}:{port}/"
+            where = url if address == host else f"{host}, port {port}: {url}"
             say(f"serving {names} on {where} (Ctrl-C stops)")
             if given.open:
                 chat = next(iter(server.chats()), None)
@@ -105,19 +109,14 @@ async def _serve(server: WorkflowServer, given: Namespace) -> int:
     return DONE
 
 
-def _url(host: str, port: int) -> str:
-    address = _ANY.get(host, (host,))[0]
-    return f"http://[{address}]:{port}/" if ":" in address else f"http://{address}:{port}/"
-
-
-def _own_address(host: str) -> str:
-    """Return the address of this machine in its network, or the one for programs on it."""
-    own, other = _ANY[host]
-    family = socket.AF_INET6 if ":" in own else socket.AF_INET
-    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((other, 9))  # chooses a network, and sends nothing
-        return str(probe.getsockname()[0])
-    return own
+def _address(host: str) -> str:
+    """Return the address for clients; for a host that means all addresses, the one of this machine in its network."""
+    loopback, family, other = _ANY.get(host, (host, None, ""))
+    if family is not None:
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((other, 9))  # chooses a network, and sends nothing
+            return str(probe.getsockname()[0])
+    return loopback
 
 
 async def _started(serving: "asyncio.Task[None]") -> "uvicorn.Server | None":

@@ -9,7 +9,7 @@ from typing import Any
 from batonflow.cli.errors import DONE
 from batonflow.cli.output import check_folder, complain, say, say_json
 from batonflow.cli.questions import Question, how_to_answer, open_questions, question_data
-from batonflow.cli.records import run_as_json, status_text
+from batonflow.cli.records import run_as_json, status_text, with_worker
 from batonflow.cli.stores import KeptStore, opened, store_option, the_run
 from batonflow.cli.summary import event_line
 from batonflow.cli.text import age, one_line, shown
@@ -33,7 +33,7 @@ def show(given: Namespace) -> int:
 
 async def _show(given: Namespace) -> int:
     async with opened(given) as store:
-        info = await the_run(store, given.run)
+        info = await with_worker(store, await the_run(store, given.run))
         if given.html is not None:
             await _write_page(store, info, given.html)
             return DONE

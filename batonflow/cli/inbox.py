@@ -33,9 +33,8 @@ async def say_how_it_goes_on(info: RunInfo, store: KeptStore) -> None:
         say(f"it is held: batonflow release {info.run_id} {store_option(store)} lets it be taken up again")
         return
     kind = QueueInfo(info.queue, info.workflow, info.version, 0, 0, 0, 0, 0, None)
-    fitting = [worker.sign.name for worker in workers if kind.count_workers([worker])]
-    if fitting:
-        say(f"worker {fitting[0]} takes it up" if len(fitting) == 1 else f"one of {len(fitting)} workers takes it up")
+    if kind.count_workers(workers):
+        say("a worker takes it up")
     else:
         also = " and no worker takes it up" if workers else ""
         say(f"no process drives it{also}: batonflow resume OBJ {info.run_id} {store_option(store)}")

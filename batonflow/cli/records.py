@@ -1,17 +1,25 @@
 """The state of stored runs, as the commands show it."""
 
+from dataclasses import replace
 from typing import Any
 
 from batonflow.cli.questions import open_questions
 from batonflow.cli.stores import KeptStore
 from batonflow.durable.store_protocol import RunInfo
+from batonflow.server.workers import with_names
 
-__all__ = ["count_questions", "run_as_json", "status_text"]
+__all__ = ["count_questions", "run_as_json", "status_text", "with_worker"]
 
 
 async def count_questions(store: KeptStore, info: RunInfo) -> int:
     """Count the open questions of a run."""
     return 0 if info.is_over else len(await open_questions(store, info.run_id))
+
+
+async def with_worker(store: KeptStore, info: RunInfo) -> RunInfo:
+    """Return the record of a run; the reason of a held run names the worker."""
+    names = {worker.sign.owner: worker.sign.name for worker in await store.workers()} if info.held else {}
+    return replace(info, held=with_names(info.held, names))
 
 
 async def status_text(store: KeptStore, info: RunInfo) -> str:

@@ -285,7 +285,7 @@ class WorkflowClient:
     async def runs(
         self,
         *,
-        status: Status | None = None,
+        status: Status | Literal["ready", "waiting", "held"] | None = None,
         workflow: str | None = None,
         limit: int = 100,
         after: str | None = None,
@@ -301,7 +301,7 @@ class WorkflowClient:
         """Return runs of the server, newest first, without their results; ``get`` returns a run with its result.
 
         Args:
-            status: Only runs with these statuses.
+            status: Only runs with this status; ``"running"`` includes ready, waiting and held runs.
             workflow: Only runs of this workflow.
             limit: Largest number of runs.
             after: Only runs after this one.
@@ -337,6 +337,10 @@ class WorkflowClient:
     async def cancel(self, run_id: str) -> None:
         """Cancel a run."""
         await self._json("POST", f"/handlers/{_name(run_id)}/cancel")
+
+    async def release(self, run_id: str) -> None:
+        """Let a held run be taken up again."""
+        await self._json("POST", f"/handlers/{_name(run_id)}/release")
 
     async def fork(
         self,
@@ -568,6 +572,7 @@ class SyncWorkflowClient:
     get = _waited(WorkflowClient.get)
     runs = _waited(WorkflowClient.runs)
     cancel = _waited(WorkflowClient.cancel)
+    release = _waited(WorkflowClient.release)
     fork = _waited(WorkflowClient.fork)
     trace = _waited(WorkflowClient.trace)
     state = _waited(WorkflowClient.state)

@@ -1,11 +1,12 @@
 """The open questions of all unfinished runs."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from batonflow.durable.search import RunQuery
 from batonflow.server.pending import open_requests, request_as_json
-from batonflow.server.runs import IN_STORE, Place, Runs
+from batonflow.server.runs import UNFINISHED, Place, Runs
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["Inbox"]
@@ -29,16 +30,17 @@ class Inbox:
         self._known: dict[tuple[int, str, float], tuple[tuple[int, int], Questions]] = {}
 
     async def read(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the questions with their runs, and the runs whose questions cannot be read with the reasons.
+        """Return the questions, the runs with unreadable ones, and counts of waiting runs of other servers' workflows.
 
         Args:
             names: Only runs of these workflows; all by default.
         """
-        query = RunQuery(status=IN_STORE["running"])
+        query = RunQuery(status=UNFINISHED)
         places, more, _ = await self._runs.page(query, names, None, MOST_RUNS, newest_first=True)
         known, self._known = self._known, {}
         pending: Questions = []
         unreadable: list[dict[str, str]] = []
+        unserved = Counter(place.info.workflow for place in places if place.served is None and place.phase == "waiting")
         for place in places:
             try:
                 questions = await self._questions(place, known)
@@ -51,7 +53,7 @@ class Inbox:
                     name: run[name] for name in ("handler_id", "workflow_name", "started_at", "session", "metadata")
                 }
                 pending += [{**question, **about} for question in questions]
-        return {"pending": pending, "unreadable": unreadable, "more": more}
+        return {"pending": pending, "unreadable": unreadable, "unserved": unserved, "more": more}
 
     async def _questions(self, place: Place, known: dict[Any, tuple[tuple[int, int], Questions]]) -> Questions:
         info = place.info

@@ -1,7 +1,7 @@
 """The routes as an OpenAPI 3.1 document."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -39,8 +39,8 @@ _EVERYWHERE = (401, 403, 405, 408, 413, 421, 503)
 
 _QUERY: dict[str, tuple[dict[str, Any], str]] = {
     "status": (
-        {"type": "array", "items": {"enum": ["running", "completed", "failed", "cancelled"]}},
-        "Only runs with this status; may be repeated",
+        {"type": "array", "items": {"enum": [*get_args(shapes.Phase)]}},
+        "Only runs with this status or phase; may be repeated; `running` includes all unfinished runs",
     ),
     "workflow_name": ({"type": "array", "items": {"type": "string"}}, "Only runs of these workflows; may be repeated"),
     "metadata": (
@@ -162,6 +162,7 @@ _PATHS = (
     ),
     _Path("post", f"{_RUN}/fork", "Branch off", shapes.HandlerData, (400, 404, 409), body=shapes.ForkBody),
     _Path("post", f"{_RUN}/cancel", "Cancel it", shapes.CancelAnswer, (400, 404, 409), query=("purge",)),
+    _Path("post", f"{_RUN}/release", "Let it be taken up again, if it is held", shapes.HandlerData, (404, 409)),
     _Path("get", "/results/{handler_id}", "A run with its bare result", "application/json", (404,)),
     _Path(
         "get",

@@ -7,11 +7,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from batonflow.durable.search import RunQuery
-from batonflow.durable.store_protocol import RunStatus
+from batonflow.durable.store_protocol import ENDS, RunStatus
 from batonflow.durable.stores.bounds import check_query
 from batonflow.server.bodies import moment, words
-from batonflow.server.runs import IN_STORE
-from batonflow.server.shapes import Status
+from batonflow.server.runs import UNFINISHED
+from batonflow.server.shapes import Phase
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["run_query"]
@@ -69,6 +69,8 @@ def _metadata(request: Request) -> dict[str, str]:
 def _statuses(request: Request) -> list[RunStatus] | None:
     given = words(request, "status")
     for one in given:
-        if one not in get_args(Status):
-            raise HTTPException(400, f"status must be one of {', '.join(get_args(Status))}")
-    return [one for status, ones in IN_STORE.items() if status in given for one in ones] or None
+        if one not in get_args(Phase):
+            raise HTTPException(400, f"status must be one of {', '.join(get_args(Phase))}")
+    # The phases of unfinished runs are told apart later.
+    unfinished = () if ENDS.issuperset(given) else UNFINISHED
+    return [*unfinished, *(one for one in ENDS if one in given)] or None

@@ -66,6 +66,7 @@ class RunRoutes:
             Route(f"{run}/pending/{{request_id:path}}", self.answer, methods=["POST"]),
             Route(f"{run}/fork", self.fork, methods=["POST"]),
             Route(f"{run}/cancel", self.cancel, methods=["POST"]),
+            Route(f"{run}/release", self.release, methods=["POST"]),
             Route(run, self.run, methods=["GET"]),
             Route("/results/{run_id:path}", self.result, methods=["GET"]),
             Route("/events/{run_id:path}", self.events, methods=["GET"]),
@@ -83,7 +84,9 @@ class RunRoutes:
         limit = number(request, "limit", MOST_RUNS, least=1, most=MOST_RUNS)
         newest_first = choice(request, "order", ("asc", "desc")) == "desc"
         query, names = run_query(request), words(request, "workflow_name")
-        page = await self._runs.page(query, names, after, limit, newest_first=newest_first)
+        page = await self._runs.page(
+            query, names, after, limit, newest_first=newest_first, statuses=words(request, "status")
+        )
         result = flag(request, "include_results", default=False)
         return JSON(
             {
@@ -254,6 +257,13 @@ class RunRoutes:
             raise HTTPException(400, str(error)) from None
         self._runs.arrived(new_id)
         return JSON(self._runs.run_as_json(await self._runs.find(new_id)))
+
+    async def release(self, request: Request) -> Response:
+        """Let a held run be taken up again."""
+        place = await self._place(request)
+        if not await place.store.release_held(place.info.run_id):
+            raise HTTPException(409, f"Run {place.info.run_id} is not held")
+        return JSON(await self._runs.told_now(await self._place(request)))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a run; with ``purge`` delete it too."""

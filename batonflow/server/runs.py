@@ -15,17 +15,17 @@ from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.trace import run_told
 from batonflow.server.envelopes import recorded_envelope
 from batonflow.server.served import Served
-from batonflow.server.shapes import Status
+from batonflow.server.shapes import Phase, Status
 from batonflow.server.spent import PAGE as PAGE_OF_SPENT
 from batonflow.server.spent import SpentSoFar
 from batonflow.server.stored import StoredPages
-from batonflow.server.workers import Workers
+from batonflow.server.workers import Workers, with_names
 from batonflow.values.serializers import JsonSerializer, read_json
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.stored_runs import StoredRuns
 
-__all__ = ["IN_STORE", "Place", "RunPage", "Runs", "not_found", "status_of"]
+__all__ = ["UNFINISHED", "Place", "RunPage", "Runs", "not_found", "status_of"]
 
 PAGE = 200
 
@@ -67,6 +67,18 @@ class Place(NamedTuple):
     def codec(self) -> Codec:
         """Return a codec for its records."""
         return _WITHOUT_CODE if self.served is None else self.served.codec
+
+    @property
+    def phase(self) -> Phase:
+        """Return the status, in which ready, waiting and held runs differ from running ones."""
+        info, live = self.info, self.live()
+        if self.is_over:
+            return cast("Phase", info.status)
+        if info.held:
+            return "held"
+        if live.is_waiting if live is not None else info.status == "waiting":
+            return "waiting"
+        return "running" if info.owner is not None and (live is not None or info.owner_alive) else "ready"
 
     def live(self) -> WorkflowHandler | None:
         """Return a handler if this process drives the run or has released it from memory."""
@@ -169,7 +181,14 @@ class Runs:
         return place
 
     async def page(
-        self, query: RunQuery, names: Sequence[str], after: str | None, limit: int, *, newest_first: bool
+        self,
+        query: RunQuery,
+        names: Sequence[str],
+        after: str | None,
+        limit: int,
+        *,
+        newest_first: bool,
+        statuses: Sequence[str] = (),
     ) -> RunPage:
         """Return runs in the order of their creation.
 
@@ -179,6 +198,7 @@ class Runs:
             after: Only runs after this one.
             limit: Largest number of runs.
             newest_first: Reverse the order.
+            statuses: Only runs with one of these as status or phase; all by default.
 
         Raises:
             HTTPException: 400 if ``after`` does not exist.
@@ -197,14 +217,17 @@ class Runs:
                 unread += await _updated(store)
             while len(found) <= limit:
                 infos = await listed_runs(store, query, after=last, limit=PAGE, newest_first=newest_first)
-                found += self._of(store, infos, names)
+                found += self._of(store, infos, names, statuses)
                 if len(infos) < PAGE:
                     break
                 last = infos[-1].run_id
         return RunPage(found[:limit], len(found) > limit, unread)
 
-    def _of(self, store: RunStore, infos: Iterable[RunInfo], names: Sequence[str]) -> list[Place]:
+    def _of(
+        self, store: RunStore, infos: Iterable[RunInfo], names: Sequence[str], statuses: Sequence[str]
+    ) -> list[Place]:
         places = [Place(info, store, self._served_for(store, info.workflow)) for info in infos]
+        places = [one for one in places if not statuses or {status_of(one.info), one.phase} & {*statuses}]
         return [place for place in places if not names or _name(place) in names or place.info.workflow in names]
 
     # --- coming into memory -------------------------------------------------------------------------------------------
@@ -274,7 +297,10 @@ class Runs:
             result: Include the event that ended it.
         """
         found = self.run_as_json(place)
-        found["worker"] = await self.workers.name_of(place.store, place.info.owner)
+        if place.info.owner is not None or place.info.held:
+            names = await self.workers.names(place.store)
+            found["worker"] = names.get(place.info.owner or "")
+            found["held"] = with_names(place.info.held, names) or None
         if not place.is_over or (found["tokens"] is None and place.info.seq <= PAGE_OF_SPENT):
             spent = await self._spent.of(place.store, place.info)
             if found["tokens"] is None and spent.calls:
@@ -292,7 +318,6 @@ class Runs:
             unreadable = True
         kind: str = "" if result is None else result["type"]
         value: dict[str, Any] = {} if result is None else result["value"]
-        waiting = info.status == "waiting" if live is None else live.is_waiting
         here = live is not None or info.owner == place.store.owner
         found = run_told(info, kind, value)
         if not over and live is None and not info.owner_alive:
@@ -304,7 +329,8 @@ class Runs:
             "result_unreadable": unreadable,
             "session": info.session or None,
             "metadata": dict(info.metadata),
-            "waiting": waiting and not over,
+            "phase": place.phase,
+            "waiting": place.phase == "waiting",
             "live": live is not None and not live.is_released and not over,
             "worker": None,
             "held": info.held or None,
@@ -312,12 +338,7 @@ class Runs:
         }
 
 
-IN_STORE: dict[Status, tuple[RunStatus, ...]] = {
-    "running": ("ready", "running", "waiting"),
-    "completed": ("completed",),
-    "failed": ("failed",),
-    "cancelled": ("cancelled",),
-}
+UNFINISHED: tuple[RunStatus, ...] = ("ready", "running", "waiting")
 
 
 async def _updated(store: RunStore) -> int:
@@ -329,7 +350,7 @@ async def _updated(store: RunStore) -> int:
 
 def status_of(info: RunInfo) -> Status:
     """Return the status of a run in the words of the protocol."""
-    return "running" if info.status in IN_STORE["running"] else cast("Status", info.status)
+    return cast("Status", info.status) if info.is_over else "running"
 
 
 def _name(place: Place) -> str:

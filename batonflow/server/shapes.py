@@ -21,6 +21,7 @@ __all__ = [
     "InboxRequest",
     "PendingAnswer",
     "PendingRequest",
+    "Phase",
     "Problem",
     "QueueData",
     "RepresentationAnswer",
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 Status = Literal["running", "completed", "failed", "cancelled"]
+Phase = Literal["running", "ready", "waiting", "held", "completed", "failed", "cancelled"]
 
 
 class _Body(BaseModel):
@@ -92,6 +94,7 @@ class HandlerData(BaseModel):
     """A run. Times are ISO 8601; ``handler_id`` and ``run_id`` are the same.
 
     Attributes:
+        phase: The status, in which ``ready``, ``waiting`` and ``held`` differ from ``running``.
         waiting: A person or another event from outside is awaited.
         live: The run is in the memory of this process.
         owner: The driver: this server, another process, or nobody.
@@ -114,6 +117,7 @@ class HandlerData(BaseModel):
     result: Envelope | None
     result_unreadable: bool = False
     status: Status
+    phase: Phase
     started_at: str
     updated_at: str | None
     completed_at: str | None
@@ -438,10 +442,14 @@ class UnreadableRun(BaseModel):
 
 
 class InboxAnswer(BaseModel):
-    """The open questions of all runs, newest run first. ``more`` tells of runs that were not looked at."""
+    """The open questions of all runs, newest run first. ``more`` tells of runs that were not looked at.
+
+    ``unserved`` counts the waiting runs of workflows that the server does not have.
+    """
 
     pending: list[InboxRequest]
     unreadable: list[UnreadableRun]
+    unserved: dict[str, int]
     more: bool
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.worker_protocol import QueueInfo, WorkerInfo, WorkerStore
 
-__all__ = ["Workers"]
+__all__ = ["Workers", "with_names"]
 
 SECONDS_KEPT = 2.0
 """The seconds for which the names of workers are kept; they sign as often."""
@@ -25,16 +25,16 @@ class Workers:
         self._stores = stores
         self._names: dict[RunStore, tuple[float, Mapping[str, str]]] = {}
 
-    async def name_of(self, store: RunStore, owner: str | None) -> str | None:
-        """Return the name of the worker that drives runs as an owner, or None."""
-        if owner is None or not isinstance(store, WorkerStore):
-            return None
+    async def names(self, store: RunStore) -> Mapping[str, str]:
+        """Return the names of workers by the owners as which they drive runs."""
+        if not isinstance(store, WorkerStore):
+            return {}
         now = asyncio.get_running_loop().time()
         read_at, names = self._names.get(store, (-SECONDS_KEPT, {}))
         if now >= read_at + SECONDS_KEPT:
             names = {worker.sign.owner: worker.sign.name for worker in await store.workers()}
             self._names[store] = now, names
-        return names.get(owner)
+        return names
 
     async def told(self) -> dict[str, Any]:
         """Return all workers, and the unfinished runs of all queues, as data."""
@@ -46,6 +46,12 @@ class Workers:
                 workers += map(_worker_as_data, found)
                 queues += [_queue_as_data(one, found) for one in await store.queues()]
         return {"workers": workers, "queues": queues}
+
+
+def with_names(reason: str, names: Mapping[str, str]) -> str:
+    """Return the reason of a held run with the name of the worker in place of its owner, if it is known."""
+    rest, _, owner = reason.rpartition(" ")
+    return f"{rest} worker {names[owner]}" if owner in names else reason
 
 
 def _queue_as_data(one: QueueInfo, workers: Sequence[WorkerInfo]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from batonflow.durable.stores.attempts import held_words
 from tests.cli.conftest import Cli
 from tests.cli.projects import ROOT, cli, start
 
@@ -136,8 +137,7 @@ class TestAnswering:
         self.waiting(here)
         worker("flows.py:ask")
         until(folder, "a1", "waiting")
-        [one] = listed(folder)
-        assert self.approve(here) == [f"worker {one['name']} takes it up"]
+        assert self.approve(here) == ["a worker takes it up"]
         until(folder, "a1", "completed")
 
     def test_a_worker_drives_the_run(self, folder: Path, here: Cli, worker: Started) -> None:
@@ -147,13 +147,6 @@ class TestAnswering:
         assert [process.stdout.readline().strip() for _ in range(2)] == ["first", "second"]
         [one] = listed(folder)
         assert here("cancel", "s1", *STORE)[1] == f"s1 is told to end\nworker {one['name']} drives it\n"
-
-    def test_one_of_several_workers_takes_the_run_up(self, folder: Path, here: Cli, worker: Started) -> None:
-        self.waiting(here)
-        worker("flows.py:ask")
-        worker("flows.py:ask")
-        until(folder, "a1", "waiting")
-        assert self.approve(here) == ["one of 2 workers takes it up"]
 
     def test_no_worker_serves_the_run(self, here: Cli, worker: Started) -> None:
         self.waiting(here)
@@ -171,6 +164,19 @@ class TestAnswering:
 def hold(run_id: str, reason: str) -> None:
     with closing(sqlite3.connect("runs.db")) as connection, connection:
         connection.execute("UPDATE runs SET status = 'ready', held = ? WHERE run_id = ?", (reason, run_id))
+
+
+def test_the_reason_of_a_held_run_names_its_worker(folder: Path, here: Cli, worker: Started) -> None:
+    here("enqueue", "flows.py:greet", "--run-id", "g1", *STORE)
+    worker("flows.py:ask")
+    with closing(sqlite3.connect("runs.db")) as connection:
+        [(name, owner)] = connection.execute("SELECT name, owner FROM workers")
+    hold("g1", held_words(5, owner))
+    reason = f"5 claims ended without a commit, the last one of worker {name}"
+    assert f"held      {reason}; batonflow release g1" in here("show", "g1", *STORE)[1]
+    assert [run["held"] for run in json.loads(here("runs", "--json", *STORE)[1])] == [reason]
+    hold("g1", held_words(5, "gone"))
+    assert "the last one of gone;" in here("show", "g1", *STORE)[1]
 
 
 POSTGRES = ("--store", "postgresql://app@127.0.0.1:1/prod")

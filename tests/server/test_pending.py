@@ -438,7 +438,7 @@ async def test_the_timeout_of_a_run_stands_still_while_it_waits_for_a_person(
 async def test_the_inbox_has_the_questions_of_all_runs_until_they_are_answered(serving: Serving) -> None:
     server = WorkflowServer()
     async with serving(server, ask=Ask(timeout=None), other=Ask(timeout=None, workflow_name="other")) as running:
-        assert await running.get("/pending") == {"pending": [], "unreadable": [], "more": False}
+        assert await running.get("/pending") == {"pending": [], "unreadable": [], "unserved": {}, "more": False}
         first, second = await waiting(running), await waiting(running, "other")
         told = (await running.get("/pending"))["pending"]
         assert [(one["handler_id"], one["workflow_name"]) for one in told] == [(second, "other"), (first, "ask")]
@@ -448,6 +448,25 @@ async def test_the_inbox_has_the_questions_of_all_runs_until_they_are_answered(s
         assert only["handler_id"] == first
         await running.post(path_of(first, alone), {"response": {"text": "Ann"}})
         assert [one["handler_id"] for one in (await running.get("/pending"))["pending"]] == [second]
+
+
+async def test_the_inbox_counts_waiting_runs_of_workflows_that_the_server_does_not_have(
+    serving: Serving, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.db"
+    server = WorkflowServer(store=path, idle_timeout=0.02)
+    async with serving(server, ask=Ask(timeout=None, workflow_name="ask")) as running:
+        for _ in range(2):
+            run_id = await running.start("ask")
+            await running.until(run_id, _waits_elsewhere)
+    async with serving(WorkflowServer(store=path), leave=Leave()) as running:
+        asked = await running.start("leave")
+        await running.until(asked, lambda found: found["waiting"])
+        told = await running.get("/pending")
+        assert [one["handler_id"] for one in told["pending"]] == [asked]
+        assert told["unserved"] == {"ask": 2}
+        found = await running.get("/handlers", workflow_name="ask", status="waiting")
+        assert run_id in [one["handler_id"] for one in found["handlers"]]
 
 
 async def test_the_inbox_reads_a_run_that_nobody_drives_once_for_each_change(

@@ -1,7 +1,6 @@
 """The page with workers: their list, the worker of each run, and runs without a worker."""
 
 import asyncio
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,8 @@ import pytest
 from batonflow.server import WorkflowServer
 from tests.server.conftest import Serving
 from tests.server.page.browser import Chromium
-from tests.server.test_workers import Gate, enqueued, worker_at
+from tests.server.page.flows import Asking
+from tests.server.test_workers import Gate, enqueued, hold, worker_at
 
 pytestmark = [pytest.mark.external("chromium"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -37,9 +37,50 @@ async def test_the_page_shows_workers_and_the_runs_that_they_drive(
                 opened.set()
                 await page.locator(".queues-table tbody tr").nth(1).wait_for(state="detached")
             await page.get_by_text("No worker has signed in.").wait_for()
-            with sqlite3.connect(path) as connection:
-                connection.execute("UPDATE runs SET held = '5 claims ended' WHERE run_id = 'left'")
-            connection.close()
+            hold(path, "left", "gone")
             await page.get_by_role("link", name="Runs").click()
             await page.get_by_text("Held: 5 claims ended").wait_for()
             await page.locator(".status.held").wait_for()
+            await enqueued(served, "new")
+            for status, run in (("held", "left"), ("ready", "new"), ("completed", "taken")):
+                await page.get_by_label("Status", exact=True).select_option(status)
+                await page.locator(f".runs-table tbody tr:only-child .status.{status}").wait_for()
+                assert run in await page.locator(".runs-table tbody").inner_text()
+
+
+@pytest.mark.parametrize("has_code", [True, False])
+async def test_a_held_run_shows_why_and_is_released(
+    browser: Chromium, serving: Serving, tmp_path: Path, has_code: bool
+) -> None:
+    path = tmp_path / "runs.db"
+    async with serving(WorkflowServer(store=path, drive=False), shop=Gate(asyncio.Event())) as served:
+        await enqueued(served, "r")
+    hold(path, "r", "gone")
+    flows = {"shop": Gate(asyncio.Event())} if has_code else {}
+    async with serving(WorkflowServer(store=path, drive=False), **flows) as served:
+        async with browser.page(f"{served.url}/#run=r", wait=".status.held") as watched:
+            banner = watched.page.locator(".banner", has_text="Held")
+            assert "5 claims ended without a commit, the last one of gone" in await banner.inner_text()
+            await banner.get_by_role("button", name="Release").click()
+            await watched.page.locator(".status.ready").wait_for()
+            await banner.wait_for(state="detached")
+            await watched.page.get_by_text("Released. It can be taken up again.").wait_for()
+        assert (await served.get("/handlers/r"))["held"] is None
+
+
+async def test_the_inbox_counts_runs_that_wait_for_other_servers(
+    browser: Chromium, serving: Serving, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.db"
+    async with serving(WorkflowServer(store=path, idle_timeout=0.02), asking=Asking(workflow_name="asking")) as served:
+        run_id = await served.start("asking")
+        await served.until(run_id, lambda found: found["waiting"] and not found["live"])
+    async with (
+        serving(WorkflowServer(store=path), shop=Gate(asyncio.Event())) as served,
+        browser.page(f"{served.url}/#view=inbox", wait=".inbox-cards p") as watched,
+    ):
+        sentence = "1 run of asking waits. This server does not have the workflow"
+        await watched.page.get_by_text(sentence).wait_for()
+        assert await watched.page.get_by_text("No run asks anything.").count() == 0
+        await watched.page.get_by_role("link", name="1 run").click()
+        await watched.page.get_by_role("link", name=run_id).wait_for()

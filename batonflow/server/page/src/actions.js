@@ -32,6 +32,13 @@ export function cancelDialog(session) {
   const box = dialog("Cancel this run?", body, "small");
 }
 
+/** Lets a held run be taken up again. @param {import("./session.js").Session} session */
+export async function releaseRun(session) {
+  await session.source.release(session.id);
+  notice("Released. It can be taken up again.");
+  session.refresh();
+}
+
 /** @param {import("./session.js").Session} session @param {number} commit */
 export async function forkDialog(session, commit) {
   // A run cannot go on from its end.

@@ -11,6 +11,7 @@ const EVERY = 3000;
 export class Inbox {
   /** @type {any[]} */ pending = [];
   /** @type {{handler_id: string, detail: string}[]} */ unreadable = [];
+  /** @type {Record<string, number>} */ unserved = {};
   more = false;
   /** @type {Error | null} */ trouble = null;
   /** @type {Set<() => void>} */ #heard = new Set();
@@ -71,15 +72,16 @@ export function inboxView(inbox, root) {
   return inbox.on(() => {
     away.hidden = !inbox.trouble;
     away.textContent = inbox.trouble ? `These questions may have changed: ${inbox.trouble.message}. Trying again…` : "";
-    const now = JSON.stringify([inbox.pending, inbox.unreadable, inbox.more]);
+    const now = JSON.stringify([inbox.pending, inbox.unreadable, inbox.unserved, inbox.more]);
     if (now === shown) return; // a card that is read or has the focus stays
     shown = now;
     fill(
       cards,
       inbox.pending.map((request) => card(inbox, request)),
       inbox.unreadable.map(unreadableCard),
+      Object.entries(inbox.unserved).map(unservedLine),
       inbox.more && h("p", { class: "muted", text: "Older runs were not looked at." }),
-      !inbox.pending.length && h("p", { class: "empty", text: "No run asks anything." }),
+      !inbox.pending.length && !Object.keys(inbox.unserved).length && h("p", { class: "empty", text: "No run asks anything." }),
     );
   });
 }
@@ -111,6 +113,14 @@ function card(inbox, request) {
       h("time", { text: ago(request.started_at), title: request.started_at }),
     ),
   );
+}
+
+/** @param {[string, number]} waiting a workflow that the server does not have, and the number of its runs */
+function unservedLine([workflow, runs]) {
+  const link = h("a", { href: address({ workflow, status: "waiting" }), text: runs === 1 ? "1 run" : `${runs} runs` });
+  const verb = runs === 1 ? "waits" : "wait";
+  const rest = ` of ${shortName(workflow)} ${verb}. This server does not have the workflow: answer on another one, or with batonflow approve.`;
+  return h("p", { class: "muted" }, link, rest);
 }
 
 /** @param {{handler_id: string, detail: string}} run */

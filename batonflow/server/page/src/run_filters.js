@@ -4,7 +4,7 @@ import { button, h } from "./dom.js";
 import { shortName } from "./format.js";
 import { place } from "./router.js";
 
-const STATUSES = ["running", "completed", "failed", "cancelled"];
+const STATUSES = ["running", "ready", "waiting", "held", "completed", "failed", "cancelled"];
 const PAUSE = 300;
 
 // The folded conditions: name in the address, label, kind of the field, example.

@@ -1,6 +1,6 @@
 // One run: its head, the panes, and their connections.
 
-import { cancelDialog, exportRun, forkDialog } from "./actions.js";
+import { cancelDialog, exportRun, forkDialog, releaseRun } from "./actions.js";
 import { CallPage } from "./call_page.js";
 import { conversation } from "./chat_view.js";
 import { comparison } from "./compare_view.js";
@@ -204,6 +204,15 @@ function headOf(session, fork, talks) {
         .map(([name, value]) => h("div", {}, h("dt", { text: name }), h("dd", {}, value))),
     ),
     h("div", { class: "actions" }, actions),
+    handler.held &&
+      h(
+        "div",
+        { class: "banner failed" },
+        h("span", { class: "pill", text: "Held" }),
+        h("span", { text: handler.held }),
+        h("span", { class: "spring" }),
+        !source.embedded && button("Release", () => void attempt(() => releaseRun(session)), { title: "Let it be taken up again" }),
+      ),
     !served &&
       !source.embedded &&
       h(

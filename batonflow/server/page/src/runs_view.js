@@ -163,7 +163,7 @@ function line(run) {
       "td",
       { class: "id", "data-label": "Run" },
       h("a", { href: address({ run: run.handler_id }), text: run.handler_id, title: run.handler_id }),
-      (run.held || run.error) && h("span", { class: "run-error", text: run.held ? `Held: ${run.held}` : run.error }),
+      (run.held || run.error) && h("span", { class: "run-error", title: run.held ?? run.error, text: run.held ? `Held: ${run.held}` : run.error }),
     ),
     cell("Workflow", shortName(run.workflow_name), run.workflow_name),
     cell("Worker", run.worker ?? "–", run.worker),

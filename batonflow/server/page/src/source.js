@@ -136,6 +136,11 @@ export class LiveSource {
     return this.#json(`handlers/${inPath(id)}/cancel`, {});
   }
 
+  /** @param {string} id */
+  release(id) {
+    return this.#json(`handlers/${inPath(id)}/release`, {});
+  }
+
   /** @param {string} id @param {number} at @param {Record<string, any>} state @returns {Promise<Handler>} */
   fork(id, at, state) {
     return this.#json(`handlers/${inPath(id)}/fork`, {

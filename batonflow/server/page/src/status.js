@@ -4,11 +4,8 @@ import { h } from "./dom.js";
 
 /** @param {Record<string, any>} handler @returns {string} */
 export function statusOf(handler) {
-  const { status = "running", waiting, held, owner } = handler;
-  if (status !== "running") return status;
-  if (held) return "held";
-  if (waiting) return "waiting";
-  return owner === null ? "ready" : "running"; // a process has yet to take it up
+  const { status = "running", phase, waiting } = handler;
+  return phase ?? (status === "running" && waiting ? "waiting" : status); // files of other programs have no phase
 }
 
 /** @param {Record<string, any>} handler */
