@@ -1,14 +1,15 @@
-"""docs/reference/cli.md: every command on it prints what stands there."""
+"""docs/reference/cli.md: every command on it prints what stands there. The README: its fleet drives a run."""
 
 import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.projects import ROOT, environment
+from tests.cli.projects import ROOT, cli, environment, start
 
 PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -76,3 +77,23 @@ def test_the_page_does_what_it_says(tmp_path: Path) -> None:
             seen += 1
             assert fits(expected, got), f"$ {command}\n{got}"
     assert seen > 15
+
+
+def test_the_fleet_of_the_readme_drives_a_run(tmp_path: Path) -> None:
+    found = re.search(r"^```\n((?:batonflow .*\n){3})```$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert found is not None
+    enqueue, worker, queue = [shlex.split(line)[1:] for line in found[1].splitlines()]
+    shop = re.search(r"^```python\n(.*?)^```$", (ROOT / "docs/how-to/fleet.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert shop is not None
+    (tmp_path / "shop.py").write_text(shop[1])
+    code, run_id, errors = cli(tmp_path, *enqueue)
+    assert (code, errors) == (0, "")
+    process = start(tmp_path, *worker)
+    try:
+        end = time.monotonic() + 30
+        while (told := cli(tmp_path, *queue)) != (0, "every run is over\n", "") and time.monotonic() < end:
+            assert told[0] == 0, told
+    finally:
+        process.kill()
+        process.communicate()
+    assert "rope is on its way" in cli(tmp_path, "replay", run_id.strip(), "--store", "runs.db")[1]
