@@ -6,7 +6,7 @@ from typing import Any
 
 from batonflow.durable.search import RunQuery
 from batonflow.server.pending import open_requests, request_as_json
-from batonflow.server.runs import UNFINISHED, Place, Runs
+from batonflow.server.runs import IN_STORE, Place, Runs
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["Inbox"]
@@ -35,8 +35,8 @@ class Inbox:
         Args:
             names: Only runs of these workflows; all by default.
         """
-        query = RunQuery(status=UNFINISHED)
-        places, more, _ = await self._runs.page(query, names, None, MOST_RUNS, newest_first=True)
+        query = RunQuery(status=IN_STORE["running"])
+        places, more, _ = await self._runs.page(query, lambda one: one.fits(names), None, MOST_RUNS, newest_first=True)
         known, self._known = self._known, {}
         pending: Questions = []
         unreadable: list[dict[str, str]] = []

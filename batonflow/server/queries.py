@@ -1,17 +1,15 @@
 """The conditions of a listing of runs, from the query of a request."""
 
 import math
-from typing import get_args
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from batonflow.durable.search import RunQuery
-from batonflow.durable.store_protocol import ENDS, RunStatus
+from batonflow.durable.store_protocol import RunStatus
 from batonflow.durable.stores.bounds import check_query
 from batonflow.server.bodies import moment, words
-from batonflow.server.runs import UNFINISHED
-from batonflow.server.shapes import Phase
+from batonflow.server.runs import IN_STORE
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["run_query"]
@@ -69,8 +67,6 @@ def _metadata(request: Request) -> dict[str, str]:
 def _statuses(request: Request) -> list[RunStatus] | None:
     given = words(request, "status")
     for one in given:
-        if one not in get_args(Phase):
-            raise HTTPException(400, f"status must be one of {', '.join(get_args(Phase))}")
-    # The phases of unfinished runs are told apart later.
-    unfinished = () if ENDS.issuperset(given) else UNFINISHED
-    return [*unfinished, *(one for one in ENDS if one in given)] or None
+        if one not in IN_STORE:
+            raise HTTPException(400, f"status must be one of {', '.join(IN_STORE)}")
+    return list({one for status in given for one in IN_STORE[status]}) or None

@@ -83,9 +83,9 @@ class RunRoutes:
         after = request.query_params.get("after") or None
         limit = number(request, "limit", MOST_RUNS, least=1, most=MOST_RUNS)
         newest_first = choice(request, "order", ("asc", "desc")) == "desc"
-        query, names = run_query(request), words(request, "workflow_name")
+        query, names, statuses = run_query(request), words(request, "workflow_name"), words(request, "status")
         page = await self._runs.page(
-            query, names, after, limit, newest_first=newest_first, statuses=words(request, "status")
+            query, lambda place: place.fits(names, statuses), after, limit, newest_first=newest_first
         )
         result = flag(request, "include_results", default=False)
         return JSON(

@@ -1,7 +1,7 @@
 """Runs of a server: their stores, their status, and notifications of runs that enter memory."""
 
 import asyncio
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, cast
 
@@ -25,7 +25,7 @@ from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.stored_runs import StoredRuns
 
-__all__ = ["UNFINISHED", "Place", "RunPage", "Runs", "not_found", "status_of"]
+__all__ = ["IN_STORE", "Place", "RunPage", "Runs", "not_found", "status_of"]
 
 PAGE = 200
 
@@ -79,6 +79,11 @@ class Place(NamedTuple):
         if live.is_waiting if live is not None else info.status == "waiting":
             return "waiting"
         return "running" if info.owner is not None and (live is not None or info.owner_alive) else "ready"
+
+    def fits(self, names: Sequence[str], statuses: Sequence[str] = ()) -> bool:
+        """Return True for a run of one of the workflows and with one of the statuses or phases, if there are any."""
+        named = not names or _name(self) in names or self.info.workflow in names
+        return named and (not statuses or status_of(self.info) in statuses or self.phase in statuses)
 
     def live(self) -> WorkflowHandler | None:
         """Return a handler if this process drives the run or has released it from memory."""
@@ -181,24 +186,16 @@ class Runs:
         return place
 
     async def page(
-        self,
-        query: RunQuery,
-        names: Sequence[str],
-        after: str | None,
-        limit: int,
-        *,
-        newest_first: bool,
-        statuses: Sequence[str] = (),
+        self, query: RunQuery, fits: Callable[[Place], bool], after: str | None, limit: int, *, newest_first: bool
     ) -> RunPage:
         """Return runs in the order of their creation.
 
         Args:
             query: Only runs for which it holds.
-            names: Only runs of these workflows; all by default.
+            fits: Only runs for which it returns True.
             after: Only runs after this one.
             limit: Largest number of runs.
             newest_first: Reverse the order.
-            statuses: Only runs with one of these as status or phase; all by default.
 
         Raises:
             HTTPException: 400 if ``after`` does not exist.
@@ -217,18 +214,12 @@ class Runs:
                 unread += await _updated(store)
             while len(found) <= limit:
                 infos = await listed_runs(store, query, after=last, limit=PAGE, newest_first=newest_first)
-                found += self._of(store, infos, names, statuses)
+                places = [Place(info, store, self._served_for(store, info.workflow)) for info in infos]
+                found += [place for place in places if fits(place)]
                 if len(infos) < PAGE:
                     break
                 last = infos[-1].run_id
         return RunPage(found[:limit], len(found) > limit, unread)
-
-    def _of(
-        self, store: RunStore, infos: Iterable[RunInfo], names: Sequence[str], statuses: Sequence[str]
-    ) -> list[Place]:
-        places = [Place(info, store, self._served_for(store, info.workflow)) for info in infos]
-        places = [one for one in places if not statuses or {status_of(one.info), one.phase} & {*statuses}]
-        return [place for place in places if not names or _name(place) in names or place.info.workflow in names]
 
     # --- coming into memory -------------------------------------------------------------------------------------------
 
@@ -338,7 +329,16 @@ class Runs:
         }
 
 
-UNFINISHED: tuple[RunStatus, ...] = ("ready", "running", "waiting")
+IN_STORE: dict[str, tuple[RunStatus, ...]] = {
+    "running": ("ready", "running", "waiting"),
+    "ready": ("ready", "running"),
+    "waiting": ("ready", "running", "waiting"),
+    "held": ("ready",),
+    "completed": ("completed",),
+    "failed": ("failed",),
+    "cancelled": ("cancelled",),
+}
+"""The statuses in the store of runs with a status or a phase."""
 
 
 async def _updated(store: RunStore) -> int:

@@ -1,5 +1,7 @@
 """axe finds nothing serious on any view, in light and in dark, on a desk and on a phone."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from tests.server.conftest import Serving
 from tests.server.page.browser import AXE, DESK, PHONE, Chromium, Scheme, Watched
 from tests.server.page.conftest import Exported
 from tests.server.page.flows import Asking, Failing, Making, Retrying, agent_run, make_writer, run_of
+from tests.server.test_workers import Gate, enqueued, hold
 
 pytestmark = [pytest.mark.external("chromium"), pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
 
@@ -127,3 +130,13 @@ async def test_a_conversation_and_a_call_that_is_changed(browser: Chromium, serv
         await served.post(f"/handlers/{run['handler_id']}/cancel")
         await served.over(run["handler_id"])
     assert found == []
+
+
+@pytest.mark.parametrize("scheme", BOTH)
+async def test_a_held_run(browser: Chromium, serving: Serving, scheme: Scheme, tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    async with serving(WorkflowServer(store=path, drive=False), shop=Gate(asyncio.Event())) as served:
+        await enqueued(served, "r")
+        hold(path, "r", "gone")
+        async with browser.page(f"{served.url}/#run=r", scheme=scheme, wait=".status.held") as watched:
+            assert await findings(watched) == []
