@@ -1,4 +1,4 @@
-"""Attempts at a run: suspects, the pause after a lost owner, and the words for a held run."""
+"""Attempts at a run: the pause after a lost owner, and the words for a held run."""
 
 from zlib import crc32
 
