@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from batonflow.durable.search import find_runs
+from batonflow.durable.search_protocol import RunQuery
 from batonflow.durable.store_protocol import Busy, Claimed, RunStore
 from batonflow.durable.stores import postgres_connection, postgres_threads
 from batonflow.durable.stores.postgres import PostgresStore
@@ -129,7 +131,8 @@ class TestOutage:
         epoch = await begin(store)
         server.crash()
         going_on = [asyncio.create_task(one) for one in (write(store, epoch, 0), store.load("a"), store.unread({}))]
-        for read in (store.list_runs, lambda: store.info("a"), store.queues, store.workers, lambda: store.read("a")):
+        found = (store.list_runs, lambda: find_runs(store, RunQuery(text="x")), store.queues, store.workers)
+        for read in (*found, lambda: store.info("a"), lambda: store.read("a")):
             begun = time.monotonic()
             with pytest.raises(StoreError, match=r"The store postgresql://.* cannot be reached: .*Check the address"):
                 await read()

@@ -313,11 +313,11 @@ class PostgresStore(StoredHistory):
 
     async def outdated(self, limit: int) -> list[tuple[RunInfo, IndexEntry | None]]:
         """See ``SearchStore.outdated``."""
-        return await self._write(searching.outdated, _limit(limit))
+        return await self._read(searching.outdated, _limit(limit))
 
     async def count_outdated(self, most: int) -> int:
         """See ``SearchStore.count_outdated``."""
-        return await self._write(searching.count_outdated, _limit(most))
+        return await self._read(searching.count_outdated, _limit(most))
 
     async def index(self, entries: Sequence[IndexEntry]) -> None:
         """See ``SearchStore.index``."""

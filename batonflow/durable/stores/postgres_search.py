@@ -42,7 +42,7 @@ DELETE FROM batonflow.index_entries WHERE EXISTS (SELECT FROM old)
 """
 
 
-def outdated(_writing: Writing, limit: int) -> Steps[list[tuple[RunInfo, IndexEntry | None]]]:
+def outdated(limit: int) -> Steps[list[tuple[RunInfo, IndexEntry | None]]]:
     """See ``SearchStore.outdated``."""
     _, found = yield [Query(_RENEW, {"form": _FORM}, ""), Query(_OUTDATED, {"form": _FORM, "limit": limit}, "")]
     rows = yield Query(
@@ -62,7 +62,7 @@ def _entry(info: RunInfo, row: Sequence[Any]) -> IndexEntry | None:
     )  # fmt: skip
 
 
-def count_outdated(_writing: Writing, most: int) -> Steps[int]:
+def count_outdated(most: int) -> Steps[int]:
     """See ``SearchStore.count_outdated``."""
     ((count,),) = yield Query(
         f"SELECT count(*) FROM (SELECT id {_NEW} UNION ALL SELECT run {_LATE} LIMIT %(most)s::bigint) AS found",

@@ -26,7 +26,7 @@ class Job:
     Attributes:
         operation: Called with the session of the thread, perhaps more than once.
         done: Receives the result or the error, once.
-        is_patient: Whether it waits for the end of an outage for as long as commits do.
+        is_patient: Whether it waits for the end of an outage for as long as the commits of driven runs do.
         is_finished: Whether it has received them.
         stuck_since: When a lock of another session kept it from being carried out for the first time.
     """
