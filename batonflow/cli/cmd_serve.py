@@ -39,7 +39,7 @@ _ANY = {
     "0.0.0.0": ("127.0.0.1", socket.AF_INET, "192.0.2.1"),  # noqa: S104 - only compared
     "::": ("::1", socket.AF_INET6, "2001:db8::1"),
 }
-"""Hosts that mean all addresses, with an address of this machine, and the family and address of another one."""
+"""Hosts that mean all addresses, with the loopback address, its family, and an address of another machine."""
 
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv", "build", "dist"})
 
@@ -110,7 +110,7 @@ async def _serve(server: WorkflowServer, given: Namespace) -> int:
 
 
 def _address(host: str) -> str:
-    """Return the address for clients; for a host that means all addresses, the one of this machine in its network."""
+    """Return the address for clients: of a host that means all addresses, the one in the network."""
     loopback, family, other = _ANY.get(host, (host, None, ""))
     if family is not None:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:

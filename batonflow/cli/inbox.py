@@ -22,7 +22,7 @@ async def unfinished_run(store: KeptStore, run_id: str) -> RunInfo:
 
 
 async def say_how_it_goes_on(info: RunInfo, store: KeptStore) -> None:
-    """Print the worker that drives a run or takes it up, or the command that lets it go on."""
+    """Print the worker that drives a run, or the command that lets it go on."""
     workers = await store.workers()
     if info.is_driven:
         for worker in workers:

@@ -30,7 +30,7 @@ class Inbox:
         self._known: dict[tuple[int, str, float], tuple[tuple[int, int], Questions]] = {}
 
     async def read(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the questions, the runs with unreadable ones, and counts of waiting runs of other servers' workflows.
+        """Return the questions, the runs with unreadable ones, and counts of runs that wait for other servers.
 
         Args:
             names: Only runs of these workflows; all by default.

@@ -81,7 +81,7 @@ class Place(NamedTuple):
         return "running" if info.owner is not None and (live is not None or info.owner_alive) else "ready"
 
     def fits(self, names: Sequence[str], statuses: Sequence[str] = ()) -> bool:
-        """Return True for a run of one of the workflows and with one of the statuses or phases, if there are any."""
+        """Return True for a run of these workflows with these statuses or phases; empty ones mean all."""
         named = not names or _name(self) in names or self.info.workflow in names
         return named and (not statuses or status_of(self.info) in statuses or self.phase in statuses)
 

@@ -49,7 +49,7 @@ class Workers:
 
 
 def with_names(reason: str, names: Mapping[str, str]) -> str:
-    """Return the reason of a held run with the name of the worker in place of its owner, if it is known."""
+    """Return the reason of a held run with the name of a worker in place of its owner."""
     rest, _, owner = reason.rpartition(" ")
     return f"{rest} worker {names[owner]}" if owner in names else reason
 
