@@ -42,6 +42,8 @@ async def test_the_page_shows_workers_and_the_runs_that_they_drive(
             await page.get_by_text("Held: 5 claims ended").wait_for()
             await page.locator(".status.held").wait_for()
             await enqueued(served, "new")
+            await page.get_by_label("Status", exact=True).select_option(label="unfinished")
+            await page.locator("tbody:has(.status.ready):has(.status.held):not(:has(.status.completed))").wait_for()
             for status, run in (("held", "left"), ("ready", "new"), ("completed", "taken")):
                 await page.get_by_label("Status", exact=True).select_option(status)
                 await page.locator(f".runs-table tbody tr:only-child .status.{status}").wait_for()

@@ -5,6 +5,7 @@ import { shortName } from "./format.js";
 import { place } from "./router.js";
 
 const STATUSES = ["running", "ready", "waiting", "held", "completed", "failed", "cancelled"];
+const LABELS = { running: "unfinished" }; // this status has ready, waiting and held runs, too
 const PAUSE = 300;
 
 // The folded conditions: name in the address, label, kind of the field, example.
@@ -50,7 +51,7 @@ function startOf(day, later) {
  */
 export function filterFields(filter, narrow, workflows) {
   const search = field("text", "Search", "search", "Search the contents of runs", filter.text, narrow);
-  const status = choice("Status", STATUSES, filter.status, (value) => narrow({ status: value }));
+  const status = choice("Status", STATUSES, filter.status, (value) => narrow({ status: value }), LABELS);
   const known = filter.workflow ? [filter.workflow] : [];
   const workflow = choice("Workflow", known, filter.workflow, (value) => narrow({ workflow: value }));
   /** @param {string[]} names of workflows that can be chosen */
@@ -133,13 +134,13 @@ function field(name, label, kind, example, value, narrow) {
   return input;
 }
 
-/** @param {string} label @param {string[]} options @param {string} chosen @param {(value: string) => void} changed */
-function choice(label, options, chosen, changed) {
+/** @param {string} label @param {string[]} options @param {string} chosen @param {(value: string) => void} changed @param {Record<string, string>} [labels] */
+function choice(label, options, chosen, changed, labels = {}) {
   const select = h(
     "select",
     { "aria-label": label, on: { change: () => changed(select.value) } },
     h("option", { value: "", text: `${label}: all` }),
-    options.map((name) => h("option", { value: name, text: shortName(name), selected: name === chosen })),
+    options.map((name) => h("option", { value: name, text: labels[name] ?? shortName(name), selected: name === chosen })),
   );
   return h("span", { class: "choice" }, select);
 }
