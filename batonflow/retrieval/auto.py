@@ -11,7 +11,7 @@ from batonflow.llms._bridge import run_sync
 from batonflow.llms.errors import NoToolCallError, StructuredOutputError
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate, PromptType
 from batonflow.nodes import BaseRetriever, IndexNode, NodeWithScore, QueryBundle
-from batonflow.retrieval.filters import MetadataFilter, MetadataFilters
+from batonflow.retrieval.filters import MetadataFilter, MetadataFilters, checked_filters, checked_number
 from batonflow.retrieval.indexes import VectorStoreIndex
 from batonflow.retrieval.prompts import VECTOR_STORE_QUERY
 from batonflow.retrieval.query_runs import note_fact
@@ -117,8 +117,9 @@ class VectorIndexAutoRetriever(BaseRetriever, PromptMixin):
         self._prompt: BasePromptTemplate = VECTOR_STORE_QUERY
         if prompt_template_str is not None:
             self._prompt = PromptTemplate(prompt_template_str, prompt_type=PromptType.VECTOR_STORE_QUERY)
-        self._most, self._top_k, self._top_k_without_words = max_top_k, similarity_top_k, empty_query_top_k
-        self._vector_without_words, self._extra = default_empty_query_vector, extra_filters
+        self._most, self._top_k_without_words = max_top_k, empty_query_top_k
+        self._top_k = checked_number("similarity_top_k", similarity_top_k)
+        self._vector_without_words, self._extra = default_empty_query_vector, checked_filters(extra_filters)
         self._kwargs = {"vector_store_query_mode": vector_store_query_mode, **kwargs}
 
     def generate_retrieval_spec(self, query_bundle: QueryBundle, **_: Any) -> VectorStoreQuerySpec:

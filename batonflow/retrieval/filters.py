@@ -2,11 +2,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from operator import index
 from typing import Any, Self, cast
 
 from pydantic import BaseModel, Field
 
-__all__ = ["ExactMatchFilter", "FilterCondition", "FilterOperator", "MetadataFilter", "MetadataFilters"]
+__all__ = [
+    "ExactMatchFilter",
+    "FilterCondition",
+    "FilterOperator",
+    "MetadataFilter",
+    "MetadataFilters",
+    "checked_filters",
+    "checked_number",
+]
 
 
 class FilterOperator(StrEnum):
@@ -152,3 +161,35 @@ class MetadataFilters(BaseModel):
             return [not any(values) for values in zip(*masks, strict=True)]
         join = any if self.condition is FilterCondition.OR else all
         return [join(values) for values in zip(*masks, strict=True)] if len(masks) > 1 else masks[0]
+
+
+def checked_filters(filters: Any) -> MetadataFilters | None:
+    """Return the filters of a search.
+
+    Raises:
+        TypeError: They are not ``MetadataFilters``; the message says how to make them.
+    """
+    if filters is None or isinstance(filters, MetadataFilters):
+        return filters
+    way = "MetadataFilters.from_dict(filters)" if isinstance(filters, Mapping) else "MetadataFilters(filters=[...])"
+    raise TypeError(f"filters={filters!r} are not MetadataFilters: write {way}")
+
+
+def checked_number(name: str, value: Any) -> int:
+    """Return the largest number of results of a search.
+
+    Args:
+        name: The name of the argument.
+        value: Its value.
+
+    Raises:
+        TypeError: It is not a whole number.
+        ValueError: It is less than 1.
+    """
+    try:
+        number = index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r} is not a whole number: give 1 or more") from None
+    if number < 1:
+        raise ValueError(f"{name}={value!r} finds nothing: give 1 or more")
+    return number

@@ -9,6 +9,7 @@ from batonflow.llms import LLM
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
 from batonflow.nodes import BaseRetriever, NodeWithScore, QueryBundle
+from batonflow.retrieval.filters import checked_number
 from batonflow.retrieval.requests import all_of, given_llm, predict, required_llm
 
 __all__ = ["FUSION_MODES", "QueryFusionRetriever"]
@@ -65,7 +66,8 @@ class QueryFusionRetriever(BaseRetriever):
         super().__init__(callback_manager, verbose=verbose)
         prompt = PromptTemplate(query_gen_prompt) if isinstance(query_gen_prompt, str) else query_gen_prompt
         self._retrievers, self._llm, self._prompt = list(retrievers), given_llm(llm), prompt or _MORE_QUESTIONS
-        self.mode, self.similarity_top_k, self.num_queries = FUSION_MODES(mode), similarity_top_k, num_queries
+        self.mode, self.num_queries = FUSION_MODES(mode), num_queries
+        self.similarity_top_k = checked_number("similarity_top_k", similarity_top_k)
         self.use_async = use_async
         weights = list(retriever_weights or [1.0] * len(self._retrievers))
         self._weights = [one / sum(weights) for one in weights]

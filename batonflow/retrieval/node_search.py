@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from batonflow.nodes import BaseNode
-from batonflow.retrieval.filters import MetadataFilters
+from batonflow.retrieval.filters import MetadataFilters, checked_filters
 from batonflow.retrieval.node_file import Array, NodeFile, NodeStoreError, marks_for, node_in, parts_of
 from batonflow.retrieval.words import query_words
 
@@ -126,7 +126,7 @@ class NodeSearch(NodeFile):
                 masks.append(np.isin(numbers, self.numbers_of(ids)))
             if docs is not None:
                 masks.append(np.isin(numbers, [n for doc in docs for n in self.numbers_of_document(doc)]))
-            if filters is not None and filters.filters:
+            if (filters := checked_filters(filters)) is not None and filters.filters:
                 masks.append(np.asarray(filters.mask(self._column, len(numbers)), bool))
             return np.logical_and.reduce(masks) if masks else None
 

@@ -10,7 +10,7 @@ from batonflow.llms._bridge import run_sync
 from batonflow.llms.prompts import BasePromptTemplate
 from batonflow.nodes import BaseNode, BaseRetriever, MetadataMode, NodeWithScore, QueryBundle
 from batonflow.retrieval.embeddings import BaseEmbedding, default_embed_model
-from batonflow.retrieval.filters import MetadataFilters
+from batonflow.retrieval.filters import MetadataFilters, checked_filters, checked_number
 from batonflow.retrieval.index import IndexStruct
 from batonflow.retrieval.keywords import keywords_in_answer, rake_keywords, simple_extract_keywords
 from batonflow.retrieval.prompts import CHOOSE_PASSAGES, EXTRACT_QUERY_KEYWORDS
@@ -79,7 +79,8 @@ class VectorIndexRetriever(BaseRetriever):
         verbose: Accepted and kept.
 
     Raises:
-        ValueError: The mode is unknown.
+        ValueError: The mode is unknown, or a number is less than 1.
+        TypeError: A number or the filters have another type.
     """
 
     def __init__(
@@ -102,15 +103,15 @@ class VectorIndexRetriever(BaseRetriever):
         super().__init__(callback_manager, object_map, verbose=verbose)
         self._index = index
         self._embed_model = embed_model or index.embed_model
-        self.similarity_top_k = similarity_top_k
+        self.similarity_top_k = checked_number("similarity_top_k", similarity_top_k)
         self._fields: dict[str, Any] = {
             "mode": VectorStoreQueryMode(vector_store_query_mode),
-            "filters": filters,
+            "filters": checked_filters(filters),
             "alpha": alpha,
             "node_ids": node_ids,
             "doc_ids": doc_ids,
-            "sparse_top_k": sparse_top_k,
-            "hybrid_top_k": hybrid_top_k,
+            "sparse_top_k": None if sparse_top_k is None else checked_number("sparse_top_k", sparse_top_k),
+            "hybrid_top_k": None if hybrid_top_k is None else checked_number("hybrid_top_k", hybrid_top_k),
         }
         self._kwargs = dict(vector_store_kwargs or {})
         if "mmr_threshold" in self._kwargs:
@@ -170,7 +171,8 @@ class WordsRetriever(BaseRetriever):
 
     def __init__(self, storage: StorageContext, similarity_top_k: int = 2, index: int | None = None) -> None:
         super().__init__()
-        self._store, self.similarity_top_k, self._number = storage.store, similarity_top_k, index
+        self.similarity_top_k = checked_number("similarity_top_k", similarity_top_k)
+        self._store, self._number = storage.store, index
 
     @classmethod
     def from_defaults(
@@ -234,7 +236,7 @@ class SummaryIndexEmbeddingRetriever(SummaryIndexRetriever):
     ) -> None:
         super().__init__(index, **kwargs)
         self._embed_model = embed_model or default_embed_model()
-        self._top_k = similarity_top_k
+        self._top_k = None if similarity_top_k is None else checked_number("similarity_top_k", similarity_top_k)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         nodes, model = self._nodes(), self._embed_model

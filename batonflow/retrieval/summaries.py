@@ -17,6 +17,7 @@ from batonflow.nodes import (
 )
 from batonflow.nodes.schema import RelatedNodeInfo
 from batonflow.retrieval.embeddings import BaseEmbedding, default_embed_model, resolve_embed_model
+from batonflow.retrieval.filters import checked_number
 from batonflow.retrieval.index import BaseIndex, of_mode
 from batonflow.retrieval.requests import all_of, given_llm
 from batonflow.retrieval.rerank import LLMRerank
@@ -52,6 +53,7 @@ class DocumentSummaryIndex(BaseIndex):
     """
 
     index_type: ClassVar[str] = "document_summary"
+    writes_at_once: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -189,7 +191,8 @@ class DocumentSummaryIndexEmbeddingRetriever(BaseRetriever):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self._index, self._top_k, self._model = index, similarity_top_k, embed_model or index.embed_model
+        self._top_k = checked_number("similarity_top_k", similarity_top_k)
+        self._index, self._model = index, embed_model or index.embed_model
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         store = self._index.vector_store
@@ -239,7 +242,7 @@ class DocumentSummaryIndexLLMRetriever(BaseRetriever):
             choice_batch_size,
             format_node_batch_fn,
             parse_choice_select_answer_fn,
-            top_n=choice_top_k,
+            top_n=checked_number("choice_top_k", choice_top_k),
         )
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:

@@ -6,7 +6,17 @@ from typing import Any
 import pytest
 
 from batonflow.nodes import Document, TextNode
-from batonflow.retrieval import CallableEmbedding, NodeStore, NodeStoreError, SentenceSplitter, VectorStoreIndex
+from batonflow.retrieval import (
+    BM25Retriever,
+    CallableEmbedding,
+    DocumentSummaryIndex,
+    NodeStore,
+    NodeStoreError,
+    QueryFusionRetriever,
+    SentenceSplitter,
+    SummaryIndex,
+    VectorStoreIndex,
+)
 
 DOCUMENTS = [Document(text="Tides follow the moon."), Document(text="Bread needs yeast.")]
 
@@ -49,3 +59,40 @@ def test_a_document_is_needed() -> None:
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(NodeStoreError, match="cannot be opened: unable to open database file"):
         NodeStore(tmp_path)
+
+
+RETRIEVERS = [
+    lambda value: VectorStoreIndex.from_documents(DOCUMENTS).as_retriever(similarity_top_k=value),
+    lambda value: VectorStoreIndex.from_documents(DOCUMENTS).as_query_engine(similarity_top_k=value),
+    lambda value: SummaryIndex.from_documents(DOCUMENTS).as_retriever("embedding", similarity_top_k=value),
+    lambda value: DocumentSummaryIndex([]).as_retriever(similarity_top_k=value),
+    lambda value: BM25Retriever.from_defaults(nodes=DOCUMENTS, similarity_top_k=value),
+    lambda value: QueryFusionRetriever([], similarity_top_k=value),
+]
+
+
+@pytest.mark.parametrize("made", RETRIEVERS)
+def test_a_search_finds_one_passage_or_more(made: Any) -> None:
+    for value in (-1, 0):
+        with pytest.raises(ValueError, match=rf"^similarity_top_k={value} finds nothing: give 1 or more"):
+            made(value)
+    for value in ("3", 2.5):
+        with pytest.raises(TypeError, match=rf"^similarity_top_k={value!r} is not a whole number: give 1 or more"):
+            made(value)
+
+
+@pytest.mark.parametrize("name", ["sparse_top_k", "hybrid_top_k"])
+def test_the_other_numbers_of_passages_are_checked_too(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name}=0 finds nothing"):
+        VectorStoreIndex.from_documents(DOCUMENTS).as_retriever(**{name: 0})
+
+
+def test_filters_have_a_type_of_their_own() -> None:
+    made = VectorStoreIndex.from_documents(DOCUMENTS)
+    told = r"^filters={'year': 2020} are not MetadataFilters: write MetadataFilters.from_dict\(filters\)"
+    with pytest.raises(TypeError, match=told):
+        made.as_retriever(filters={"year": 2020})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=told):
+        made.storage_context.vector_store.get_nodes(filters={"year": 2020})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^filters=\[\] are not MetadataFilters: write MetadataFilters\(filters="):
+        made.as_query_engine(filters=[])
