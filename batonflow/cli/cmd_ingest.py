@@ -8,6 +8,7 @@ from pathlib import Path
 from batonflow.cli.errors import DONE, FAILED, USAGE, CommandError
 from batonflow.cli.output import check_folder, complain, say, say_json
 from batonflow.cli.passages import opened_index, opened_passages
+from batonflow.lazy import how_to_install
 from batonflow.retrieval import IngestProgress, IngestResult, SimpleDirectoryReader
 from batonflow.retrieval import ingest as ingested
 
@@ -28,7 +29,11 @@ def ingest(given: Namespace) -> int:
         "".encode(given.encoding)
     except (ValueError, LookupError) as error:
         raise CommandError(str(error), USAGE) from error
-    return asyncio.run(_ingest(reader, given))
+    try:
+        return asyncio.run(_ingest(reader, given))
+    except KeyboardInterrupt:
+        complain("interrupted; the same command continues")
+        raise
 
 
 _LIBRARIES = ("pypdf", "bs4")
@@ -46,13 +51,14 @@ async def _ingest(reader: SimpleDirectoryReader, given: Namespace) -> int:
                 complain(f"{event.counts.done} of {event.counts.total} files")
         result = await handler
     except asyncio.CancelledError:
+        logging.getLogger("batonflow").setLevel(logging.CRITICAL)  # its threads may go on for a moment
         await handler.cancel_run()
-        complain("interrupted; the same command continues")
         raise
     return _told(result, given)
 
 
 def _told(result: IngestResult, given: Namespace) -> int:
+    lacking = sum(one.needs_library for one in result.failures)
     if given.json:
         say_json(result)
     else:
@@ -60,13 +66,15 @@ def _told(result: IngestResult, given: Namespace) -> int:
             complain(f"left out: {one.error if one.source in one.error else f'{one.source}: {one.error}'}")
         if result.failed > len(result.failures):
             complain(f"left out: {result.failed - len(result.failures)} further files")
+        if lacking:
+            complain(f"{_counted(lacking, 'file')} left out for want of a library: {how_to_install('readers')}")
         counts = [f"{result.added} new", f"{result.changed} changed", f"{result.unchanged} unchanged"]
         if result.failed:
             counts.append(f"{result.failed} left out")
         if result.gone:
             counts.append(f"{result.gone} {'deleted' if given.prune else 'gone (--prune deletes their passages)'}")
         say(f"{_counted(result.done, 'file')}: {', '.join(counts)}; {_counted(result.nodes, 'passage')} written")
-    return FAILED if result.failed == result.done else DONE
+    return FAILED if lacking or result.failed == result.done else DONE
 
 
 def _counted(number: int, thing: str) -> str:

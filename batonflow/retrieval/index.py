@@ -102,6 +102,8 @@ class BaseIndex:
     """
 
     index_type: ClassVar[str] = "base"
+    writes_at_once: ClassVar[bool] = True
+    """False for an index that asks a model while it adds nodes, so that no transaction may be around it."""
 
     def __init__(
         self,
@@ -233,7 +235,7 @@ class BaseIndex:
             numbers = self._store.add_nodes(nodes)
             self._store.add_members(self._struct.number, numbers)
 
-    async def _prepare(self, nodes: Sequence[BaseNode]) -> None:
+    async def prepare(self, nodes: Sequence[BaseNode]) -> None:
         """Prepare nodes before they are added, for example with vectors."""
 
     def _remove(self, numbers: Sequence[int]) -> None:
@@ -355,7 +357,7 @@ class BaseIndex:
     async def ainsert_nodes(self, nodes: Sequence[BaseNode], **kwargs: Any) -> None:
         """Add nodes, in a thread. Requests to an embedding model are sent from here, ``num_workers`` at once."""
         given = [document_of(one) for one in nodes]
-        await self._prepare(given)
+        await self.prepare(given)
         await in_thread(lambda: self.insert_nodes(given, **kwargs))
 
     async def ainsert(self, document: Document | Any, **kwargs: Any) -> None:

@@ -177,7 +177,8 @@ class VectorStoreIndex(BaseIndex):
             numbers = self._store.add_nodes(nodes, model=key if foreign is None else "")
             self._store.add_members(self._struct.number, numbers)
 
-    async def _prepare(self, nodes: Sequence[BaseNode]) -> None:
+    async def prepare(self, nodes: Sequence[BaseNode]) -> None:
+        """Embed the nodes without a vector."""
         if missing := await in_thread(self._without_vectors, nodes):
             await self.embed_model.acall(missing)
 
@@ -271,6 +272,7 @@ class KeywordTableIndex(SimpleKeywordTableIndex):
     """A table of keywords, taken from the texts by a model."""
 
     index_type: ClassVar[str] = "keyword_table"
+    writes_at_once: ClassVar[bool] = False
     default_mode: ClassVar[str] = "default"
 
     def _extract(self, text: str) -> set[str]:

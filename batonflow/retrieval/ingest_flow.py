@@ -3,7 +3,7 @@
 import re
 import uuid
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,10 +33,12 @@ class SourceFailure(BaseModel):
     Attributes:
         source: The path of a file, or the id of a document.
         error: The reason.
+        needs_library: Whether its reader needs a library that is not installed.
     """
 
     source: str
     error: str
+    needs_library: bool = False
 
 
 class IngestResult(BaseModel):
@@ -88,11 +90,11 @@ class BatchDue(Event):
 
 
 class _Read(NamedTuple):
-    """A source that is new or changed, with its documents, and the hashes of those that it had."""
+    """A source that is new or changed, with its documents, and the ids of those that it had."""
 
     source: str
     documents: list[BaseNode]
-    known: dict[str, str | None]
+    known: frozenset[str]
     stamp: list[int] | None
     is_new: bool
 
@@ -147,7 +149,8 @@ class IngestWorkflow(Workflow[IngestResult]):
         super().__init__(**{**defaults, **options})
         self.source, self.index, self.prune = source, index, prune
         self._found: Sources | None = None
-        self._by_hash: dict[str | None, str] = {}
+        self._own: set[str] = set()
+        self._twins: Mapping[str, Sequence[str]] = {}
 
     @step
     async def find(self, ev: IngestAsked) -> BatchDue:
@@ -206,51 +209,85 @@ class IngestWorkflow(Workflow[IngestResult]):
         """Ingest sources and return the new counts."""
         ready: list[tuple[_Read, list[BaseNode]]] = []
         for name in names:
+            is_read = False
             try:
                 read = await in_thread(self._read, name)
+                is_read = True
                 if read is None:
                     counts.unchanged += 1
                 else:
                     ready.append((read, [node for one in read.documents for node in await self._nodes_of(one)]))
-            except (ImportError, BatonflowError):
+            except BatonflowError:
                 raise
-            except Exception as error:  # noqa: BLE001 - readers and transformations may raise anything
+            except Exception as error:  # readers and transformations may raise anything
+                if is_read and isinstance(error, ImportError):
+                    raise
                 _note_failure(counts, await self._shown(name), error)
-        failed = await self._written(ready)
-        for read, error in failed:
-            _note_failure(counts, await self._shown(read.source), error)
-        lost = {read.source for read, _ in failed}
+        left_out = await self._written(ready)
         for read, nodes in ready:
-            if read.source not in lost:
+            if read.source not in left_out:
                 counts.nodes += len(nodes)
                 counts.changed += not read.is_new
                 counts.added += read.is_new
+            elif (error := left_out[read.source]) is None:
+                counts.unchanged += 1
+            else:
+                _note_failure(counts, await self._shown(read.source), error)
         return counts
 
-    async def _written(self, ready: list[tuple[_Read, list[BaseNode]]]) -> list[tuple[_Read, Exception]]:
-        """Write the nodes of sources, all at once or else one source after the other; return the failures."""
+    async def _written(self, ready: list[tuple[_Read, list[BaseNode]]]) -> dict[str, Exception | None]:
+        """Write the nodes of sources, all at once or else one source after the other.
+
+        Return the sources that failed, and with None those that another run has written meanwhile.
+        """
         try:
-            await self._write(ready)
+            return await self._write(ready)
         except (ImportError, BatonflowError):
             raise
         except Exception as error:
             if len(ready) == 1:
-                return [(ready[0][0], error)]
-            failed: list[tuple[_Read, Exception]] = []
+                return {ready[0][0].source: error}
+            left_out: dict[str, Exception | None] = {}
             for one in ready:
-                failed += await self._written([one])
-            if len(failed) == len(ready):  # the index or its model, not a source
+                left_out |= await self._written([one])
+            if all(left_out.get(read.source) for read, _ in ready):  # the index or its model, not a source
                 raise
-            return failed
-        return []
+            return left_out
 
-    async def _write(self, ready: list[tuple[_Read, list[BaseNode]]]) -> None:
+    async def _write(self, ready: list[tuple[_Read, list[BaseNode]]]) -> dict[str, Exception | None]:
         if not ready:
-            return
-        if self.index.storage_context.foreign_vectors is not None:  # it deletes by documents alone
-            await in_thread(self._delete_former, ready)
-        await self.index.ainsert_nodes([node for _, nodes in ready for node in nodes])
-        await in_thread(self._finish, ready)
+            return {}
+        if self.index.writes_at_once:
+            await self.index.prepare([node for _, nodes in ready for node in nodes])
+            due = await in_thread(self._write_at_once, ready)
+        else:
+            due = await in_thread(self._due, ready)
+            await self.index.ainsert_nodes([node for _, nodes in due for node in nodes])
+            await in_thread(self._finish, due)
+        return dict.fromkeys({read.source for read, _ in ready} - {read.source for read, _ in due})
+
+    def _write_at_once(self, ready: list[tuple[_Read, list[BaseNode]]]) -> list[tuple[_Read, list[BaseNode]]]:
+        with self.index.storage_context.store.writing_durably():
+            due = self._due(ready)
+            self.index.insert_nodes([node for _, nodes in due for node in nodes])
+            self._finish(due)
+        return due
+
+    def _due(self, ready: list[tuple[_Read, list[BaseNode]]]) -> list[tuple[_Read, list[BaseNode]]]:
+        """Return the sources that no other run has written meanwhile, with all former documents."""
+        store = self.index.storage_context.store
+        with store.writing():
+            twins = store.documents_with([fingerprint(one.documents[0]) for one, _ in ready if one.stamp is None])
+            due: list[tuple[_Read, list[BaseNode]]] = []
+            for read, nodes in ready:
+                known = self._known(read.source, read.documents)
+                if not self._is_there(read.documents, known, twins):
+                    due.append((read._replace(known=read.known | known.keys()), nodes))
+            if self.index.storage_context.foreign_vectors is not None:  # it deletes by documents alone
+                for doc in {doc for read, _ in due for doc in read.known}:
+                    if store.numbers_of_document(doc):
+                        self.index.delete_ref_doc(doc, delete_from_docstore=True)
+        return due
 
     def _finish(self, ready: list[tuple[_Read, list[BaseNode]]]) -> None:
         """Delete the former nodes of sources, and note the documents. Until then, a source is not done."""
@@ -258,46 +295,52 @@ class IngestWorkflow(Workflow[IngestResult]):
         with store.writing_durably():
             for read, nodes in ready:
                 kept, new = {node.id_ for node in nodes}, {one.id_ for one in read.documents}
-                for doc in {*read.known, *new}:
+                for doc in read.known | new:
                     former = [one for one in store.hashes(doc=doc) if one not in kept]
                     self.index.delete_nodes(former, delete_from_docstore=True)
-                for doc in read.known.keys() - new:
+                for doc in read.known - new:
                     store.forget_document(doc)
-                for one in read.documents:
-                    stamp = {} if read.stamp is None else {_STAMP: read.stamp}
-                    store.note_document(one.id_, fingerprint(one), {**one.metadata, **stamp})
+                self._note(read.documents, read.stamp)
 
-    def _delete_former(self, ready: list[tuple[_Read, list[BaseNode]]]) -> None:
-        for doc in {doc for read, _ in ready for doc in read.known}:
-            if self.index.storage_context.store.numbers_of_document(doc):
-                self.index.delete_ref_doc(doc, delete_from_docstore=True)
+    def _note(self, documents: Sequence[BaseNode], stamp: list[int] | None) -> None:
+        told = {} if stamp is None else {_STAMP: stamp}
+        for one in documents:
+            self.index.storage_context.store.note_document(one.id_, fingerprint(one), {**one.metadata, **told})
 
     # --- a source -----------------------------------------------------------------------------------------------------
 
     def _read(self, name: str) -> _Read | None:
         """Return the documents of a source, or None if the index has them."""
         assert self._found is not None
-        store = self.index.storage_context.store
-        stamp = None if self._found.stamp is None else self._found.stamp(name)
-        if stamp is None:  # documents of the program, with ids of their own
-            [document] = self._found.load(name)
-            noted = {document.id_: (store.document_hash(document.id_), dict[str, Any]())}
-            former = {doc: told for doc, told in noted.items() if told[0] is not None}
-            twin = self._by_hash.get(fingerprint(document), document.id_)
-            if not former and twin != document.id_ and self._has(twin):
-                return None
-            documents = [document]
-        else:
-            former = store.documents_from(name)
+        store, stamp = self.index.storage_context.store, None
+        if self._found.stamp is not None:
+            stamp, former = self._found.stamp(name), store.documents_from(name)
             if former and all(told.get(_STAMP) == stamp for _, told in former.values()) and self._has(*former):
                 return None
-            documents = self._found.load(name)
-        known = {doc: content for doc, (content, _) in former.items()}
-        if known == {one.id_: fingerprint(one) for one in documents} and self._has(*known):
-            for one in documents if stamp is not None else ():
-                store.note_document(one.id_, fingerprint(one), {**one.metadata, _STAMP: stamp})
+        documents = self._found.load(name)
+        known = self._known(name, documents)
+        if self._is_there(documents, known, self._twins):
+            if stamp is not None:
+                self._note(documents, stamp)
             return None
-        return _Read(name, documents, known, stamp, not (known and self._has(*known)))
+        return _Read(name, documents, frozenset(known), stamp, not (known and self._has(*known)))
+
+    def _known(self, name: str, documents: Sequence[BaseNode]) -> dict[str, str | None]:
+        """Return the hashes of the documents of a source in the store."""
+        store = self.index.storage_context.store
+        if self._found is not None and self._found.stamp is not None:
+            return {doc: content for doc, (content, _) in store.documents_from(name).items()}
+        found = {one.id_: store.document_hash(one.id_) for one in documents}  # of the program, with ids of their own
+        return {doc: content for doc, content in found.items() if content is not None}
+
+    def _is_there(
+        self, documents: Sequence[BaseNode], known: Mapping[str, str | None], twins: Mapping[str, Sequence[str]]
+    ) -> bool:
+        """Tell whether the index has the documents of a source, or an equal text of the program under another id."""
+        if known:
+            return known == {one.id_: fingerprint(one) for one in documents} and self._has(*known)
+        others = twins.get(fingerprint(documents[0]), ()) if documents else ()
+        return any(self._has(doc) for doc in others if doc not in self._own)
 
     async def _shown(self, name: str) -> str:
         """Return the path of a file, or the id of a document."""
@@ -330,7 +373,9 @@ class IngestWorkflow(Workflow[IngestResult]):
         store = self.index.storage_context.store
         found = sources_of(self.source, [store.path, getattr(self.__batonflow__.store, "path", None)])
         if found.stamp is None:
-            self._by_hash = {content: doc for doc, (content, _) in store.documents().items()}
+            given = [found.load(name)[0] for name in found.names]
+            self._own = {one.id_ for one in given}
+            self._twins = store.documents_with([fingerprint(one) for one in given])
         return found
 
 
@@ -343,5 +388,6 @@ def _note_failure(counts: IngestResult, source: str, error: Exception) -> None:
     logger.info("%s is left out: %s", source, error)
     counts.failed += 1
     if len(counts.failures) < _SHOWN_FAILURES:
-        text = str(error) if type(error).__module__.startswith("batonflow.") else f"{type(error).__name__}: {error}"
-        counts.failures.append(SourceFailure(source=source, error=text))
+        is_plain = isinstance(error, ImportError) or type(error).__module__.startswith("batonflow.")
+        text = str(error) if is_plain else f"{type(error).__name__}: {error}"
+        counts.failures.append(SourceFailure(source=source, error=text, needs_library=isinstance(error, ImportError)))

@@ -169,6 +169,9 @@ class NodeFile:
     def writing_durably(self) -> Generator[None]:
         """Make one transaction of the block, which a loss of power leaves there with all transactions before."""
         with self._lock:
+            if self._connection.in_transaction:
+                yield
+                return
             self._connection.execute("PRAGMA synchronous = FULL")
             try:
                 with self.writing():

@@ -140,6 +140,16 @@ class NodeStore(NodeSearch):
             row = self._connection.execute("SELECT hash FROM document WHERE id = ?", (doc,)).fetchone()
             return row and row[0]
 
+    def documents_with(self, hashes: Sequence[str]) -> dict[str, list[str]]:
+        """Return the ids of documents by their hashes, for those with one of these hashes."""
+        found: dict[str, list[str]] = {}
+        with self.reading():
+            for one in parts_of(hashes):
+                query = f"SELECT hash, id FROM document WHERE hash IN ({marks_for(one)})"  # noqa: S608 - marks
+                for content, doc in self._connection.execute(query, one):
+                    found.setdefault(content, []).append(doc)
+        return found
+
     def documents_from(self, source: str) -> dict[str, tuple[str | None, dict[str, Any]]]:
         """Return the documents of a source as ``documents`` does: that with its name, or all parts."""
         with self.reading():

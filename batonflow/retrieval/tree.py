@@ -44,6 +44,7 @@ class TreeIndex(BaseIndex):
     """
 
     index_type: ClassVar[str] = "tree"
+    writes_at_once: ClassVar[bool] = False
 
     def __init__(
         self,

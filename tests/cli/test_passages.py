@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,7 +17,7 @@ from batonflow.llms import Settings
 from batonflow.retrieval import StorageContext, VectorStoreIndex
 from tests.cli.conftest import Cli
 from tests.cli.projects import cli, start
-from tests.retrieval.files import write_pdf
+from tests.retrieval.files import write_docx, write_pdf
 
 
 @pytest.fixture
@@ -72,6 +73,20 @@ def test_progress_and_failures_are_told(here: Cli, notes: Path) -> None:
     assert here("ingest", "docs", "other.db", "--exclude", "*.txt", "--exclude", "more")[1].startswith("2 files: 2 new")
     assert here("ingest", "docs/tides.md", "one.db")[1].startswith("1 file: 1 new")
     assert here("ingest", "docs/junk.txt", "junk.db")[0] == 1
+
+
+def test_a_file_for_which_a_library_is_missing_is_left_out_and_the_code_tells_it(
+    here: Cli, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_docx(notes / "contract.docx")
+    monkeypatch.setitem(sys.modules, "docx", None)
+    code, output, errors = here("ingest", "docs", "notes.db")
+    assert (code, output) == (1, "4 files: 3 new, 0 changed, 0 unchanged, 1 left out; 4 passages written\n")
+    left_out, advice = errors.splitlines()
+    assert left_out.startswith("left out: ")
+    assert "contract.docx: DocxReader needs docx, which is not installed: pip install" in left_out
+    assert advice.startswith("1 file left out for want of a library: pip install")
+    assert "readers]" in advice
 
 
 def test_libraries_and_names_of_files_write_nothing_of_their_own_to_the_terminal(folder: Path) -> None:
@@ -187,7 +202,9 @@ def test_an_ingest_that_is_killed_or_interrupted_is_continued(folder: Path, numb
     _, errors = process.communicate(timeout=30)
     if number == signal.SIGINT:
         assert process.returncode == 130
-        assert errors.splitlines()[-1] == "interrupted; the same command continues"
+        *progress, last = errors.splitlines()
+        assert last == "interrupted; the same command continues"
+        assert all(line.endswith(" of 600 files") for line in progress)
     before = len(texts_in(folder / "notes.db"))
     assert 90 <= before < 600
     code, output, _ = cli(folder, "ingest", "many", "notes.db", "--json")

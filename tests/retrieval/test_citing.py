@@ -1,4 +1,4 @@
-"""Agents that answer from passages with numbers, and the check of what they cite."""
+"""Agents cite numbered passages, and each citation is checked against its passage."""
 
 import asyncio
 from pathlib import Path

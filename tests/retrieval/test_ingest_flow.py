@@ -26,6 +26,7 @@ from batonflow.retrieval import (
     SummaryIndex,
     VectorStoreIndex,
     ingest,
+    load_index_from_storage,
 )
 from tests.retrieval.files import write_pdf
 
@@ -174,11 +175,26 @@ async def test_a_failure_of_all_sources_ends_the_run(docs: Path) -> None:
     assert counts_of(await ingest(docs, index)) == (3, 3, 0, 0, 0)
 
 
-async def test_a_library_that_is_missing_ends_the_run(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_whose_reader_needs_a_library_is_left_out_with_the_extra(
+    docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_pdf(docs / "x.pdf", "text")
     monkeypatch.setitem(sys.modules, "pypdf", None)
-    with pytest.raises(ImportError, match=r"readers\]"):
-        await ingest(docs, words())
+    result = await ingest(docs, words())
+    assert counts_of(result) == (4, 3, 0, 0, 1)
+    [failure] = result.failures
+    assert (Path(failure.source).name, failure.needs_library) == ("x.pdf", True)
+    assert failure.error.startswith("PDFReader needs pypdf, which is not installed: pip install")
+    assert "readers]" in failure.error
+
+
+async def test_a_library_that_is_missing_for_the_index_ends_the_run(docs: Path) -> None:
+    class Absent(TransformComponent):
+        def __call__(self, nodes: Sequence[BaseNode], **_: Any) -> list[BaseNode]:
+            raise ImportError("no such library")
+
+    with pytest.raises(ImportError, match="no such library"):
+        await ingest(docs, words(transformations=[Absent()]))
 
 
 async def test_documents_and_readers_are_sources_too(docs: Path) -> None:
@@ -234,6 +250,59 @@ async def test_requests_to_the_embedding_model_are_sent_at_once(docs: Path) -> N
     model = Waiting(embed_batch_size=1, num_workers=3)
     await ingest(docs, words(embed_model=model))
     assert model.most == 3
+
+
+def indexes_in(path: Path, *models: BaseEmbedding) -> list[BaseIndex]:
+    """One index, opened by several runs with a connection each."""
+    VectorStoreIndex([], storage_context=StorageContext.from_defaults(path=path), embed_model=models[0])
+    return [load_index_from_storage(StorageContext.from_defaults(path=path), embed_model=one) for one in models]
+
+
+@pytest.mark.parametrize("kind", ["folder", "reader"])
+async def test_two_runs_at_once_over_the_same_source_store_each_passage_once(docs: Path, kind: str) -> None:
+    both_embed = asyncio.Barrier(2)
+
+    class Meeting(BaseEmbedding):
+        async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+            await both_embed.wait()
+            return [[1.0, float(len(text))] for text in texts]
+
+    one, two = indexes_in(docs.parent / "notes.db", Meeting(), Meeting())
+    sources = [docs, docs] if kind == "folder" else [SimpleDirectoryReader(docs, recursive=True).load_data()] * 2
+    if kind == "reader":  # its documents have other ids in each run
+        sources[1] = [document.model_copy(update={"id_": f"{document.id_}-2"}) for document in sources[0]]
+    results = await asyncio.gather(ingest(sources[0], one), ingest(sources[1], two))
+    assert sorted(map(counts_of, results)) == [(3, 0, 0, 3, 0), (3, 3, 0, 0, 0)]
+    assert sorted(result.nodes for result in results) == [0, 3]
+    assert texts_in(one) == ["The tide of a.", "The tide of b.", "The tide of c."]
+    assert len(one.storage_context.store.documents()) == 3
+
+
+async def test_a_run_that_read_an_earlier_version_leaves_no_passage_of_the_other_run(tmp_path: Path) -> None:
+    has_read, may_write = asyncio.Event(), asyncio.Event()
+
+    class Slow(BaseEmbedding):
+        async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+            has_read.set()
+            await may_write.wait()
+            return [[1.0, 2.0] for _ in texts]
+
+    class Slower(Slow):
+        async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+            return [[1.0, 2.0] for _ in texts]
+
+    Slower.__name__ = Slow.__name__
+    file = write_pdf(tmp_path / "tides.pdf", "one", "two")
+    slow, quick = indexes_in(tmp_path / "notes.db", Slow(), Slower())
+    earlier = ingest(file, slow)
+    await has_read.wait()
+    write_pdf(file, "three", "four", "five")
+    assert (await ingest(file, quick)).nodes == 3
+    may_write.set()
+    await earlier
+    assert texts_in(quick) == ["one", "two"]
+    assert counts_of(await ingest(file, quick)) == (1, 0, 1, 0, 0)
+    assert texts_in(quick) == ["five", "four", "three"]
 
 
 async def test_a_run_in_a_store_needs_an_index_in_a_file(docs: Path, tmp_path: Path) -> None:
