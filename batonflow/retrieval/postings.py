@@ -21,6 +21,21 @@ CREATE TABLE posting (word TEXT, block INTEGER, nodes BLOB, counts BLOB, PRIMARY
 CREATE TABLE block (block INTEGER PRIMARY KEY, nodes BLOB, lengths BLOB);
 """
 
+_FIRST_CJK = "\u3041"
+"""The first of the characters whose words are pairs. A question of one character asks for the pairs with it."""
+_WITH_WORD = "SELECT nodes, counts FROM posting WHERE word = :word ORDER BY block"
+_WITH_CHARACTER = f"""
+WITH RECURSIVE first (sign) AS (
+    SELECT substr(min(word), 1, 1) FROM posting WHERE word >= '{_FIRST_CJK}'
+    UNION ALL
+    SELECT (SELECT substr(min(word), 1, 1) FROM posting WHERE word > sign || char(0x10FFFF))
+    FROM first WHERE sign IS NOT NULL
+)
+SELECT nodes, counts FROM posting WHERE word BETWEEN :word AND :word || char(0x10FFFF)
+UNION ALL
+SELECT nodes, counts FROM first CROSS JOIN posting ON word = sign || :word WHERE sign <> :word
+"""  # noqa: S608 - a constant
+
 _K, _B = 2.4, 0.85
 """The weights of repeated words and of the lengths of texts. They answered questions of four handbooks best."""
 _MOST_COUNT = 255
@@ -138,10 +153,13 @@ class Postings:
     def _postings(self, word: str) -> tuple[Array, Array]:
         found = self._of_word.get(word)
         if found is None:
-            rows = self._connection.execute("SELECT nodes, counts FROM posting WHERE word = ? ORDER BY block", (word,))
-            blocks = rows.fetchall()
+            is_lone = len(word) == 1 and word >= _FIRST_CJK
+            blocks = self._connection.execute(_WITH_CHARACTER if is_lone else _WITH_WORD, {"word": word}).fetchall()
             nodes = np.frombuffer(b"".join(row[0] for row in blocks), np.int32)
             counts = np.frombuffer(b"".join(row[1] for row in blocks), np.uint8).astype(np.float32)
+            if is_lone:  # a text has it in several words
+                nodes, places = np.unique(nodes, return_inverse=True)
+                counts = np.bincount(places, counts, len(nodes)).astype(np.float32)
             if len(self._of_word) >= _KEPT_WORDS:
                 self._of_word.clear()
             found = self._of_word[word] = nodes, counts

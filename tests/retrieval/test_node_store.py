@@ -193,3 +193,23 @@ def test_equal_scores_keep_the_order_of_insertion() -> None:
     store.add_nodes([TextNode(text="a", id_=str(n), embedding=[1.0, 0.0]) for n in range(20)], model="m")
     assert ids(store.by_vector("m", [1.0, 0.0], 5)) == ["0", "1", "2", "3", "4"]
     assert np.allclose([one.score for one in store.by_vector("m", [2.0, 0.0], 5)], 1.0)
+
+
+def test_a_question_of_one_character_finds_the_texts_with_it() -> None:
+    texts = {
+        "begin": "海は青い",
+        "end": "青い海",
+        "middle": "青海原",
+        "alone": "海!",
+        "twice": "海と海",
+        "other": "月と水",
+    }
+    store = NodeStore()
+    for name, text in texts.items():  # blocks of their own
+        store.add_nodes([TextNode(text=text, id_=name)])
+    assert sorted(ids(store.by_words("海", 9))) == ["alone", "begin", "end", "middle"]
+    assert ids(store.by_words("月", 9)) == ids(store.by_words("水", 9)) == ["other"]
+    assert ids(store.by_words("青い海", 1)) == ["end"]
+    assert ids(store.by_words("한", 9)) == []
+    store.delete_nodes(store.numbers_of(["begin", "end"]))
+    assert sorted(ids(store.by_words("海", 9))) == ["alone", "middle"]
