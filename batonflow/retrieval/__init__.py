@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     )
     from batonflow.retrieval.ingest_flow import IngestProgress, IngestResult, IngestWorkflow, SourceFailure, ingest
     from batonflow.retrieval.keywords import rake_keywords, simple_extract_keywords
+    from batonflow.retrieval.kv_store import SimpleKVStore
     from batonflow.retrieval.loader_tools import LoadAndSearchToolSpec, OnDemandLoaderTool
     from batonflow.retrieval.loading import load_index_from_storage, load_indices_from_storage
     from batonflow.retrieval.markdown import MarkdownNodeParser
@@ -242,7 +243,7 @@ __all__ = [
     "ResponseMode", "Retrieved", "RetrieverQueryEngine", "RouterQueryEngine", "RouterRetriever", "SQLReader",
     "SelectorResult", "SemanticSplitterNodeParser", "SentenceEmbeddingOptimizer", "SentenceSplitter",
     "SentenceWindowNodeParser", "Settings", "SimilarityMode", "SimilarityPostprocessor", "SimpleChatEngine",
-    "SimpleDirectoryReader", "SimpleDocumentStore", "SimpleIndexStore", "SimpleKeywordTableIndex",
+    "SimpleDirectoryReader", "SimpleDocumentStore", "SimpleIndexStore", "SimpleKVStore", "SimpleKeywordTableIndex",
     "SimpleNodeParser", "SimpleObjectNodeMapping", "SimpleQueryToolNodeMapping", "SimpleSummarize",
     "SimpleToolNodeMapping", "SimpleVectorStore", "SingleSelection", "SourceFailure", "StepDecomposeQueryTransform",
     "StorageContext", "StreamedChatAnswer", "StreamingResponse", "StringIterableReader", "StructuredLLMRerank",
@@ -299,6 +300,7 @@ _HOMES = {
         ),
         "retrieval.ingest_flow": ("IngestProgress IngestResult IngestWorkflow SourceFailure ingest"),
         "retrieval.keywords": ("rake_keywords simple_extract_keywords"),
+        "retrieval.kv_store": ("SimpleKVStore"),
         "retrieval.loader_tools": ("LoadAndSearchToolSpec OnDemandLoaderTool"),
         "retrieval.loading": ("load_index_from_storage load_indices_from_storage"),
         "retrieval.markdown": ("MarkdownNodeParser"),

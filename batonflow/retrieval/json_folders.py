@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from batonflow.nodes.schema import node_of
 from batonflow.retrieval.node_store import UNNAMED_MODEL, NodeStore, NodeStoreError, StoredIndex
 from batonflow.retrieval.vectors import node_to_metadata_dict
 
-__all__ = ["read_folder", "write_folder"]
+__all__ = ["read_folder", "read_values", "write_folder"]
 
 logger = logger_named("batonflow.retrieval")
 
@@ -29,18 +30,36 @@ def read_folder(folder: Path) -> NodeStore:
     Raises:
         NodeStoreError: A file is not as LlamaIndex writes it.
     """
+    with _refusing(f"{folder} is not a folder"):
+        named = _VECTORS if (folder / _VECTORS).exists() else _EARLIER_VECTORS
+        parts = [_read(folder / name) for name in (_NODES, _INDEXES, named)]
+        return _store_of(*parts)
+
+
+def read_values(values: Data) -> NodeStore:
+    """Return a store in memory with the nodes and indexes of a key-value store of LlamaIndex; see ``read_folder``."""
+    with _refusing("this is not a key-value store"):
+        return _store_of(values, values, {})
+
+
+@contextmanager
+def _refusing(problem: str) -> Generator[None]:
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise NodeStoreError(f"{problem} of LlamaIndex: {type(error).__name__}: {error}") from error
+
+
+def _store_of(documents: Data, structs: Data, vectors: Data) -> NodeStore:
     store = NodeStore()
     try:
-        documents, structs = _read(folder / _NODES), _read(folder / _INDEXES)
-        named = _VECTORS if (folder / _VECTORS).exists() else _EARLIER_VECTORS
-        vectors = _part(_read(folder / named), "embedding_dict")
         with store.writing():
-            _read_nodes(store, documents, vectors)
+            _read_nodes(store, documents, _part(vectors, "embedding_dict"))
             for index_id, one in _part(structs, "index_store/data").items():
                 _read_index(store, index_id, str(one["__type__"]), _unpacked(one["__data__"]))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except BaseException:
         store.close()
-        raise NodeStoreError(f"{folder} is not a folder of LlamaIndex: {type(error).__name__}: {error}") from error
+        raise
     return store
 
 

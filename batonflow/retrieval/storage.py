@@ -10,7 +10,8 @@ from pydantic import ConfigDict
 
 from batonflow.nodes import BaseNode
 from batonflow.retrieval.filters import MetadataFilters
-from batonflow.retrieval.json_folders import read_folder, write_folder
+from batonflow.retrieval.json_folders import read_folder, read_values, write_folder
+from batonflow.retrieval.kv_store import SimpleKVStore
 from batonflow.retrieval.node_store import FILE_IN_FOLDER, UNNAMED_MODEL, WORDS_ONLY, NodeStore, StoredIndex
 from batonflow.retrieval.vectors import (
     BasePydanticVectorStore,
@@ -34,15 +35,24 @@ class RefDocInfo(NamedTuple):
     metadata: dict[str, Any]
 
 
+def _store_of(given: NodeStore | SimpleKVStore | None) -> NodeStore:
+    if isinstance(given, SimpleKVStore):
+        return read_values(given.to_dict())
+    return NodeStore() if given is None else given
+
+
 class SimpleDocumentStore:
     """The nodes and documents of a store.
 
     Args:
         store: The store; by default a new one in memory.
+        simple_kvstore: A store of LlamaIndex's values, in the place of it. They are copied.
     """
 
-    def __init__(self, store: NodeStore | None = None) -> None:
-        self.store = NodeStore() if store is None else store
+    def __init__(
+        self, store: NodeStore | SimpleKVStore | None = None, simple_kvstore: SimpleKVStore | None = None, **_: Any
+    ) -> None:
+        self.store = _store_of(store or simple_kvstore)
 
     @property
     def docs(self) -> dict[str, BaseNode]:
@@ -137,10 +147,13 @@ class SimpleIndexStore:
 
     Args:
         store: The store; by default a new one in memory.
+        simple_kvstore: A store of LlamaIndex's values, in the place of it. They are copied.
     """
 
-    def __init__(self, store: NodeStore | None = None) -> None:
-        self.store = NodeStore() if store is None else store
+    def __init__(
+        self, store: NodeStore | SimpleKVStore | None = None, simple_kvstore: SimpleKVStore | None = None, **_: Any
+    ) -> None:
+        self.store = _store_of(store or simple_kvstore)
 
     def index_structs(self) -> list[StoredIndex]:
         """Return all indexes."""

@@ -196,14 +196,7 @@ def test_equal_scores_keep_the_order_of_insertion() -> None:
 
 
 def test_a_question_of_one_character_finds_the_texts_with_it() -> None:
-    texts = {
-        "begin": "海は青い",
-        "end": "青い海",
-        "middle": "青海原",
-        "alone": "海!",
-        "twice": "海と海",
-        "other": "月と水",
-    }
+    texts = {"begin": "海は青い", "end": "青い海", "middle": "青海原", "alone": "海!", "other": "月と水"}
     store = NodeStore()
     for name, text in texts.items():  # blocks of their own
         store.add_nodes([TextNode(text=text, id_=name)])
