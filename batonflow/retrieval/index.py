@@ -20,7 +20,7 @@ from batonflow.retrieval.chat import (
 )
 from batonflow.retrieval.citations import CitationQueryEngine
 from batonflow.retrieval.citing import ASK_FOR_NUMBERS, CitedRetrieverTool
-from batonflow.retrieval.node_store import WORDS_ONLY, NodeStore, NodeStoreError
+from batonflow.retrieval.node_store import UNNAMED_MODEL, WORDS_ONLY, NodeStore, NodeStoreError
 from batonflow.retrieval.query_engine import RetrieverQueryEngine
 from batonflow.retrieval.splitters import SentenceSplitter
 from batonflow.retrieval.storage import RefDocInfo, SimpleDocumentStore, StorageContext
@@ -223,11 +223,24 @@ class BaseIndex:
         """Refuse to open an index that this object cannot use."""
 
     def _check_model(self, data: Mapping[str, Any], key: str) -> None:
-        if (made := data.get("embed_model", WORDS_ONLY)) != key:
+        made = data.get("embed_model", WORDS_ONLY)
+        if made == UNNAMED_MODEL:
+            self._name_model(key)
+        elif made != key:
             raise NodeStoreError(
                 f"index {self.index_id} was made with {made or 'words alone'}, not {key or 'words alone'}: "
                 "give the same embed_model, or make the index again"
             )
+
+    def _name_model(self, key: str) -> None:
+        """Give vectors without the name of a model to this one. A search by words leaves them for later."""
+        if key == WORDS_ONLY:
+            return
+        with self._store.writing():
+            self._store.rename_vectors(UNNAMED_MODEL, key)
+            for one in self._store.indexes():
+                if one.struct.get("embed_model") == UNNAMED_MODEL:
+                    self._store.put_index(one.id, one.type, {**one.struct, "embed_model": key}, one.number)
 
     def _add(self, nodes: Sequence[BaseNode]) -> None:
         """Add nodes to the store and to the index."""

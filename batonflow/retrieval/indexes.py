@@ -11,7 +11,6 @@ from batonflow.retrieval import retrievers
 from batonflow.retrieval.embeddings import BaseEmbedding, default_embed_model, resolve_embed_model
 from batonflow.retrieval.index import BaseIndex, IndexStruct, logger, of_mode
 from batonflow.retrieval.keywords import keywords_in_answer, rake_keywords, simple_extract_keywords
-from batonflow.retrieval.node_store import UNNAMED_MODEL
 from batonflow.retrieval.prompts import EXTRACT_KEYWORDS
 from batonflow.retrieval.query_engine import RetrieverQueryEngine
 from batonflow.retrieval.requests import given_llm, predict, required_llm
@@ -145,21 +144,7 @@ class VectorStoreIndex(BaseIndex):
         return {"embed_model": self.model_key}
 
     def _check(self, data: Mapping[str, Any]) -> None:
-        if data.get("embed_model") == UNNAMED_MODEL:
-            self._name_model()
-        else:
-            self._check_model(data, self.model_key)
-
-    def _name_model(self) -> None:
-        """Give vectors without the name of a model to this one. A search by words leaves them for later."""
-        if not self.model_key:
-            return
-        with self._store.writing():
-            self._store.rename_vectors(UNNAMED_MODEL, self.model_key)
-            for one in self._store.indexes():
-                if one.struct.get("embed_model") == UNNAMED_MODEL:
-                    named = {**one.struct, "embed_model": self.model_key}
-                    self._store.put_index(one.id, one.type, named, one.number)
+        self._check_model(data, self.model_key)
 
     def _add(self, nodes: Sequence[BaseNode]) -> None:
         for begin in range(0, len(nodes), self._batch):

@@ -2,13 +2,13 @@
 
 import json
 import os
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 from batonflow.instrumentation.logs import logger_named
-from batonflow.nodes import BaseNode, Document
+from batonflow.nodes import BaseNode, Document, NodeRelationship, RelatedNodeInfo
 from batonflow.nodes.schema import node_of
 from batonflow.retrieval.node_store import UNNAMED_MODEL, NodeStore, NodeStoreError, StoredIndex
 from batonflow.retrieval.vectors import node_to_metadata_dict
@@ -19,6 +19,7 @@ logger = logger_named("batonflow.retrieval")
 
 _NODES, _INDEXES, _VECTORS = "docstore.json", "index_store.json", "default__vector_store.json"
 _EARLIER_VECTORS = "vector_store.json"
+_SUMMARIES, _BELOW = "document_summary", "summary_id_to_node_ids"
 _KEYWORDS = {"simple_keyword_table", "rake_keyword_table", "keyword_table"}
 
 Data = dict[str, Any]
@@ -54,9 +55,14 @@ def _store_of(documents: Data, structs: Data, vectors: Data) -> NodeStore:
     store = NodeStore()
     try:
         with store.writing():
-            _read_nodes(store, documents, _part(vectors, "embedding_dict"))
-            for index_id, one in _part(structs, "index_store/data").items():
-                _read_index(store, index_id, str(one["__type__"]), _unpacked(one["__data__"]))
+            indexes = {
+                index_id: (str(one["__type__"]), _unpacked(one["__data__"]))
+                for index_id, one in _part(structs, "index_store/data").items()
+            }
+            summaries = {id_ for kind, data in indexes.values() if kind == _SUMMARIES for id_ in data[_BELOW]}
+            _read_nodes(store, documents, _part(vectors, "embedding_dict"), summaries)
+            for index_id, (kind, data) in indexes.items():
+                _read_index(store, index_id, kind, data)
     except BaseException:
         store.close()
         raise
@@ -82,11 +88,13 @@ def _unpacked(data: Any) -> Data:
     return json.loads(data) if isinstance(data, str) else data
 
 
-def _read_nodes(store: NodeStore, documents: Data, vectors: Mapping[str, Any]) -> None:
+def _read_nodes(store: NodeStore, documents: Data, vectors: Mapping[str, Any], summaries: Collection[str]) -> None:
     nodes: list[BaseNode] = [node_of(_unpacked(one["__data__"])) for one in _part(documents, "docstore/data").values()]
     for node in nodes:
         if (vector := vectors.get(node.id_)) is not None:
             node.embedding = vector
+        if node.id_ in summaries:  # here a document has its parts alone
+            node.relationships.pop(NodeRelationship.SOURCE, None)
     store.add_nodes(nodes, model=UNNAMED_MODEL)
     if lost := len(set(vectors) - {node.id_ for node in nodes}):
         logger.warning("%d vectors are left out: the folder lacks their nodes", lost)
@@ -118,6 +126,14 @@ def _read_index(store: NodeStore, index_id: str, kind: str, data: Data) -> None:
         for parent, below in data["node_id_to_children_ids"].items():
             if below:
                 store.set_parent(number, _numbers(store, below), _numbers(store, [parent])[0])
+    elif kind == _SUMMARIES:
+        below: dict[str, list[str]] = data[_BELOW]
+        parents = _numbers(store, below)
+        embeds = len(store.without_vectors(UNNAMED_MODEL, parents)) < len(parents)
+        number = store.put_index(index_id, kind, {**summary, "embed_model": UNNAMED_MODEL, "embeds": embeds})
+        store.add_members(number, parents)
+        for parent, ids in zip(parents, below.values(), strict=True):
+            store.add_members(number, _numbers(store, ids), parent)
     elif kind == "empty":
         store.put_index(index_id, kind, summary)
     else:
@@ -148,7 +164,16 @@ def write_folder(store: NodeStore, folder: Path) -> None:
         models = {str(one.struct.get("embed_model") or "") for one in store.indexes()} - {""}
         if len(models) > 1:
             raise ValueError(f"a folder of LlamaIndex has vectors of one model, not of {', '.join(sorted(models))}")
-        nodes = store.nodes()
+        sources = {
+            id_: {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=doc)}
+            for one in store.indexes()
+            if one.type == _SUMMARIES
+            for doc, id_ in _summaries_data(store, one.number)["doc_id_to_summary_id"].items()
+        }
+        nodes = [
+            node.model_copy(update={"relationships": sources[node.id_]}) if node.id_ in sources else node
+            for node in store.nodes()
+        ]
         files: dict[str, Data] = {
             _NODES: _nodes_data(store, nodes),
             _INDEXES: {"index_store/data": {one.id: _index_data(store, one) for one in store.indexes()}},
@@ -193,6 +218,8 @@ def _index_data(store: NodeStore, index: StoredIndex) -> Data:
         for word, n in store.keywords(index.number):
             table.setdefault(word, []).append(ids[n])
         data["table"] = table
+    elif kind == _SUMMARIES:
+        data |= _summaries_data(store, index.number)
     elif kind == "tree":
         places = {one: at for at, one in enumerate(ids.values())}
         below = {one: [ids[n] for n in store.children(index.number, parent)] for parent, one in ids.items()}
@@ -203,6 +230,17 @@ def _index_data(store: NodeStore, index: StoredIndex) -> Data:
             "node_id_to_children_ids": below,
         }
     return {"__type__": kind, "__data__": json.dumps(data)}
+
+
+def _summaries_data(store: NodeStore, number: int) -> Data:
+    found: dict[str, Data] = {_BELOW: {}, "node_id_to_summary_id": {}, "doc_id_to_summary_id": {}}
+    parents = store.children(number, None)
+    for parent, summary in zip(parents, store.nodes_at(parents), strict=True):
+        nodes = store.nodes_at(store.children(number, parent))
+        found[_BELOW][summary.id_] = [node.id_ for node in nodes]
+        found["node_id_to_summary_id"] |= {node.id_: summary.id_ for node in nodes}
+        found["doc_id_to_summary_id"] |= {str(node.ref_doc_id): summary.id_ for node in nodes}
+    return found
 
 
 def _vectors_data(store: NodeStore, nodes: list[BaseNode], model: str) -> Data:

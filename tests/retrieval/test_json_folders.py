@@ -1,7 +1,7 @@
 """Folders of LlamaIndex: those that it has written open here, and ours have the same content.
 
 ``llama_index_folder`` was written by ``StorageContext.persist`` of llama-index-core 0.14.25, with an embedding model
-that counts "moon", "bread" and 1.
+that counts "moon", "bread" and 1. So was ``llama_index_summaries``, by a model that writes summaries.
 """
 
 import json
@@ -14,6 +14,7 @@ import pytest
 from batonflow.nodes import BaseNode, Document, TextNode
 from batonflow.retrieval import (
     BaseEmbedding,
+    DocumentSummaryIndex,
     KeywordTableIndex,
     NodeStoreError,
     SimpleKeywordTableIndex,
@@ -26,7 +27,7 @@ from batonflow.retrieval import (
 )
 from tests.retrieval.passages import answering
 
-FOLDER = Path(__file__).with_name("llama_index_folder")
+FOLDER, SUMMARIES = (Path(__file__).with_name(name) for name in ("llama_index_folder", "llama_index_summaries"))
 NAMES = ("docstore.json", "index_store.json", "default__vector_store.json", "image__vector_store.json")
 DOCUMENTS = [
     Document(text="Tides follow the moon. The moon is far.", id_="sea", metadata={"page": 12}),
@@ -119,10 +120,50 @@ def test_documents_that_llama_index_has_read_are_known() -> None:
     )
 
 
-def test_the_way_there_and_back_changes_nothing(tmp_path: Path) -> None:
-    opened().persist(tmp_path / "json", format="json")
-    assert content(tmp_path / "json") == content(FOLDER)
-    assert sorted(one.name for one in (tmp_path / "json").iterdir()) == sorted(one.name for one in FOLDER.iterdir())
+@pytest.mark.parametrize("folder", [FOLDER, SUMMARIES])
+def test_the_way_there_and_back_changes_nothing(tmp_path: Path, folder: Path) -> None:
+    StorageContext.from_defaults(persist_dir=folder).persist(tmp_path / "json", format="json")
+    assert content(tmp_path / "json") == content(folder)
+    assert sorted(one.name for one in (tmp_path / "json").iterdir()) == sorted(one.name for one in folder.iterdir())
+
+
+def summaries_of(folder: Path, model: BaseEmbedding | None) -> DocumentSummaryIndex:
+    storage = StorageContext.from_defaults(persist_dir=folder)
+    found = load_index_from_storage(storage, embed_model=model, llm=answering("Doc: 1, Relevance: 9", "About salt."))
+    assert isinstance(found, DocumentSummaryIndex)
+    return found
+
+
+@pytest.mark.parametrize("model", [None, Counting()])
+def test_summaries_of_documents_open_and_answer(model: BaseEmbedding | None) -> None:
+    index = summaries_of(SUMMARIES, model)
+    assert (index.get_document_summary("sea"), index.get_document_summary("bread")) == (
+        "About the moon.",
+        "About bread.",
+    )
+    for _ in range(2):
+        assert ids(index.as_retriever().retrieve("the moon")) == ["sea-1", "sea-2"]
+    assert ids(index.as_retriever("llm").retrieve("the moon")) == ["sea-1", "sea-2"]
+    index.insert(Document(text="Salt keeps fish.", id_="salt"))
+    index.delete_ref_doc("sea", delete_from_docstore=True)
+    assert [one.get_content() for one in index.summaries()] == ["About bread.", "About salt."]
+    assert "sea" not in str([node.id_ for node in index.storage_context.store.nodes()])
+
+
+def test_summaries_made_here_are_written_and_read(tmp_path: Path) -> None:
+    storage = StorageContext()
+    llm = answering("About tides.", "About baking.", "About salt.")
+    DocumentSummaryIndex.from_documents(DOCUMENTS, storage, llm=llm, embed_model=Counting(), index_id="s")
+    storage.persist(tmp_path, format="json")
+    again = summaries_of(tmp_path, Counting())
+    assert {doc: again.get_document_summary(doc) for doc in ("sea", "bread", "salt")} == {
+        "sea": "About tides.",
+        "bread": "About baking.",
+        "salt": "About salt.",
+    }
+    data = json.loads(json.loads((tmp_path / "index_store.json").read_text())["index_store/data"]["s"]["__data__"])
+    vectors = json.loads((tmp_path / "default__vector_store.json").read_text())
+    assert vectors["text_id_to_ref_doc_id"] == {id_: doc for doc, id_ in data["doc_id_to_summary_id"].items()}
 
 
 def test_indexes_made_here_are_written_and_read(tmp_path: Path) -> None:
