@@ -13,15 +13,17 @@ from batonflow.instrumentation.events.chat_engine import (
     StreamChatStartEvent,
 )
 from batonflow.llms import LLM, ChatMessage
-from batonflow.llms._bridge import iterate_sync, run_sync
+from batonflow.llms._bridge import iterate_in_thread, iterate_sync, run_sync
 from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
 from batonflow.nodes import (
+    AsyncStreamingResponse,
     BaseNodePostprocessor,
     BaseQueryEngine,
     BaseRetriever,
     MetadataMode,
     NodeWithScore,
     QueryBundle,
+    StreamingResponse,
 )
 from batonflow.retrieval.chat_runs import ChatAnswer, ChatWorkflow, run_here
 from batonflow.retrieval.prompts import CONDENSE_QUESTION, marked_passages
@@ -199,13 +201,14 @@ class BaseChatEngine:
         """Answer a message in pieces; see ``chat``."""
         self._begin(chat_history)
         messages, sources = await self._messages(message)
-        return StreamedChatAnswer(self._streamed(message, messages), sources)
+        return StreamedChatAnswer(self._remembered(message, self.deltas(messages)), sources)
 
-    async def _streamed(self, message: str, messages: list[ChatMessage]) -> AsyncIterator[str]:
+    async def _remembered(self, message: str, pieces: AsyncIterator[str]) -> AsyncIterator[str]:
+        """Yield the pieces of an answer, and put both turns into the memory at their end."""
         text = ""
-        async for delta in self.deltas(messages):
-            text += delta
-            yield delta
+        async for piece in pieces:
+            text += piece
+            yield piece
         self.remember(message, text)
 
     def _begin(self, chat_history: Sequence[ChatMessage] | None) -> None:
@@ -398,22 +401,41 @@ class CondenseQuestionChatEngine(BaseChatEngine):
         made._begin(chat_history)
         return made
 
+    async def _question(self, message: str) -> str:
+        return await condensed(required_llm(self._llm, self), self._prompt, self._memory, message)
+
     async def own_answer(self, message: str) -> ChatAnswer:
         """Return the answer of the query engine."""
-        question = await condensed(required_llm(self._llm, self), self._prompt, self._memory, message)
+        question = await self._question(message)
         if (run := run_here.get()) is not None:
             run.tell(QueryPlanned(query=QueryBundle(message), plan=[question]))
         answer = await self._engine.aquery(question)
-        return ChatAnswer(str(answer), answer.source_nodes, answer.metadata)
+        text = "".join([piece async for piece in _pieces_of(answer)])
+        return ChatAnswer(text, answer.source_nodes, answer.metadata)
+
+    def stream_chat(self, message: str, chat_history: Sequence[ChatMessage] | None = None) -> StreamedChatAnswer:
+        """Answer a message in the pieces of the query engine, or in one piece if it does not stream."""
+        self._begin(chat_history)
+        answer = self._engine.query(run_sync(self._question(message)))
+        return StreamedChatAnswer(self._remembered(message, _pieces_of(answer)), answer.source_nodes)
 
     async def astream_chat(self, message: str, chat_history: Sequence[ChatMessage] | None = None) -> StreamedChatAnswer:
-        """Answer a message in one piece; see ``chat``."""
-        answer = await self.achat(message, chat_history)
+        """Answer a message in the pieces of the query engine, or in one piece if it does not stream."""
+        self._begin(chat_history)
+        answer = await self._engine.aquery(await self._question(message))
+        return StreamedChatAnswer(self._remembered(message, _pieces_of(answer)), answer.source_nodes)
 
-        async def pieces() -> AsyncIterator[str]:
-            yield answer.response
 
-        return StreamedChatAnswer(pieces(), answer.source_nodes)
+async def _pieces_of(answer: Any) -> AsyncIterator[str]:
+    """Yield the answer of a query engine as it comes."""
+    if isinstance(answer, AsyncStreamingResponse):
+        async for piece in answer.async_response_gen():
+            yield piece
+    elif isinstance(answer, StreamingResponse) and answer.response_txt is None:
+        async for piece in iterate_in_thread(answer.response_gen or iter(())):
+            yield piece
+    else:
+        yield str(answer)
 
 
 async def condensed(llm: LLM, prompt: BasePromptTemplate, memory: Memory, message: str) -> str:

@@ -121,6 +121,40 @@ async def test_a_query_engine_answers_the_question() -> None:
     ]
 
 
+def streaming_engine(*turns: Any) -> CondenseQuestionChatEngine:
+    llm = answering(*turns)
+    engine = SummaryIndex([TextNode(text=SEA)]).as_query_engine(llm, streaming=True)
+    return CondenseQuestionChatEngine.from_defaults(engine, llm=llm)
+
+
+async def test_a_query_engine_that_streams_answers_in_pieces() -> None:
+    engine = streaming_engine("The moon pulls.", "What pulls it?", "The moon does.")
+    for message, expected in (("Tell me.", "The moon pulls."), ("And why?", "The moon does.")):
+        before = len(told(engine))
+        answer = await engine.astream_chat(message)
+        pieces: list[str] = []
+        async for piece in answer.async_response_gen():
+            assert len(told(engine)) == before, "a turn is remembered when it is complete"
+            pieces.append(piece)
+        assert ("".join(pieces), answer.response, texts_of(answer.source_nodes)) == (expected, expected, [SEA])
+        assert len(pieces) > 1
+    assert [text for _, text in told(engine)] == ["Tell me.", "The moon pulls.", "And why?", "The moon does."]
+
+
+def test_pieces_of_a_query_engine_are_read_synchronously_too() -> None:
+    engine = streaming_engine("The moon pulls.", "What pulls it?", "The moon does.")
+    assert len(pieces := list(engine.stream_chat("Tell me.").response_gen)) > 1
+    assert ("".join(pieces), str(engine.stream_chat("And why?"))) == ("The moon pulls.", "The moon does.")
+    assert len(told(engine)) == 4
+
+
+async def test_a_query_engine_that_streams_also_answers_as_a_whole() -> None:
+    engine = streaming_engine("The moon pulls.", "What pulls it?", "The moon does.")
+    assert (await engine.achat("Tell me.")).response == "The moon pulls."
+    assert (await engine.run("And why?")).response == "The moon does."
+    assert len(told(engine)) == 4
+
+
 @pytest.mark.parametrize(
     ("mode", "kind"),
     [
