@@ -28,7 +28,7 @@ def notes() -> VectorStoreIndex:
 
 
 async def test_the_answer_of_a_query_engine_is_shown_with_its_sources(browser: Chromium, serving: Serving) -> None:
-    engine = notes().as_query_engine(llm=ScriptedLLM(["The moon does [1]."]), similarity_top_k=3)
+    engine = notes().as_query_engine(llm=ScriptedLLM(["The moon does [1], and not [9]."]), similarity_top_k=3)
     async with (
         serving(WorkflowServer(), notes=engine.workflow) as served,
         browser.page(served.url, wait=".runs-head") as watched,
@@ -39,7 +39,7 @@ async def test_the_answer_of_a_query_engine_is_shown_with_its_sources(browser: C
         await page.get_by_role("dialog").get_by_role("button", name="Start").click()
         await page.get_by_role("tab", name="Summary").click()
         await page.locator(".sources").wait_for()
-        await page.locator(".card", has_text="Sources").get_by_text("The moon does [1].").first.wait_for()
+        await page.locator(".card", has_text="Sources").get_by_text("The moon does [1], and not [9].").first.wait_for()
         sources = page.locator(".sources li")
         assert await sources.count() == 3
         assert TIDES in await page.locator(".sources").inner_text()
@@ -48,6 +48,8 @@ async def test_the_answer_of_a_query_engine_is_shown_with_its_sources(browser: C
         await waves.get_by_text("Whole passage").click()
         assert LONG.strip() in await waves.locator(".say").last.inner_text()
         assert await page.evaluate("window.hit") is None
+        await page.get_by_role("button", name="Source 1").click()
+        assert await sources.first.evaluate("one => one === document.activeElement")
 
 
 async def test_the_passages_of_a_tool_are_shown_as_sources(browser: Chromium, serving: Serving) -> None:
@@ -62,7 +64,13 @@ async def test_the_passages_of_a_tool_are_shown_as_sources(browser: Chromium, se
         await page.keyboard.press("Enter")
         await page.locator(".sources li", has_text="file_name: tides.md").first.wait_for()
         await page.get_by_text("The moon moves it [1].").wait_for()
+        await page.get_by_role("button", name="Source 1").click()
+        first = page.locator('.sources li[value="1"]')
+        assert await first.evaluate("one => one === document.activeElement")
         await page.reload()
         await page.locator(".sources li", has_text=TIDES).first.wait_for()
         assert await page.locator(".sources li").count() == 3
+        await page.get_by_role("button", name="Source 1").click()
+        assert await first.evaluate("one => one === document.activeElement")
+        assert await page.get_by_role("button", name="Source").count() == 1
         assert await page.evaluate("window.hit") is None

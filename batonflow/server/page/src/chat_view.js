@@ -8,6 +8,7 @@ import { ago, brief, compact, duration, fieldsOf, money } from "./format.js";
 import { sketch } from "./graph.js";
 import { isApproval, openRequest, question } from "./pending_view.js";
 import { address, place, visit } from "./router.js";
+import { linked } from "./sources.js";
 
 const LISTED = 200;
 const LOOK = 2000;
@@ -325,7 +326,7 @@ class Chat {
     over.forEach((turn, at) => {
       if (this.#shown.has(turn.number)) return;
       this.#shown.add(turn.number);
-      this.past.append(this.#turn(turn, over[at - 1]));
+      this.past.append(linked(this.#turn(turn, over[at - 1])));
     });
     this.stop.hidden = !live;
     this.submit.disabled = Boolean(live);
@@ -335,7 +336,7 @@ class Chat {
 
   #showLive() {
     const { live } = this;
-    if (live) fill(this.now, this.#live(live));
+    if (live) fill(this.now, linked(this.#live(live)));
     else if (this.loaded) fill(this.now, !this.past.childElementCount && (this.welcome ??= this.#welcome()));
     this.#keepEnd();
   }

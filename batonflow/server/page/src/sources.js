@@ -8,6 +8,7 @@ import { visible } from "./markdown_spans.js";
 /** Characters of a passage that are shown at once. */
 const SHORT = 240;
 const MARK = /<passage (\d+)>\n([\s\S]*?)\n<\/passage \1>\s*/g;
+const NUMBER = /\[(\d{1,5})\]/;
 const LINE_OF_PLACE = /^[\w .-]{1,60}: .*$/;
 
 /** The passages in the result of a tool, or an empty list if it is another text. @param {string} text @returns {Passage[]} */
@@ -44,4 +45,30 @@ export function sourceList(passages) {
       return h("li", { value: number }, place && h("p", { class: "muted", text: place }), begin, whole);
     }),
   );
+}
+
+/** Makes the numbers of sources in the answers of an element into links to the sources in it. @param {HTMLElement} root */
+export function linked(root) {
+  const known = new Map([...root.querySelectorAll(".sources > li")].map((one) => [String(one.value), one]));
+  const texts = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (known.size && texts.nextNode()) found.push(texts.currentNode);
+  for (const text of found) {
+    const { parentElement: around } = text;
+    if (!around.closest(".md") || around.closest("a, code, .sources, .user")) continue;
+    const parts = text.data.split(NUMBER);
+    if (parts.length > 1) text.replaceWith(...parts.map((part, at) => (at % 2 ? link(part, known.get(part)) : part)));
+  }
+  return root;
+}
+
+/** @param {string} number @param {HTMLElement} [source] @returns {HTMLElement | string} */
+function link(number, source) {
+  if (!source) return `[${number}]`;
+  const show = () => {
+    for (let box = source.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
+    source.tabIndex = -1;
+    source.focus();
+  };
+  return h("button", { type: "button", class: "cite", text: `[${number}]`, "aria-label": `Source ${number}`, on: { click: show } });
 }

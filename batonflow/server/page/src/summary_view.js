@@ -4,7 +4,7 @@ import { prose } from "./chat.js";
 import { fill, h } from "./dom.js";
 import { compact, duration, money, number } from "./format.js";
 import { traceback } from "./errors_view.js";
-import { sourceList, sourcesOf } from "./sources.js";
+import { linked, sourceList, sourcesOf } from "./sources.js";
 import { quantile, sums } from "./usage.js";
 import { rawJson, valueTree } from "./value_tree.js";
 
@@ -82,7 +82,7 @@ function outcome(session, ended, output, fetched) {
   const answer = handler.result?.value?.result ?? result;
   const sources = sourcesOf(answer);
   return [
-    sources.length > 0 && [prose(answer.response), h("h4", { text: "Sources" }), sourceList(sources)],
+    sources.length > 0 && linked(h("div", {}, prose(answer.response), h("h4", { text: "Sources" }), sourceList(sources))),
     h("p", { class: "muted", text: output.type }),
     valueTree(result, { open: sources.length ? 0 : 2, fetch: inside }),
     rawJson(output.value),
