@@ -113,7 +113,7 @@ def _takes_fields(command: argparse.ArgumentParser) -> None:
         nargs="*",
         default=[],
         metavar="key=value",
-        help="fields of the start event; for an agent also the user's message",
+        help="fields of the start event; words without a key are an agent's message, or an engine's question",
     )
     command.add_argument(
         "--input", metavar="JSON", help="fields of the start event as a JSON object; - reads it from stdin"
@@ -193,6 +193,9 @@ def _of_passages(commands: _Commands) -> None:
     ingest.add_argument("source", metavar="SOURCE", help="the folder, which is read with all folders in it, or a file")
     ingest.add_argument("file", metavar="FILE", help="the file of passages, such as notes.db")
     ingest.add_argument("--exclude", action="append", metavar="PATTERN", help='files to leave out, such as "*.log"')
+    ingest.add_argument(
+        "--generated", action="store_true", help="read the indexes and copies of sources that Sphinx generates, too"
+    )
     ingest.add_argument("--prune", action="store_true", help="delete the passages of files that are gone")
     ingest.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of text (default: utf-8)")
     ingest.add_argument("--batch", type=_positive, default=64, metavar="N", help="files written together (default: 64)")

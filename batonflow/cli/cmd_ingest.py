@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import re
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
 from batonflow.cli.errors import DONE, FAILED, USAGE, CommandError
@@ -27,14 +29,36 @@ def ingest(given: Namespace) -> int:
             path, [path] if is_file else None, given.exclude, recursive=True, encoding=given.encoding
         )
         "".encode(given.encoding)
+        generated = [] if is_file or given.generated else _generated_among(reader.input_files)
+        reader.input_files = [one for one in reader.input_files if one not in generated]
     except (ValueError, LookupError) as error:
         raise CommandError(str(error), USAGE) from error
     try:
-        return asyncio.run(_ingest(reader, given))
+        code = asyncio.run(_ingest(reader, given))
     except KeyboardInterrupt:
         complain("interrupted; the same command continues")
         raise
+    if generated and not given.json:
+        say(
+            f"{_counted(len(generated), 'generated file')} left aside, such as {generated[0].name}: --generated reads them"
+        )
+    return code
 
+
+def _generated_among(files: Sequence[Path]) -> list[Path]:
+    """Return the indexes and copies of sources in folders of pages that Sphinx has made."""
+    folders = {path.parent for path in files if path.name in _MADE_BY_SPHINX}
+
+    def is_generated(path: Path) -> bool:
+        inside = [path.relative_to(one).parts for one in folders.intersection(path.parents)]
+        return any(one[0] in _FOLDERS or _INDEXES.fullmatch("/".join(one)) for one in inside)
+
+    return list(filter(is_generated, files))
+
+
+_MADE_BY_SPHINX = {"genindex.html", "searchindex.js"}
+_INDEXES = re.compile(r"(genindex(-.+)?|py-modindex|search)\.html|searchindex\.js|objects\.inv")
+_FOLDERS = {"_sources", "_static"}
 
 _LIBRARIES = ("pypdf", "bs4")
 """Libraries whose remarks on single files are not shown; a file that cannot be read is reported anyway."""

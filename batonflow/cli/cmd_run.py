@@ -14,7 +14,7 @@ __all__ = ["run"]
 
 
 def run(given: Namespace) -> int:
-    """Run a workflow or an agent."""
+    """Run a workflow, an agent or an engine."""
     workflow = with_store(load_workflow(given.object), given)
     fields = fields_of(workflow, given)
     if given.run_id == "":

@@ -25,8 +25,8 @@ _FIELD = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 def fields_of(workflow: Workflow, given: Namespace) -> dict[str, Any]:
     """Return the fields of the start event from ``--input`` and each ``key=value``.
 
-    A value that is valid JSON is parsed unless the field is declared as text. For an agent, words without a key are
-    the user's message, and so are sentences that contain ``=`` behind an unknown key.
+    A value that is valid JSON is parsed unless the field is declared as text. Words without a key are the user's
+    message to an agent or the question to an engine, and so are sentences that contain ``=`` behind an unknown key.
 
     Raises:
         CommandError: A word is not a field, ``--input`` is not a JSON object, or the fields do not fit the event.
@@ -36,18 +36,21 @@ def fields_of(workflow: Workflow, given: Namespace) -> dict[str, Any]:
     if given.input is not None:
         text = sys.stdin.read() if given.input == "-" else given.input
         found |= json_object(text, "--input")
+    is_agent = issubclass(cls, AgentWorkflowStartEvent)
+    of_words: str | None = "user_msg" if is_agent else getattr(cls, "field_of_words", None)
+    known = START_FIELDS if is_agent else cls.model_fields
     message: list[str] = []
     for word in given.fields:
         match = _FIELD.fullmatch(word)
-        is_agent = issubclass(cls, AgentWorkflowStartEvent)
-        if match is not None and not (is_agent and match[1] not in START_FIELDS and re.search(r"\s", word)):
-            found[match[1]] = match[2] if _is_text(cls, match[1]) else json_or_text(match[2])
-        elif is_agent:
+        if match is not None and not (of_words and match[1] not in known and re.search(r"\s", word)):
+            is_text = match[1] == of_words or _is_text(cls, match[1])
+            found[match[1]] = match[2] if is_text else json_or_text(match[2])
+        elif of_words:
             message.append(word)
         else:
             raise CommandError(f"{word!r} is not a field: write key=value{_known(cls)}", USAGE)
-    if message:
-        found["user_msg"] = " ".join(message)
+    if message and of_words:
+        found[of_words] = " ".join(message)
     try:
         problems = unknown_fields(cls(**found))
     except ValidationError as error:
@@ -82,7 +85,7 @@ def _problem_for_agent(agent: AgentRuns[Any, Any], found: Mapping[str, Any], spe
 
 def _is_text(cls: type[Event], name: str) -> bool:
     field = cls.model_fields.get(name)
-    return name == "user_msg" if field is None else field.annotation is str
+    return field is not None and field.annotation is str
 
 
 def _known(cls: type[Event]) -> str:

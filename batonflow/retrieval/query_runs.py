@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from os import PathLike
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, ClassVar, Self, cast
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -63,6 +63,8 @@ async def searched(retriever: BaseRetriever, query: QueryBundle) -> list[Any]:
 class QueryAsked(StartEvent):
     """A question to a query engine, as a bundle or as text."""
 
+    field_of_words: ClassVar[str] = "query"
+    """The field that the words of a command line make."""
     query: Annotated[
         QueryBundle,
         BeforeValidator(lambda query: QueryBundle(query) if isinstance(query, str) else query),

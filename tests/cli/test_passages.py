@@ -89,6 +89,21 @@ def test_a_file_for_which_a_library_is_missing_is_left_out_and_the_code_tells_it
     assert "readers]" in advice
 
 
+def test_indexes_and_copies_that_sphinx_generates_are_left_aside(here: Cli, folder: Path) -> None:
+    site = folder / "site"
+    made = ["genindex.html", "genindex-A.html", "searchindex.js", "_sources/api/tides.rst.txt", "_static/theme.js"]
+    pages = ["docs/index.html", "docs/api/search.html", "own/_sources/tides.txt", "own/search.html"]
+    for name in (*pages, *(f"docs/{one}" for one in made)):
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text("<p>Tides follow the moon.</p>")
+    told = "5 generated files left aside, such as tides.rst.txt: --generated reads them\n"
+    counts = "4 files: 4 new, 0 changed, 0 unchanged; 4 passages written\n"
+    assert here("ingest", "site", "notes.db") == (0, counts + told, "")
+    assert here("ingest", "site", "notes.db", "--generated")[1].startswith("9 files: 5 new, 0 changed, 4 unchanged")
+    assert here("ingest", "site/docs/genindex.html", "one.db")[1].startswith("1 file: 1 new")
+    assert json.loads(here("ingest", "site", "other.db", "--json")[1])["total"] == 4
+
+
 def test_libraries_and_names_of_files_write_nothing_of_their_own_to_the_terminal(folder: Path) -> None:
     (folder / "docs").mkdir()
     broken = write_pdf(folder / "docs" / "broken.pdf", "text").read_bytes()
