@@ -39,9 +39,8 @@ def ingest(given: Namespace) -> int:
         complain("interrupted; the same command continues")
         raise
     if generated and not given.json:
-        say(
-            f"{_counted(len(generated), 'generated file')} left aside, such as {generated[0].name}: --generated reads them"
-        )
+        left = _counted(len(generated), "generated file")
+        say(f"{left} left aside, such as {generated[0].name}: --generated reads them")
     return code
 
 
