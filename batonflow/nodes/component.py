@@ -4,7 +4,7 @@ import json
 import pickle
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, model_serializer
 
@@ -22,11 +22,12 @@ class BaseComponent(BaseModel):
     """
 
     model_config = ConfigDict(populate_by_name=True)
+    _class_name: ClassVar[str] = "base_component"
 
     @classmethod
     def class_name(cls) -> str:
         """Return the name of the class in its data."""
-        return "base_component"
+        return cls._class_name
 
     @model_serializer(mode="wrap")
     def _with_class_name(self, write: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:

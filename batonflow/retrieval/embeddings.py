@@ -75,6 +75,7 @@ class BaseEmbedding(TransformComponent):
         ...         return await ask_our_server(texts)
     """
 
+    _class_name: ClassVar[str] = "BaseEmbedding"
     is_lexical: ClassVar[bool] = False
 
     model_name: str = "unknown"
@@ -82,11 +83,6 @@ class BaseEmbedding(TransformComponent):
     num_workers: int | None = None
     embeddings_cache: Any = Field(default=None, exclude=True)
     callback_manager: Any = Field(default=None, exclude=True)
-
-    @classmethod
-    def class_name(cls) -> str:
-        """See ``BaseComponent``."""
-        return "BaseEmbedding"
 
     @property
     def name_in_stores(self) -> str:
@@ -267,16 +263,12 @@ class MockEmbedding(BaseEmbedding):
         embed_dim: The length of the vector.
     """
 
+    _class_name: ClassVar[str] = "MockEmbedding"
     embed_dim: int
 
     def __init__(self, embed_dim: int, **data: Any) -> None:
         given: dict[str, Any] = {"embed_dim": embed_dim, **data}
         super().__init__(**given)
-
-    @classmethod
-    def class_name(cls) -> str:
-        """See ``BaseComponent``."""
-        return "MockEmbedding"
 
     def _get_text_embedding(self, text: str) -> Vector:
         del text  # all have the same vector
@@ -292,15 +284,11 @@ class WordsEmbedding(BaseEmbedding):
         dim: The length of the vectors.
     """
 
+    _class_name: ClassVar[str] = "WordsEmbedding"
     is_lexical: ClassVar[bool] = True
 
     model_name: str = "words"
     dim: int = Field(default=1024, ge=1)
-
-    @classmethod
-    def class_name(cls) -> str:
-        """See ``BaseComponent``."""
-        return "WordsEmbedding"
 
     def _get_text_embedding(self, text: str) -> Vector:
         vector = np.zeros(self.dim)
@@ -325,6 +313,7 @@ class CallableEmbedding(BaseEmbedding):
         >>> CallableEmbedding(model.encode, model_name="all-MiniLM-L6-v2")
     """
 
+    _class_name: ClassVar[str] = "CallableEmbedding"
     _fn: Callable[[list[str]], Any] = PrivateAttr()
     _query_fn: Callable[[list[str]], Any] = PrivateAttr()
 
@@ -333,11 +322,6 @@ class CallableEmbedding(BaseEmbedding):
     ) -> None:
         super().__init__(**data)
         self._fn, self._query_fn = fn, query_fn or fn
-
-    @classmethod
-    def class_name(cls) -> str:
-        """See ``BaseComponent``."""
-        return "CallableEmbedding"
 
     def _get_text_embeddings(self, texts: list[str]) -> list[Vector]:
         return [[float(number) for number in vector] for vector in self._fn(texts)]
@@ -366,6 +350,8 @@ class OpenAIEmbedding(BaseEmbedding):
         >>> Settings.embed_model = OpenAIEmbedding("text-embedding-3-small", limits=limits)
     """
 
+    _class_name: ClassVar[str] = "OpenAIEmbedding"
+
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     embed_batch_size: int = Field(default=100, ge=1, le=2048)
@@ -379,11 +365,6 @@ class OpenAIEmbedding(BaseEmbedding):
     def __init__(self, model: str = "text-embedding-3-small", **data: Any) -> None:
         given: dict[str, Any] = {"model_name": model, **data}
         super().__init__(**given)
-
-    @classmethod
-    def class_name(cls) -> str:
-        """See ``BaseComponent``."""
-        return "OpenAIEmbedding"
 
     async def _client(self) -> Any:
         key = None if self.api_key is None else self.api_key.get_secret_value()

@@ -1,7 +1,7 @@
 """Parser that splits documents into nodes of several sizes, each a part of a larger one."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, SerializeAsAny, model_validator
 
@@ -34,6 +34,7 @@ class HierarchicalNodeParser(NodeParser):
         >>> leaves = get_leaf_nodes(nodes)
     """
 
+    _class_name: ClassVar[str] = "HierarchicalNodeParser"
     chunk_sizes: list[int] | None = None
     chunk_overlap: int = Field(default=20, ge=0)
     node_parser_ids: list[str] = Field(default_factory=list[str])
@@ -52,11 +53,6 @@ class HierarchicalNodeParser(NodeParser):
         if missing := [one for one in self.node_parser_ids if one not in self.node_parser_map]:
             raise ValueError(f"Must specify node_parser_map if using node_parser_ids: it has no {', '.join(missing)}")
         return self
-
-    @classmethod
-    def class_name(cls) -> str:
-        """See ``BaseComponent``."""
-        return "HierarchicalNodeParser"
 
     @classmethod
     def from_defaults(

@@ -1,90 +1,27 @@
-"""The base class of indexes: made of nodes, changed by documents, asked through retrievers and engines."""
+"""The base class of indexes: made of nodes, and changed by documents."""
 
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, ClassVar, Self
-from weakref import WeakValueDictionary
 
 from batonflow.instrumentation.logs import logger_named
-from batonflow.llms import LLM, Settings
-from batonflow.nodes import BaseNode, BaseRetriever, Document, IndexNode, TransformComponent
+from batonflow.llms import Settings
+from batonflow.nodes import BaseNode, Document, IndexNode, TransformComponent
 from batonflow.nodes.schema import document_of
-from batonflow.retrieval.chat import (
-    BaseChatEngine,
-    CondensePlusContextChatEngine,
-    CondenseQuestionChatEngine,
-    ContextChatEngine,
-    SimpleChatEngine,
-)
-from batonflow.retrieval.citations import CitationQueryEngine
-from batonflow.retrieval.citing import ASK_FOR_NUMBERS, CitedRetrieverTool
-from batonflow.retrieval.node_store import UNNAMED_MODEL, WORDS_ONLY, NodeStore, NodeStoreError
-from batonflow.retrieval.query_engine import RetrieverQueryEngine
+from batonflow.retrieval.index_engines import IndexEngines
+from batonflow.retrieval.node_store import UNNAMED_MODEL, WORDS_ONLY, NodeStoreError
 from batonflow.retrieval.splitters import SentenceSplitter
 from batonflow.retrieval.storage import RefDocInfo, SimpleDocumentStore, StorageContext
+from batonflow.retrieval.stored_index import IndexStruct, RecordedIndex, data_of, index_of, stored_ones
 from batonflow.threads import in_thread
-from batonflow.tools import QueryEngineTool, RetrieverTool, ToolMetadata
 
-__all__ = ["BaseIndex", "IndexStruct", "of_mode"]
+__all__ = ["BaseIndex", "IndexStruct"]
 
 logger = logger_named("batonflow.retrieval")
 
-_OF_ENGINES = {
-    "response_synthesizer", "node_postprocessors", "callback_manager", "response_mode", "text_qa_template",
-    "refine_template", "summary_template", "simple_template", "prompt_helper", "streaming", "use_async", "output_cls",
-    "structured_answer_filtering", "program_factory", "verbose",
-}  # fmt: skip
 
-
-_OPEN: "WeakValueDictionary[tuple[str, str], BaseIndex]" = WeakValueDictionary()
-"""The indexes in files that are open in this process, by path and id."""
-
-
-_CHAT_MODES = ("best", "condense_plus_context", "context", "condense_question", "simple")
-_OF_CHAT = {
-    "memory", "chat_history", "system_prompt", "prefix_messages", "node_postprocessors", "context_template",
-    "context_prompt", "skip_condense", "condense_prompt", "condense_question_prompt", "verbose",
-}  # fmt: skip
-
-
-class IndexStruct:
-    """The nodes of an index, as they are in its store.
-
-    Args:
-        store: The store.
-        number: The number of the index.
-        index_id: The id of the index.
-        summary: What the index is about.
-    """
-
-    def __init__(self, store: NodeStore, number: int, index_id: str, summary: str | None = None) -> None:
-        self.store, self.number, self.index_id, self.summary = store, number, index_id, summary
-
-    @property
-    def nodes(self) -> list[str]:
-        """The ids of the nodes, in their order."""
-        return [node.id_ for node in self.store.nodes_at(self.store.members(self.number))]
-
-    @property
-    def nodes_dict(self) -> dict[str, str]:
-        """The ids of the nodes, by themselves."""
-        return {node_id: node_id for node_id in self.nodes}
-
-    @property
-    def table(self) -> dict[str, set[str]]:
-        """The ids of the nodes by keyword."""
-        found: dict[str, set[str]] = {}
-        pairs = self.store.keywords(self.number)
-        numbers = list({n for _, n in pairs})
-        ids = dict(zip(numbers, (node.id_ for node in self.store.nodes_at(numbers)), strict=True))
-        for word, n in pairs:
-            found.setdefault(word, set()).add(ids[n])
-        return found
-
-
-class BaseIndex:
+class BaseIndex(RecordedIndex, IndexEngines):
     """The base class of indexes.
 
     Args:
@@ -125,7 +62,7 @@ class BaseIndex:
         self._object_map = {one.index_id: one.obj for one in objects or () if one.obj is not None}
         if index_struct is not None:
             self._struct = index_struct
-            self._check(_data_of(self._store, index_struct.number))
+            self._check(data_of(self._store, index_struct.number))
             self._register()
             return
         given = index_id or str(uuid.uuid4())
@@ -163,9 +100,9 @@ class BaseIndex:
         nodes = transformed(given, steps)
         known = {content: doc for doc, (content, _) in storage.store.documents().items()}
         for document in given:
-            nodes = _stored_ones(storage.store, document, nodes, known)
+            nodes = stored_ones(storage.store, document, nodes, known)
         options: dict[str, Any] = {"storage_context": storage, "transformations": steps, **kwargs}
-        if (same := _index_of(cls.index_type, storage.store, nodes)) is not None:
+        if (same := index_of(cls.index_type, storage.store, nodes)) is not None:
             with suppress(NodeStoreError):  # it was made with another model
                 return cls(index_struct=same, **options)
         made = cls(nodes, show_progress=show_progress, **options)
@@ -177,41 +114,6 @@ class BaseIndex:
             for document in documents:
                 if document.hash not in known:
                     self._store.note_document(document.id_, document.hash, document.metadata)
-
-    # --- records ------------------------------------------------------------------------------------------------------
-
-    def _register(self) -> None:
-        if self._store.path != ":memory:":
-            _OPEN[str(Path(self._store.path).absolute()), self.index_id] = self
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Return the name of the class in records."""
-        return cls.__name__
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the place of the index, for records of runs.
-
-        Raises:
-            ValueError: The index is in memory, so that another process cannot open it.
-        """
-        if self._store.path == ":memory:":
-            raise ValueError(
-                f"a {type(self).__name__} in memory cannot be recorded: make it with "
-                'storage_context=StorageContext.from_defaults(path="notes.db")'
-            )
-        return {"path": str(Path(self._store.path).absolute()), "index_id": self.index_id}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the index at a place, as it is if it is open in this process."""
-        if isinstance(known := _OPEN.get((data["path"], data["index_id"])), cls):
-            return known
-        storage = StorageContext.from_defaults(path=data["path"])
-        stored = next((one for one in storage.store.indexes() if one.id == data["index_id"]), None)
-        if stored is None:
-            raise NodeStoreError(f"there is no index {data['index_id']} in {data['path']} any more")
-        return cls(index_struct=IndexStruct(storage.store, stored.number, stored.id), storage_context=storage)
 
     # --- for subclasses -----------------------------------------------------------------------------------------------
 
@@ -255,10 +157,6 @@ class BaseIndex:
         """Remove nodes from the index; they stay in the store."""
         self._store.remove_members(self._struct.number, numbers)
 
-    def as_retriever(self, **kwargs: Any) -> BaseRetriever:
-        """Return a retriever of the index."""
-        raise NotImplementedError(f"{type(self).__name__} has no as_retriever")
-
     # --- facts --------------------------------------------------------------------------------------------------------
 
     @property
@@ -268,7 +166,7 @@ class BaseIndex:
 
     def set_index_id(self, index_id: str) -> None:
         """Give the index another id."""
-        data = _data_of(self._store, self._struct.number)
+        data = data_of(self._store, self._struct.number)
         self._store.put_index(index_id, self.index_type, data, self._struct.number)
         self._struct.index_id = index_id
 
@@ -295,11 +193,11 @@ class BaseIndex:
     @property
     def summary(self) -> str:
         """The subject of the index."""
-        return str(_data_of(self._store, self._struct.number).get("summary", ""))
+        return str(data_of(self._store, self._struct.number).get("summary", ""))
 
     @summary.setter
     def summary(self, new_summary: str) -> None:
-        data = {**_data_of(self._store, self._struct.number), "summary": new_summary}
+        data = {**data_of(self._store, self._struct.number), "summary": new_summary}
         self._store.put_index(self.index_id, self.index_type, data, self._struct.number)
 
     @property
@@ -393,70 +291,6 @@ class BaseIndex:
         """Add new documents and replace changed ones, in a thread; see ``refresh_ref_docs``."""
         return await in_thread(lambda: self.refresh_ref_docs(documents, **kwargs))
 
-    # --- questions ----------------------------------------------------------------------------------------------------
-
-    def as_query_engine(self, llm: LLM | str | None = None, **kwargs: Any) -> RetrieverQueryEngine:
-        """Return a query engine over the index.
-
-        Args:
-            llm: The model; by default that of ``Settings``.
-            kwargs: Arguments of the retriever and of ``RetrieverQueryEngine.from_args``.
-        """
-        of_engine = {name: kwargs.pop(name) for name in list(kwargs) if name in _OF_ENGINES}
-        return RetrieverQueryEngine.from_args(self.as_retriever(**kwargs), llm, **of_engine)
-
-    def as_chat_engine(self, chat_mode: str = "best", llm: LLM | str | None = None, **kwargs: Any) -> BaseChatEngine:
-        """Return a chat engine over the index.
-
-        Args:
-            chat_mode: ``best`` (= ``condense_plus_context``), ``context``, ``condense_question`` or ``simple``.
-            llm: The model; by default that of ``Settings``.
-            kwargs: Arguments of the engine, and of the retriever.
-
-        Raises:
-            ValueError: The mode is unknown, or stands for an agent.
-        """
-        if chat_mode in {"react", "openai"}:
-            raise ValueError(f"the mode {chat_mode!r} is an agent: use FunctionAgent(tools=[index.as_tool()])")
-        if chat_mode not in _CHAT_MODES:
-            raise ValueError(f"Unknown chat mode: {chat_mode}; the modes are {', '.join(_CHAT_MODES)}")
-        of_engine = {name: kwargs.pop(name) for name in list(kwargs) if name in _OF_CHAT}
-        if chat_mode == "simple":
-            return SimpleChatEngine.from_defaults(llm, **of_engine)
-        if chat_mode == "condense_question":
-            return CondenseQuestionChatEngine.from_defaults(self.as_query_engine(llm, **kwargs), llm=llm, **of_engine)
-        kind = ContextChatEngine if chat_mode == "context" else CondensePlusContextChatEngine
-        return kind.from_defaults(self.as_retriever(**kwargs), llm, **of_engine)
-
-    def as_tool(
-        self,
-        name: str | None = None,
-        description: str | None = None,
-        *,
-        answers: bool = False,
-        top_k: int = 5,
-        citations: bool = True,
-    ) -> QueryEngineTool | RetrieverTool:
-        """Return the index as a tool for agents.
-
-        Args:
-            name: The name of the tool.
-            description: The description for the model.
-            answers: Whether the tool answers with a model; otherwise it returns passages.
-            top_k: The largest number of passages.
-            citations: Whether passages have numbers, which an agent cites; see ``check_citations``. With ``answers``
-                the tool's answer has checked citations; see ``CitationQueryEngine``.
-        """
-        retriever = self.as_retriever(similarity_top_k=top_k)
-        if answers:
-            kind = CitationQueryEngine if citations else RetrieverQueryEngine
-            return QueryEngineTool.from_defaults(kind(retriever), name=name, description=description)
-        if not citations:
-            return RetrieverTool.from_defaults(retriever, name=name, description=description)
-        plain = RetrieverTool.from_defaults(retriever, name=name, description=description).metadata
-        metadata = ToolMetadata(f"{plain.description} {ASK_FOR_NUMBERS}", plain.name)
-        return CitedRetrieverTool(retriever, metadata)
-
 
 def default_transformations() -> list[TransformComponent]:
     """Return the transformations of ``Settings``; by default a splitter into sentences."""
@@ -470,47 +304,3 @@ def transformed(nodes: Sequence[BaseNode], steps: Sequence[TransformComponent]) 
     for one in steps:
         nodes = one(nodes)
     return list(nodes)
-
-
-def of_mode(modes: Mapping[str, Any], mode: str) -> Any:
-    """Return the retriever of a mode.
-
-    Raises:
-        ValueError: The mode is unknown.
-    """
-    if mode not in modes:
-        raise ValueError(f"Unknown retriever mode: {mode}; the modes are {', '.join(modes)}")
-    return modes[mode]
-
-
-def _data_of(store: NodeStore, number: int) -> dict[str, Any]:
-    return next((one.struct for one in store.indexes() if one.number == number), dict[str, Any]())
-
-
-def _index_of(kind: str, store: NodeStore, nodes: Sequence[BaseNode]) -> IndexStruct | None:
-    """Return the index of a kind with just these nodes, or None."""
-    numbers = store.numbers_of([node.id_ for node in nodes])
-    if not numbers or len(numbers) != len({node.id_ for node in nodes}):
-        return None
-    same = (one for one in store.indexes() if one.type == kind and _leaves(store, one.number) == set(numbers))
-    return next((IndexStruct(store, one.number, one.id) for one in same), None)
-
-
-def _leaves(store: NodeStore, number: int) -> set[int]:
-    """Return the nodes of an index without the summaries above them."""
-    members = store.members(number)
-    return set(members) - store.parents(number, members)
-
-
-def _stored_ones(
-    store: NodeStore, document: BaseNode, nodes: list[BaseNode], known: Mapping[str | None, str]
-) -> list[BaseNode]:
-    """Replace the nodes of a document by equal ones in the store."""
-    if (doc := known.get(document.hash)) is None:
-        return nodes
-    mine = [node for node in nodes if node.ref_doc_id == document.id_]
-    stored = store.nodes(doc=doc)
-    if [node.hash for node in mine] != list(store.hashes(doc=doc).values()):
-        return nodes
-    instead = {new.id_: old for new, old in zip(mine, stored, strict=True)}
-    return [instead.get(node.id_, node) for node in nodes]

@@ -9,7 +9,8 @@ from batonflow.llms.prompts import BasePromptTemplate
 from batonflow.nodes import BaseNode, BaseRetriever
 from batonflow.retrieval import retrievers
 from batonflow.retrieval.embeddings import BaseEmbedding, default_embed_model, resolve_embed_model
-from batonflow.retrieval.index import BaseIndex, IndexStruct, logger, of_mode
+from batonflow.retrieval.index import BaseIndex, IndexStruct, logger
+from batonflow.retrieval.index_engines import of_mode
 from batonflow.retrieval.keywords import keywords_in_answer, rake_keywords, simple_extract_keywords
 from batonflow.retrieval.prompts import EXTRACT_KEYWORDS
 from batonflow.retrieval.query_engine import RetrieverQueryEngine

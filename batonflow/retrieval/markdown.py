@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from batonflow.nodes import BaseNode
 from batonflow.retrieval.splitters import NodeParser
@@ -23,12 +23,8 @@ class MarkdownNodeParser(NodeParser):
         >>> MarkdownNodeParser().get_nodes_from_documents([Document(text="# Tides\n\nThey follow the moon.")])
     """
 
+    _class_name: ClassVar[str] = "MarkdownNodeParser"
     header_path_separator: str = "/"
-
-    @classmethod
-    def class_name(cls) -> str:
-        """See ``BaseComponent``."""
-        return "MarkdownNodeParser"
 
     @classmethod
     def from_defaults(cls, **kwargs: Any) -> Self:

@@ -247,11 +247,7 @@ class TransformQueryEngine(BaseQueryEngine):
     ) -> None:
         super().__init__(callback_manager)
         self._query_engine = query_engine
-        self._query_transform = query_transform
-        self._transform_metadata = transform_metadata
-
-    async def _transformed(self, query: QueryBundle) -> QueryBundle:
-        return await transformed_query(self._query_transform, query, self._transform_metadata)
+        self._transformed = partial(transformed_query, query_transform, transform_metadata)
 
     def _query(self, query_bundle: QueryBundle) -> Any:
         return self._query_engine.query(run_sync(self._transformed(query_bundle)))

@@ -1,6 +1,7 @@
 """Retrievers over retrievers: they follow index nodes, merge parts into wholes, or change the question."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -201,7 +202,8 @@ class TransformRetriever(BaseRetriever):
         objects: Sequence[IndexNode] | None = None,
     ) -> None:
         super().__init__(callback_manager, object_map, objects, verbose)
-        self._retriever, self._transform, self._metadata = retriever, query_transform, transform_metadata
+        self._retriever = retriever
+        self._transformed = partial(transformed_query, query_transform, transform_metadata)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await self._retriever.aretrieve(await transformed_query(self._transform, query_bundle, self._metadata))
+        return await self._retriever.aretrieve(await self._transformed(query_bundle))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from pydantic import Field, SerializeAsAny, field_validator
@@ -28,6 +28,7 @@ class SemanticSplitterNodeParser(NodeParser):
         >>> SemanticSplitterNodeParser(embed_model=model).get_nodes_from_documents(documents)
     """
 
+    _class_name: ClassVar[str] = "SemanticSplitterNodeParser"
     embed_model: SerializeAsAny[BaseEmbedding]
     buffer_size: int = Field(default=1, ge=1)
     breakpoint_percentile_threshold: float = Field(default=95, ge=0, le=100)
@@ -37,11 +38,6 @@ class SemanticSplitterNodeParser(NodeParser):
     @classmethod
     def _resolved(cls, value: Any) -> Any:
         return resolve_embed_model(value) if isinstance(value, str) else value
-
-    @classmethod
-    def class_name(cls) -> str:
-        """See ``BaseComponent``."""
-        return "SemanticSplitterNodeParser"
 
     @classmethod
     def from_defaults(cls, embed_model: BaseEmbedding | str | None = None, **options: Any) -> Self:

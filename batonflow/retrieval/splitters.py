@@ -4,7 +4,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
@@ -213,6 +213,7 @@ class TokenTextSplitter(MetadataAwareTextSplitter):
         >>> TokenTextSplitter(chunk_size=100, chunk_overlap=0).split_text(text)
     """
 
+    _class_name: ClassVar[str] = "TokenTextSplitter"
     chunk_size: int = Field(default=1024, gt=0)
     chunk_overlap: int = Field(default=20, ge=0)
     separator: str = " "
@@ -228,11 +229,6 @@ class TokenTextSplitter(MetadataAwareTextSplitter):
                 f"Got a larger chunk overlap ({self.chunk_overlap}) than chunk size ({self.chunk_size}), "
                 "should be smaller."
             )
-
-    @classmethod
-    def class_name(cls) -> str:
-        """See ``BaseComponent``."""
-        return "TokenTextSplitter"
 
     @classmethod
     def from_defaults(cls, **kwargs: Any) -> Self:
@@ -329,6 +325,7 @@ class SentenceSplitter(TokenTextSplitter):
         >>> SentenceSplitter(chunk_size=512).get_nodes_from_documents([Document(text=text)])
     """
 
+    _class_name: ClassVar[str] = "SentenceSplitter"
     paragraph_separator: str = "\n\n\n"
     secondary_chunking_regex: str | None = _SECONDARY
     chunking_tokenizer_fn: Any = Field(default=None, exclude=True)
@@ -337,11 +334,6 @@ class SentenceSplitter(TokenTextSplitter):
         super().__init__(
             1024 if chunk_size is None else chunk_size, 200 if chunk_overlap is None else chunk_overlap, **data
         )
-
-    @classmethod
-    def class_name(cls) -> str:
-        """See ``BaseComponent``."""
-        return "SentenceSplitter"
 
     def _ways(self) -> list[Split]:
         sentences: Split = self.chunking_tokenizer_fn or split_sentences
@@ -367,15 +359,11 @@ class SentenceWindowNodeParser(NodeParser):
         >>> SentenceWindowNodeParser(window_size=3).get_nodes_from_documents(documents)
     """
 
+    _class_name: ClassVar[str] = "SentenceWindowNodeParser"
     sentence_splitter: Any = Field(default=split_sentences, exclude=True)
     window_size: int = Field(default=3, gt=0)
     window_metadata_key: str = "window"
     original_text_metadata_key: str = "original_text"
-
-    @classmethod
-    def class_name(cls) -> str:
-        """See ``BaseComponent``."""
-        return "SentenceWindowNodeParser"
 
     @classmethod
     def from_defaults(cls, **kwargs: Any) -> Self:

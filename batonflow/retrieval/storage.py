@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import ConfigDict
 
@@ -188,6 +188,8 @@ class SimpleVectorStore(BasePydanticVectorStore):
         ValueError: The mode of a query is not offered.
     """
 
+    _class_name: ClassVar[str] = "SimpleVectorStore"
+
     model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
 
     def __init__(self, store: NodeStore | None = None, model: str = UNNAMED_MODEL, index: int | None = None) -> None:
@@ -198,11 +200,6 @@ class SimpleVectorStore(BasePydanticVectorStore):
     _store: NodeStore
     _model: str
     _index: int | None
-
-    @classmethod
-    def class_name(cls) -> str:
-        """See ``BaseComponent``."""
-        return "SimpleVectorStore"
 
     def join(self, docstore: SimpleDocumentStore) -> None:
         """Put the vectors and the nodes of a document store into one store."""

@@ -18,7 +18,8 @@ from batonflow.nodes import (
 from batonflow.nodes.schema import RelatedNodeInfo
 from batonflow.retrieval.embeddings import BaseEmbedding, default_embed_model, resolve_embed_model
 from batonflow.retrieval.filters import checked_number
-from batonflow.retrieval.index import BaseIndex, of_mode
+from batonflow.retrieval.index import BaseIndex
+from batonflow.retrieval.index_engines import of_mode
 from batonflow.retrieval.requests import all_of, given_llm
 from batonflow.retrieval.rerank import LLMRerank
 from batonflow.retrieval.storage import SimpleVectorStore

@@ -24,7 +24,7 @@ _INVENT_ANSWER = PromptTemplate(
 )
 
 
-async def transformed_query(transform: Any, query: QueryBundle, metadata: dict[str, Any] | None) -> QueryBundle:
+async def transformed_query(transform: Any, metadata: dict[str, Any] | None, query: QueryBundle) -> QueryBundle:
     """Return the question that a transformation makes; one without ``arun`` runs in a thread."""
     if hasattr(transform, "arun"):
         return await transform.arun(query, metadata=metadata)
