@@ -12,91 +12,43 @@ from typing import TYPE_CHECKING, Any
 from batonflow.lazy import how_to_install
 
 if TYPE_CHECKING:
+    # fmt: off
+    # isort: off
     from batonflow.llms import Settings
     from batonflow.llms.prompts import BasePromptTemplate, ChatPromptTemplate, PromptTemplate, PromptType
     from batonflow.nodes import (
-        AsyncStreamingResponse,
-        BaseComponent,
-        BaseNode,
-        BaseNodePostprocessor,
-        BaseQueryEngine,
-        BaseRetriever,
-        CustomQueryEngine,
-        Document,
-        ImageDocument,
-        ImageNode,
-        IndexNode,
-        MediaResource,
-        MetadataMode,
-        Node,
-        NodeRelationship,
-        NodeWithScore,
-        ObjectType,
-        PydanticResponse,
-        QueryBundle,
-        RelatedNodeInfo,
-        Response,
-        StreamingResponse,
-        TextNode,
-        TransformComponent,
+        AsyncStreamingResponse, BaseComponent, BaseNode, BaseNodePostprocessor, BaseQueryEngine, BaseRetriever,
+        CustomQueryEngine, Document, ImageDocument, ImageNode, IndexNode, MediaResource, MetadataMode, Node,
+        NodeRelationship, NodeWithScore, ObjectType, PydanticResponse, QueryBundle, RelatedNodeInfo, Response,
+        StreamingResponse, TextNode, TransformComponent,
     )
     from batonflow.retrieval.auto import MetadataInfo, VectorIndexAutoRetriever, VectorStoreInfo, VectorStoreQuerySpec
     from batonflow.retrieval.chat import (
-        BaseChatEngine,
-        CondensePlusContextChatEngine,
-        CondenseQuestionChatEngine,
-        ContextChatEngine,
-        SimpleChatEngine,
-        StreamedChatAnswer,
+        BaseChatEngine, CondensePlusContextChatEngine, CondenseQuestionChatEngine, ContextChatEngine,
+        SimpleChatEngine, StreamedChatAnswer,
     )
     from batonflow.retrieval.chat_runs import ChatAnswer
     from batonflow.retrieval.citation_marks import Citation
     from batonflow.retrieval.citations import CitationQueryEngine
     from batonflow.retrieval.citing import CitedRetrieverTool, check_citations, passages_of
     from batonflow.retrieval.embeddings import (
-        BaseEmbedding,
-        CallableEmbedding,
-        MockEmbedding,
-        OpenAIEmbedding,
-        SimilarityMode,
-        WordsEmbedding,
+        BaseEmbedding, CallableEmbedding, MockEmbedding, OpenAIEmbedding, SimilarityMode, WordsEmbedding,
         resolve_embed_model,
     )
     from batonflow.retrieval.file_readers import (
-        BaseReader,
-        CSVReader,
-        DocxReader,
-        HTMLReader,
-        IPYNBReader,
-        JSONReader,
-        PDFReader,
-        PptxReader,
-        ReaderError,
+        BaseReader, CSVReader, DocxReader, HTMLReader, IPYNBReader, JSONReader, PDFReader, PptxReader, ReaderError,
         TextReader,
     )
     from batonflow.retrieval.filters import (
-        ExactMatchFilter,
-        FilterCondition,
-        FilterOperator,
-        MetadataFilter,
-        MetadataFilters,
+        ExactMatchFilter, FilterCondition, FilterOperator, MetadataFilter, MetadataFilters,
     )
     from batonflow.retrieval.fusion import QueryFusionRetriever
     from batonflow.retrieval.hierarchy import (
-        HierarchicalNodeParser,
-        get_child_nodes,
-        get_deeper_nodes,
-        get_leaf_nodes,
-        get_root_nodes,
+        HierarchicalNodeParser, get_child_nodes, get_deeper_nodes, get_leaf_nodes, get_root_nodes,
     )
     from batonflow.retrieval.index import BaseIndex
     from batonflow.retrieval.indexes import (
-        EmptyIndex,
-        KeywordTableIndex,
-        ListIndex,
-        RAKEKeywordTableIndex,
-        SimpleKeywordTableIndex,
-        SummaryIndex,
+        EmptyIndex, KeywordTableIndex, ListIndex, RAKEKeywordTableIndex, SimpleKeywordTableIndex, SummaryIndex,
         VectorStoreIndex,
     )
     from batonflow.retrieval.ingest_flow import IngestProgress, IngestResult, IngestWorkflow, SourceFailure, ingest
@@ -107,114 +59,62 @@ if TYPE_CHECKING:
     from batonflow.retrieval.markdown import MarkdownNodeParser
     from batonflow.retrieval.node_store import NodeStore, NodeStoreError
     from batonflow.retrieval.object_mappings import (
-        BaseObjectNodeMapping,
-        FnNodeMapping,
-        SimpleObjectNodeMapping,
-        SimpleQueryToolNodeMapping,
+        BaseObjectNodeMapping, FnNodeMapping, SimpleObjectNodeMapping, SimpleQueryToolNodeMapping,
         SimpleToolNodeMapping,
     )
     from batonflow.retrieval.objects import ObjectIndex, ObjectRetriever
     from batonflow.retrieval.postprocessors import (
-        AutoPrevNextNodePostprocessor,
-        EmbeddingRecencyPostprocessor,
-        FixedRecencyPostprocessor,
-        KeywordNodePostprocessor,
-        LongContextReorder,
-        MetadataReplacementPostProcessor,
-        PrevNextNodePostprocessor,
-        SentenceEmbeddingOptimizer,
-        SimilarityPostprocessor,
-        TimeWeightedPostprocessor,
+        AutoPrevNextNodePostprocessor, EmbeddingRecencyPostprocessor, FixedRecencyPostprocessor,
+        KeywordNodePostprocessor, LongContextReorder, MetadataReplacementPostProcessor, PrevNextNodePostprocessor,
+        SentenceEmbeddingOptimizer, SimilarityPostprocessor, TimeWeightedPostprocessor,
     )
     from batonflow.retrieval.prompt_helper import PromptHelper
     from batonflow.retrieval.query_engine import RetrieverQueryEngine, TransformQueryEngine
     from batonflow.retrieval.query_runs import AnswerDelta, Cited, Postprocessed, QueryPlanned, Retrieved
     from batonflow.retrieval.questions import (
-        LLMQuestionGenerator,
-        MultiStepQueryEngine,
-        SubQuestion,
-        SubQuestionQueryEngine,
+        LLMQuestionGenerator, MultiStepQueryEngine, SubQuestion, SubQuestionQueryEngine,
     )
     from batonflow.retrieval.readers import SimpleDirectoryReader
     from batonflow.retrieval.recursive import AutoMergingRetriever, RecursiveRetriever, TransformRetriever
     from batonflow.retrieval.rerank import LLMRerank, StructuredLLMRerank
     from batonflow.retrieval.retrievers import (
-        BM25Retriever,
-        KeywordTableGPTRetriever,
-        KeywordTableRAKERetriever,
-        KeywordTableSimpleRetriever,
-        SummaryIndexEmbeddingRetriever,
-        SummaryIndexLLMRetriever,
-        SummaryIndexRetriever,
-        VectorIndexRetriever,
+        BM25Retriever, KeywordTableGPTRetriever, KeywordTableRAKERetriever, KeywordTableSimpleRetriever,
+        SummaryIndexEmbeddingRetriever, SummaryIndexLLMRetriever, SummaryIndexRetriever, VectorIndexRetriever,
         WordsRetriever,
     )
     from batonflow.retrieval.routing import RouterQueryEngine, RouterRetriever, ToolRetrieverRouterQueryEngine
     from batonflow.retrieval.selectors import (
-        BaseSelector,
-        EmbeddingSingleSelector,
-        LLMMultiSelector,
-        LLMSingleSelector,
-        PydanticMultiSelector,
-        PydanticSingleSelector,
-        SelectorResult,
-        SingleSelection,
+        BaseSelector, EmbeddingSingleSelector, LLMMultiSelector, LLMSingleSelector, PydanticMultiSelector,
+        PydanticSingleSelector, SelectorResult, SingleSelection,
     )
     from batonflow.retrieval.semantic import SemanticSplitterNodeParser
     from batonflow.retrieval.source_readers import CallableReader, SQLReader, StringIterableReader
     from batonflow.retrieval.splitters import (
-        MetadataAwareTextSplitter,
-        NodeParser,
-        SentenceSplitter,
-        SentenceWindowNodeParser,
-        SimpleNodeParser,
-        TextSplitter,
-        TokenTextSplitter,
+        MetadataAwareTextSplitter, NodeParser, SentenceSplitter, SentenceWindowNodeParser, SimpleNodeParser,
+        TextSplitter, TokenTextSplitter,
     )
     from batonflow.retrieval.storage import SimpleDocumentStore, SimpleIndexStore, SimpleVectorStore, StorageContext
     from batonflow.retrieval.summaries import (
-        DocumentSummaryIndex,
-        DocumentSummaryIndexEmbeddingRetriever,
-        DocumentSummaryIndexLLMRetriever,
+        DocumentSummaryIndex, DocumentSummaryIndexEmbeddingRetriever, DocumentSummaryIndexLLMRetriever,
     )
     from batonflow.retrieval.synthesizers import (
-        Accumulate,
-        BaseSynthesizer,
-        CompactAndAccumulate,
-        CompactAndRefine,
-        ContextOnly,
-        Generation,
-        NoText,
-        Refine,
-        ResponseMode,
-        SimpleSummarize,
-        StructuredRefineResponse,
-        TreeSummarize,
-        get_response_synthesizer,
+        Accumulate, BaseSynthesizer, CompactAndAccumulate, CompactAndRefine, ContextOnly, Generation, NoText, Refine,
+        ResponseMode, SimpleSummarize, StructuredRefineResponse, TreeSummarize, get_response_synthesizer,
     )
     from batonflow.retrieval.transforms import (
-        BaseQueryTransform,
-        DecomposeQueryTransform,
-        HyDEQueryTransform,
-        IdentityQueryTransform,
+        BaseQueryTransform, DecomposeQueryTransform, HyDEQueryTransform, IdentityQueryTransform,
         StepDecomposeQueryTransform,
     )
     from batonflow.retrieval.tree import (
-        TreeAllLeafRetriever,
-        TreeIndex,
-        TreeRootRetriever,
-        TreeSelectLeafEmbeddingRetriever,
-        TreeSelectLeafRetriever,
+        TreeAllLeafRetriever, TreeIndex, TreeRootRetriever, TreeSelectLeafEmbeddingRetriever, TreeSelectLeafRetriever,
     )
     from batonflow.retrieval.vectors import (
-        BasePydanticVectorStore,
-        VectorStoreQuery,
-        VectorStoreQueryMode,
-        VectorStoreQueryResult,
-        metadata_dict_to_node,
-        node_to_metadata_dict,
+        BasePydanticVectorStore, VectorStoreQuery, VectorStoreQueryMode, VectorStoreQueryResult,
+        metadata_dict_to_node, node_to_metadata_dict,
     )
     from batonflow.retrieval.words import get_tokenizer, set_global_tokenizer
+    # isort: on
+    # fmt: on
 
 __all__ = [
     "Accumulate", "AnswerDelta", "AsyncStreamingResponse", "AutoMergingRetriever", "AutoPrevNextNodePostprocessor",
@@ -266,27 +166,27 @@ _HOMES = {
         "llms": ("Settings"),
         "llms.prompts": ("BasePromptTemplate ChatPromptTemplate PromptTemplate PromptType"),
         "nodes": (
-            "AsyncStreamingResponse BaseComponent BaseNode BaseNodePostprocessor BaseQueryEngine "
-            "BaseRetriever CustomQueryEngine Document ImageDocument ImageNode IndexNode MediaResource "
-            "MetadataMode Node NodeRelationship NodeWithScore ObjectType PydanticResponse QueryBundle "
-            "RelatedNodeInfo Response StreamingResponse TextNode TransformComponent"
+            "AsyncStreamingResponse BaseComponent BaseNode BaseNodePostprocessor BaseQueryEngine BaseRetriever "
+            "CustomQueryEngine Document ImageDocument ImageNode IndexNode MediaResource MetadataMode Node "
+            "NodeRelationship NodeWithScore ObjectType PydanticResponse QueryBundle RelatedNodeInfo Response "
+            "StreamingResponse TextNode TransformComponent"
         ),
         "retrieval.auto": ("MetadataInfo VectorIndexAutoRetriever VectorStoreInfo VectorStoreQuerySpec"),
         "retrieval.chat": (
-            "BaseChatEngine CondensePlusContextChatEngine CondenseQuestionChatEngine "
-            "ContextChatEngine SimpleChatEngine StreamedChatAnswer"
+            "BaseChatEngine CondensePlusContextChatEngine CondenseQuestionChatEngine ContextChatEngine "
+            "SimpleChatEngine StreamedChatAnswer"
         ),
         "retrieval.chat_runs": ("ChatAnswer"),
         "retrieval.citation_marks": ("Citation"),
         "retrieval.citations": ("CitationQueryEngine"),
         "retrieval.citing": ("CitedRetrieverTool check_citations passages_of"),
         "retrieval.embeddings": (
-            "BaseEmbedding CallableEmbedding MockEmbedding OpenAIEmbedding SimilarityMode "
-            "WordsEmbedding resolve_embed_model"
+            "BaseEmbedding CallableEmbedding MockEmbedding OpenAIEmbedding SimilarityMode WordsEmbedding "
+            "resolve_embed_model"
         ),
         "retrieval.file_readers": (
-            "BaseReader CSVReader DocxReader HTMLReader IPYNBReader JSONReader PDFReader PptxReader "
-            "ReaderError TextReader"
+            "BaseReader CSVReader DocxReader HTMLReader IPYNBReader JSONReader PDFReader PptxReader ReaderError "
+            "TextReader"
         ),
         "retrieval.filters": ("ExactMatchFilter FilterCondition FilterOperator MetadataFilter MetadataFilters"),
         "retrieval.fusion": ("QueryFusionRetriever"),
@@ -295,8 +195,8 @@ _HOMES = {
         ),
         "retrieval.index": ("BaseIndex"),
         "retrieval.indexes": (
-            "EmptyIndex KeywordTableIndex ListIndex RAKEKeywordTableIndex SimpleKeywordTableIndex "
-            "SummaryIndex VectorStoreIndex"
+            "EmptyIndex KeywordTableIndex ListIndex RAKEKeywordTableIndex SimpleKeywordTableIndex SummaryIndex "
+            "VectorStoreIndex"
         ),
         "retrieval.ingest_flow": ("IngestProgress IngestResult IngestWorkflow SourceFailure ingest"),
         "retrieval.keywords": ("rake_keywords simple_extract_keywords"),
@@ -312,9 +212,8 @@ _HOMES = {
         "retrieval.objects": ("ObjectIndex ObjectRetriever"),
         "retrieval.postprocessors": (
             "AutoPrevNextNodePostprocessor EmbeddingRecencyPostprocessor FixedRecencyPostprocessor "
-            "KeywordNodePostprocessor LongContextReorder MetadataReplacementPostProcessor "
-            "PrevNextNodePostprocessor SentenceEmbeddingOptimizer SimilarityPostprocessor "
-            "TimeWeightedPostprocessor"
+            "KeywordNodePostprocessor LongContextReorder MetadataReplacementPostProcessor PrevNextNodePostprocessor "
+            "SentenceEmbeddingOptimizer SimilarityPostprocessor TimeWeightedPostprocessor"
         ),
         "retrieval.prompt_helper": ("PromptHelper"),
         "retrieval.query_engine": ("RetrieverQueryEngine TransformQueryEngine"),
@@ -324,29 +223,28 @@ _HOMES = {
         "retrieval.recursive": ("AutoMergingRetriever RecursiveRetriever TransformRetriever"),
         "retrieval.rerank": ("LLMRerank StructuredLLMRerank"),
         "retrieval.retrievers": (
-            "BM25Retriever KeywordTableGPTRetriever KeywordTableRAKERetriever "
-            "KeywordTableSimpleRetriever SummaryIndexEmbeddingRetriever SummaryIndexLLMRetriever "
-            "SummaryIndexRetriever VectorIndexRetriever WordsRetriever"
+            "BM25Retriever KeywordTableGPTRetriever KeywordTableRAKERetriever KeywordTableSimpleRetriever "
+            "SummaryIndexEmbeddingRetriever SummaryIndexLLMRetriever SummaryIndexRetriever VectorIndexRetriever "
+            "WordsRetriever"
         ),
         "retrieval.routing": ("RouterQueryEngine RouterRetriever ToolRetrieverRouterQueryEngine"),
         "retrieval.selectors": (
-            "BaseSelector EmbeddingSingleSelector LLMMultiSelector LLMSingleSelector "
-            "PydanticMultiSelector PydanticSingleSelector SelectorResult SingleSelection"
+            "BaseSelector EmbeddingSingleSelector LLMMultiSelector LLMSingleSelector PydanticMultiSelector "
+            "PydanticSingleSelector SelectorResult SingleSelection"
         ),
         "retrieval.semantic": ("SemanticSplitterNodeParser"),
         "retrieval.source_readers": ("CallableReader SQLReader StringIterableReader"),
         "retrieval.splitters": (
-            "MetadataAwareTextSplitter NodeParser SentenceSplitter SentenceWindowNodeParser "
-            "SimpleNodeParser TextSplitter TokenTextSplitter"
+            "MetadataAwareTextSplitter NodeParser SentenceSplitter SentenceWindowNodeParser SimpleNodeParser "
+            "TextSplitter TokenTextSplitter"
         ),
         "retrieval.storage": ("SimpleDocumentStore SimpleIndexStore SimpleVectorStore StorageContext"),
         "retrieval.summaries": (
             "DocumentSummaryIndex DocumentSummaryIndexEmbeddingRetriever DocumentSummaryIndexLLMRetriever"
         ),
         "retrieval.synthesizers": (
-            "Accumulate BaseSynthesizer CompactAndAccumulate CompactAndRefine ContextOnly Generation "
-            "NoText Refine ResponseMode SimpleSummarize StructuredRefineResponse TreeSummarize "
-            "get_response_synthesizer"
+            "Accumulate BaseSynthesizer CompactAndAccumulate CompactAndRefine ContextOnly Generation NoText Refine "
+            "ResponseMode SimpleSummarize StructuredRefineResponse TreeSummarize get_response_synthesizer"
         ),
         "retrieval.transforms": (
             "BaseQueryTransform DecomposeQueryTransform HyDEQueryTransform IdentityQueryTransform "
