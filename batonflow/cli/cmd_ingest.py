@@ -30,7 +30,7 @@ def ingest(given: Namespace) -> int:
         )
         "".encode(given.encoding)
         generated = [] if is_file or given.generated else _generated_among(reader.input_files)
-        reader.input_files = [one for one in reader.input_files if one not in generated]
+        reader.input_files = sorted({*reader.input_files} - {*generated})
     except (ValueError, LookupError) as error:
         raise CommandError(str(error), USAGE) from error
     try:

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from batonflow.llms import ChatMessage
 from batonflow.nodes import NodeWithScore
-from batonflow.retrieval.query_runs import AnswerDelta, QueryAsked, noting_facts, records_around
+from batonflow.retrieval.query_runs import AnswerDelta, EngineWorkflow, QueryAsked, noting_facts, records_around
 from batonflow.retrieval.requests import Once, recording_requests
-from batonflow.workflow_core import Context, Event, StopEvent, Workflow, step
+from batonflow.workflow_core import Context, Event, StopEvent, step
 
 __all__ = ["ChatAnswer", "ChatAnswered", "ChatPrepared", "ChatRun", "ChatWorkflow", "run_here"]
 
@@ -65,13 +65,8 @@ class ChatRun(NamedTuple):
 run_here: ContextVar[ChatRun | None] = ContextVar("batonflow_chat_run", default=None)
 
 
-class ChatWorkflow(Workflow[Any]):
+class ChatWorkflow(EngineWorkflow):
     """The workflow of a chat engine, ``engine.workflow``, which can be drawn and served."""
-
-    def __init__(self, engine: Any, **options: Any) -> None:
-        defaults: dict[str, Any] = {"timeout": None, "on_abandon": "stop"}
-        super().__init__(**{**defaults, **options})
-        self.engine = engine
 
     @step
     async def prepare(self, ctx: Context[Any], ev: QueryAsked) -> ChatPrepared | ChatAnswered:

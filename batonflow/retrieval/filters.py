@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from operator import index
-from typing import Any, Self, cast
+from typing import Any, Self, SupportsIndex, cast
 
 from pydantic import BaseModel, Field
 
@@ -164,11 +164,7 @@ class MetadataFilters(BaseModel):
 
 
 def checked_filters(filters: Any) -> MetadataFilters | None:
-    """Return the filters of a search.
-
-    Raises:
-        TypeError: They are not ``MetadataFilters``; the message says how to make them.
-    """
+    """Return the filters of a search; raise TypeError if they are not ``MetadataFilters``."""
     if filters is None or isinstance(filters, MetadataFilters):
         return filters
     way = "MetadataFilters.from_dict(filters)" if isinstance(filters, Mapping) else "MetadataFilters(filters=[...])"
@@ -176,20 +172,9 @@ def checked_filters(filters: Any) -> MetadataFilters | None:
 
 
 def checked_number(name: str, value: Any) -> int:
-    """Return the largest number of results of a search.
-
-    Args:
-        name: The name of the argument.
-        value: Its value.
-
-    Raises:
-        TypeError: It is not a whole number.
-        ValueError: It is less than 1.
-    """
-    try:
-        number = index(value)
-    except TypeError:
-        raise TypeError(f"{name}={value!r} is not a whole number: give 1 or more") from None
-    if number < 1:
+    """Return the largest number of results; raise TypeError or ValueError if it is not a whole number from 1."""
+    if not isinstance(value, SupportsIndex):
+        raise TypeError(f"{name}={value!r} is not a whole number: give 1 or more")
+    if index(value) < 1:
         raise ValueError(f"{name}={value!r} finds nothing: give 1 or more")
-    return number
+    return index(value)

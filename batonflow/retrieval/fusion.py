@@ -6,7 +6,6 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from batonflow.llms import LLM
-from batonflow.llms._bridge import run_sync
 from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
 from batonflow.nodes import BaseRetriever, NodeWithScore, QueryBundle
 from batonflow.retrieval.filters import checked_number
@@ -71,9 +70,6 @@ class QueryFusionRetriever(BaseRetriever):
         self.use_async = use_async
         weights = list(retriever_weights or [1.0] * len(self._retrievers))
         self._weights = [one / sum(weights) for one in weights]
-
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return run_sync(self._aretrieve(query_bundle))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         queries = [query_bundle, *await self._more(query_bundle.query_str)]

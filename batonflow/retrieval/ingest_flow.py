@@ -337,10 +337,9 @@ class IngestWorkflow(Workflow[IngestResult]):
         self, documents: Sequence[BaseNode], known: Mapping[str, str | None], twins: Mapping[str, Sequence[str]]
     ) -> bool:
         """Tell whether the index has the documents of a source, or an equal text of the program under another id."""
-        if known:
+        if known or not documents:
             return known == {one.id_: fingerprint(one) for one in documents} and self._has(*known)
-        others = twins.get(fingerprint(documents[0]), ()) if documents else ()
-        return any(self._has(doc) for doc in others if doc not in self._own)
+        return any(self._has(doc) for doc in twins.get(fingerprint(documents[0]), ()) if doc not in self._own)
 
     async def _shown(self, name: str) -> str:
         """Return the path of a file, or the id of a document."""

@@ -1,16 +1,29 @@
 """A key-value store in memory, which a file of JSON may hold."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 __all__ = ["SimpleKVStore"]
 
 _COLLECTION = "data"
 
 Value = dict[str, Any]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _asynchronous(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    @wraps(method)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        return method(*args, **kwargs)
+
+    return call
 
 
 class SimpleKVStore:
@@ -55,27 +68,9 @@ class SimpleKVStore:
         """Delete a value, and tell whether it was there."""
         return self._data.get(collection, {}).pop(key, None) is not None
 
-    async def aput(self, key: str, val: Value, collection: str = _COLLECTION) -> None:
-        """Store a value."""
-        self.put(key, val, collection)
-
-    async def aput_all(
-        self, kv_pairs: Sequence[tuple[str, Value]], collection: str = _COLLECTION, batch_size: int = 1
-    ) -> None:
-        """Store several values; ``batch_size`` has no effect."""
-        self.put_all(kv_pairs, collection, batch_size)
-
-    async def aget(self, key: str, collection: str = _COLLECTION) -> Value | None:
-        """Return a copy of a value, or None."""
-        return self.get(key, collection)
-
-    async def aget_all(self, collection: str = _COLLECTION) -> dict[str, Value]:
-        """Return copies of all values of a collection by key."""
-        return self.get_all(collection)
-
-    async def adelete(self, key: str, collection: str = _COLLECTION) -> bool:
-        """Delete a value, and tell whether it was there."""
-        return self.delete(key, collection)
+    aput, aput_all = _asynchronous(put), _asynchronous(put_all)
+    aget, aget_all = _asynchronous(get), _asynchronous(get_all)
+    adelete = _asynchronous(delete)
 
     def to_dict(self) -> dict[str, dict[str, Value]]:
         """Return copies of all values by collection and key."""

@@ -20,6 +20,7 @@ from batonflow.nodes import (
 from batonflow.retrieval.query_runs import (
     AnswerDelta,
     Cited,
+    EngineWorkflow,
     Postprocessed,
     QueryAsked,
     Retrieved,
@@ -32,23 +33,13 @@ from batonflow.retrieval.requests import recording_requests
 from batonflow.retrieval.synthesizers import AnyResponse, BaseSynthesizer, get_response_synthesizer
 from batonflow.retrieval.transforms import transformed_query
 from batonflow.threads import in_thread
-from batonflow.workflow_core import Context, StopEvent, Workflow, WorkflowHandler, step
+from batonflow.workflow_core import Context, StopEvent, WorkflowHandler, step
 
 __all__ = ["QueryWorkflow", "RetrieverQueryEngine", "TransformQueryEngine"]
 
 
-class QueryWorkflow(Workflow[Any]):
-    """The workflow of a query engine, ``engine.workflow``, which can be drawn and served.
-
-    Args:
-        engine: The engine.
-        **options: The options of the workflow.
-    """
-
-    def __init__(self, engine: "RetrieverQueryEngine", **options: Any) -> None:
-        defaults: dict[str, Any] = {"timeout": None, "on_abandon": "stop"}
-        super().__init__(**{**defaults, **options})
-        self.engine = engine
+class QueryWorkflow(EngineWorkflow):
+    """The workflow of a query engine."""
 
     @step
     async def retrieve(self, ctx: Context[Any], ev: QueryAsked) -> Retrieved | StopEvent:

@@ -18,6 +18,7 @@ from batonflow.workflow_core.engine.state import WorkItem, current_item
 __all__ = [
     "AnswerDelta",
     "Cited",
+    "EngineWorkflow",
     "Postprocessed",
     "QueryAsked",
     "QueryPlanned",
@@ -58,6 +59,20 @@ async def searched(retriever: BaseRetriever, query: QueryBundle) -> list[Any]:
     """Return the nodes for a question, and the facts about the search."""
     with noting_facts() as facts:
         return [await retriever.aretrieve(query), facts]
+
+
+class EngineWorkflow(Workflow[Any]):
+    """The base class of workflows of engines, ``engine.workflow``, which can be drawn and served.
+
+    Args:
+        engine: The engine.
+        **options: The options of the workflow.
+    """
+
+    def __init__(self, engine: Any, **options: Any) -> None:
+        defaults: dict[str, Any] = {"timeout": None, "on_abandon": "stop"}
+        super().__init__(**{**defaults, **options})
+        self.engine = engine
 
 
 class QueryAsked(StartEvent):

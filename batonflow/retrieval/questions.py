@@ -14,7 +14,7 @@ from batonflow.llms._bridge import run_sync
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.nodes import BaseQueryEngine, NodeWithScore, QueryBundle, TextNode
 from batonflow.retrieval.prompts import SUB_QUESTIONS
-from batonflow.retrieval.query_runs import QueryAsked, QueryPlanned, records_around, start_query
+from batonflow.retrieval.query_runs import EngineWorkflow, QueryAsked, QueryPlanned, records_around, start_query
 from batonflow.retrieval.requests import all_of, given_llm, predict, recording_requests, required_llm
 from batonflow.retrieval.synthesizers import AnyResponse, BaseSynthesizer, get_response_synthesizer
 from batonflow.retrieval.transforms import StepDecomposeQueryTransform
@@ -98,13 +98,8 @@ class Answered(Event):
     sources: list[NodeWithScore]
 
 
-class _Combining(Workflow[Any]):
+class _Combining(EngineWorkflow):
     """The last step of engines that divide a question."""
-
-    def __init__(self, engine: "_DividingEngine", **options: Any) -> None:
-        defaults: dict[str, Any] = {"timeout": None, "on_abandon": "stop"}
-        super().__init__(**{**defaults, **options})
-        self.engine: Any = engine
 
     @step
     async def combine(self, ctx: Context[Any], ev: Answered) -> StopEvent:

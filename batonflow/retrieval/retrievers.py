@@ -164,15 +164,22 @@ class WordsRetriever(BaseRetriever):
         storage: The nodes.
         similarity_top_k: The largest number of nodes.
         index: The number of the index whose nodes are searched; None for all nodes.
+        filters: Conditions on the metadata.
 
     Example:
         >>> WordsRetriever.from_defaults(nodes=nodes, similarity_top_k=3).retrieve("What moves the sea?")
     """
 
-    def __init__(self, storage: StorageContext, similarity_top_k: int = 2, index: int | None = None) -> None:
+    def __init__(
+        self,
+        storage: StorageContext,
+        similarity_top_k: int = 2,
+        index: int | None = None,
+        filters: MetadataFilters | None = None,
+    ) -> None:
         super().__init__()
         self.similarity_top_k = checked_number("similarity_top_k", similarity_top_k)
-        self._store, self._number = storage.store, index
+        self._store, self._number, self._filters = storage.store, index, checked_filters(filters)
 
     @classmethod
     def from_defaults(
@@ -181,8 +188,12 @@ class WordsRetriever(BaseRetriever):
         nodes: Sequence[BaseNode] | None = None,
         docstore: SimpleDocumentStore | None = None,
         similarity_top_k: int = 2,
+        filters: MetadataFilters | None = None,
+        **_: Any,
     ) -> Self:
         """Return a retriever over an index, nodes, or a store of documents.
+
+        Stemmers and tokenizers of other programs have no effect: all texts have the words of their store.
 
         Raises:
             ValueError: Not exactly one of them is given.
@@ -190,14 +201,14 @@ class WordsRetriever(BaseRetriever):
         if sum(one is not None for one in (index, nodes, docstore)) != 1:
             raise ValueError("Please pass exactly one of index, nodes, or docstore.")
         if index is not None:
-            return cls(index.storage_context, similarity_top_k, index.index_struct.number)
+            return cls(index.storage_context, similarity_top_k, index.index_struct.number, filters)
         storage = StorageContext(docstore.store if docstore is not None else None)
         storage.store.add_nodes(nodes or [])
-        return cls(storage, similarity_top_k)
+        return cls(storage, similarity_top_k, filters=filters)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         with self._store.reading():
-            allowed = self._store.mask(index=self._number)
+            allowed = self._store.mask(index=self._number, filters=self._filters)
             found = self._store.by_words(query_bundle.query_str, self.similarity_top_k, allowed)
         return [NodeWithScore(node=one.node, score=one.score) for one in found]
 
@@ -280,8 +291,7 @@ class SummaryIndexLLMRetriever(SummaryIndexRetriever):
         return await self._chooser.apostprocess_nodes(nodes, query_bundle)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        nodes = [NodeWithScore(node=node) for node in self._nodes()]
-        return self._chooser.postprocess_nodes(nodes, query_bundle)
+        return run_sync(self._aretrieve(query_bundle))
 
 
 class KeywordTableSimpleRetriever(BaseRetriever):

@@ -7,12 +7,12 @@ from typing import Any, Self
 from batonflow.llms import LLM
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin
 from batonflow.nodes import BaseQueryEngine, BaseRetriever, IndexNode, NodeWithScore, QueryBundle, Response
-from batonflow.retrieval.query_runs import QueryAsked, QueryPlanned, records_around, start_query
+from batonflow.retrieval.query_runs import EngineWorkflow, QueryAsked, QueryPlanned, records_around, start_query
 from batonflow.retrieval.requests import all_of, given_llm, recording_requests
 from batonflow.retrieval.selectors import BaseSelector, SelectorResult, SingleSelection, selector_for
 from batonflow.retrieval.synthesizers import AnyResponse, BaseSynthesizer, TreeSummarize
 from batonflow.tools import QueryEngineTool, RetrieverTool
-from batonflow.workflow_core import Context, Event, StopEvent, Workflow, WorkflowHandler, step
+from batonflow.workflow_core import Context, Event, StopEvent, WorkflowHandler, step
 
 __all__ = ["RouterQueryEngine", "RouterRetriever", "ToolRetrieverRouterQueryEngine"]
 
@@ -32,13 +32,8 @@ class PartAnswered(Event):
     answers: list[Any]
 
 
-class RouterWorkflow(Workflow[Any]):
+class RouterWorkflow(EngineWorkflow):
     """The workflow of a ``RouterQueryEngine``."""
-
-    def __init__(self, engine: "RouterQueryEngine", **options: Any) -> None:
-        defaults: dict[str, Any] = {"timeout": None, "on_abandon": "stop"}
-        super().__init__(**{**defaults, **options})
-        self.engine = engine
 
     @step
     async def select(self, ctx: Context[Any], ev: QueryAsked) -> Routed:

@@ -35,24 +35,21 @@ class RefDocInfo(NamedTuple):
     metadata: dict[str, Any]
 
 
-def _store_of(given: NodeStore | SimpleKVStore | None) -> NodeStore:
-    if isinstance(given, SimpleKVStore):
-        return read_values(given.to_dict())
-    return NodeStore() if given is None else given
+class _View:
+    def __init__(
+        self, store: NodeStore | SimpleKVStore | None = None, simple_kvstore: SimpleKVStore | None = None, **_: Any
+    ) -> None:
+        given = store or simple_kvstore
+        self.store = read_values(given.to_dict()) if isinstance(given, SimpleKVStore) else given or NodeStore()
 
 
-class SimpleDocumentStore:
+class SimpleDocumentStore(_View):
     """The nodes and documents of a store.
 
     Args:
         store: The store; by default a new one in memory.
         simple_kvstore: A store of LlamaIndex's values, in the place of it. They are copied.
     """
-
-    def __init__(
-        self, store: NodeStore | SimpleKVStore | None = None, simple_kvstore: SimpleKVStore | None = None, **_: Any
-    ) -> None:
-        self.store = _store_of(store or simple_kvstore)
 
     @property
     def docs(self) -> dict[str, BaseNode]:
@@ -142,18 +139,13 @@ class SimpleDocumentStore:
             self.store.forget_document(ref_doc_id)
 
 
-class SimpleIndexStore:
+class SimpleIndexStore(_View):
     """The indexes of a store.
 
     Args:
         store: The store; by default a new one in memory.
         simple_kvstore: A store of LlamaIndex's values, in the place of it. They are copied.
     """
-
-    def __init__(
-        self, store: NodeStore | SimpleKVStore | None = None, simple_kvstore: SimpleKVStore | None = None, **_: Any
-    ) -> None:
-        self.store = _store_of(store or simple_kvstore)
 
     def index_structs(self) -> list[StoredIndex]:
         """Return all indexes."""

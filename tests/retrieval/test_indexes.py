@@ -11,6 +11,7 @@ from batonflow.nodes import BaseNode, Document, IndexNode, NodeWithScore, TextNo
 from batonflow.retrieval import (
     BaseEmbedding,
     BasePydanticVectorStore,
+    BM25Retriever,
     EmptyIndex,
     KeywordTableIndex,
     MetadataFilters,
@@ -357,6 +358,18 @@ class TestRetrievers:
         ]
         retriever = VectorStoreIndex(objects=objects).as_retriever(similarity_top_k=3)
         assert sorted(texts_of(await retriever.aretrieve("to"))) == ["an answer", "inner", "node"]
+
+    def test_takes_the_arguments_of_programs_for_bm25_of_llama_index(self) -> None:
+        nodes = [TextNode(text=f"Tides of {year}.", metadata={"year": year}) for year in (2019, 2020)]
+        options: dict[str, Any] = {"stemmer": object(), "language": "english", "tokenizer": str.split, "verbose": True}
+        retriever = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=2, **options)
+        assert found(retriever, "the tide of 2020") == ["Tides of 2020.", "Tides of 2019."]
+        filters = MetadataFilters.from_dict({"year": 2019})
+        storage = StorageContext()
+        storage.docstore.add_documents(nodes)
+        for given in ({"nodes": nodes}, {"docstore": storage.docstore}, {"index": VectorStoreIndex(nodes)}):
+            made = BM25Retriever.from_defaults(filters=filters, similarity_top_k=9, **given)  # type: ignore[arg-type]
+            assert found(made, "tides") == ["Tides of 2019."]
 
     def test_equal_nodes_of_one_document_appear_once(self) -> None:
         class Twice(WordsRetriever):

@@ -16,6 +16,7 @@ from batonflow.nodes import BaseNode, Document, TransformComponent
 from batonflow.retrieval import (
     BaseEmbedding,
     BaseIndex,
+    BaseReader,
     IngestProgress,
     IngestResult,
     SimpleDirectoryReader,
@@ -165,6 +166,15 @@ async def test_a_source_that_fails_is_told_and_the_others_are_there(docs: Path) 
     index.embed_model = Letters()
     (docs / "a.txt").write_text("fine now")
     assert counts_of(await ingest(docs, index)) == (5, 2, 0, 2, 1)
+
+
+async def test_a_file_that_gives_no_document_is_unchanged(docs: Path) -> None:
+    class Nothing(BaseReader):
+        def load_data(self, *_: Any, **__: Any) -> list[Document]:
+            return []
+
+    reader = SimpleDirectoryReader(docs, file_extractor={".txt": Nothing()}, recursive=True)
+    assert counts_of(await ingest(reader, words())) == (3, 0, 0, 3, 0)
 
 
 async def test_a_failure_of_all_sources_ends_the_run(docs: Path) -> None:

@@ -68,6 +68,7 @@ SOME_NAMES: dict[str, list[tuple[str, frozenset[str]]]] = {
     ],
     "llama_index.core.chat_engine.types": [("batonflow.agents", frozenset({"AgentChatResponse"}))],
     "llama_index.readers.file": [_RETRIEVAL],
+    "llama_index.retrievers.bm25": [_RETRIEVAL],
     **{f"llama_index.core.{module}": [_RETRIEVAL] for module in _OF_RETRIEVAL},
 }
 """Modules with some of their names here, mapped to the modules here and the names. Other names stay with LlamaIndex.
