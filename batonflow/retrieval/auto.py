@@ -9,13 +9,13 @@ from batonflow.instrumentation.logs import logger_named
 from batonflow.llms import LLM
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.errors import NoToolCallError, StructuredOutputError
-from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate, PromptType
+from batonflow.llms.prompts import PromptTemplate, PromptType
 from batonflow.nodes import BaseRetriever, IndexNode, NodeWithScore, QueryBundle
 from batonflow.retrieval.filters import MetadataFilter, MetadataFilters, checked_filters, checked_number
 from batonflow.retrieval.indexes import VectorStoreIndex
 from batonflow.retrieval.prompts import VECTOR_STORE_QUERY
 from batonflow.retrieval.query_runs import note_fact
-from batonflow.retrieval.requests import given_llm, required_llm, structured
+from batonflow.retrieval.requests import WithPrompt, given_llm, required_llm, structured
 from batonflow.retrieval.storage import SimpleVectorStore
 from batonflow.retrieval.vectors import VectorStoreQueryMode
 from batonflow.threads import in_thread
@@ -64,7 +64,7 @@ class VectorStoreQuerySpec(BaseModel):
     top_k: int | None = Field(default=None, ge=1, description="the number of passages, if the question asks for one")
 
 
-class VectorIndexAutoRetriever(BaseRetriever, PromptMixin):
+class VectorIndexAutoRetriever(BaseRetriever, WithPrompt):
     """Lets a model write the query for an index: its words, its filters and the number of nodes.
 
     Filters on keys that ``vector_store_info`` does not name are left out and logged. The metadata of an answer list the
@@ -94,6 +94,8 @@ class VectorIndexAutoRetriever(BaseRetriever, PromptMixin):
         >>> VectorIndexAutoRetriever(index, info, llm=llm).retrieve("What did the reports of 2020 say about tides?")
     """
 
+    _prompt_name = "prompt"
+
     def __init__(
         self,
         index: VectorStoreIndex,
@@ -114,7 +116,7 @@ class VectorIndexAutoRetriever(BaseRetriever, PromptMixin):
     ) -> None:
         super().__init__(callback_manager, object_map, objects, verbose)
         self._index, self._info, self._llm = index, vector_store_info, given_llm(llm)
-        self._prompt: BasePromptTemplate = VECTOR_STORE_QUERY
+        self._prompt = VECTOR_STORE_QUERY
         if prompt_template_str is not None:
             self._prompt = PromptTemplate(prompt_template_str, prompt_type=PromptType.VECTOR_STORE_QUERY)
         self._most, self._top_k_without_words = max_top_k, empty_query_top_k
@@ -163,12 +165,3 @@ class VectorIndexAutoRetriever(BaseRetriever, PromptMixin):
         own = SimpleVectorStore(storage.store, index.model_key, index.index_struct.number)
         nodes = (storage.foreign_vectors or own).get_nodes(filters=filters)
         return [NodeWithScore(node=node) for node in nodes[:top_k]]
-
-    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
-        return {"prompt": self._prompt}
-
-    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
-        self._prompt = prompts_dict.get("prompt", self._prompt)
-
-    def _get_prompt_modules(self) -> dict[str, PromptMixin]:
-        return {}

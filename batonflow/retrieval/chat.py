@@ -414,13 +414,13 @@ class CondenseQuestionChatEngine(BaseChatEngine):
         return ChatAnswer(text, answer.source_nodes, answer.metadata)
 
     def stream_chat(self, message: str, chat_history: Sequence[ChatMessage] | None = None) -> StreamedChatAnswer:
-        """Answer a message in the pieces of the query engine, or in one piece if it does not stream."""
+        """Answer a message in the pieces of the query engine; one that does not stream gives one piece."""
         self._begin(chat_history)
         answer = self._engine.query(run_sync(self._question(message)))
         return StreamedChatAnswer(self._remembered(message, _pieces_of(answer)), answer.source_nodes)
 
     async def astream_chat(self, message: str, chat_history: Sequence[ChatMessage] | None = None) -> StreamedChatAnswer:
-        """Answer a message in the pieces of the query engine, or in one piece if it does not stream."""
+        """Answer a message in the pieces of the query engine; one that does not stream gives one piece."""
         self._begin(chat_history)
         answer = await self._engine.aquery(await self._question(message))
         return StreamedChatAnswer(self._remembered(message, _pieces_of(answer)), answer.source_nodes)

@@ -172,7 +172,7 @@ def checked_filters(filters: Any) -> MetadataFilters | None:
 
 
 def checked_number(name: str, value: Any) -> int:
-    """Return the largest number of results; raise TypeError or ValueError if it is not a whole number from 1."""
+    """Return a number of results; raise TypeError or ValueError if it is not a whole number from 1."""
     if not isinstance(value, SupportsIndex):
         raise TypeError(f"{name}={value!r} is not a whole number: give 1 or more")
     if index(value) < 1:

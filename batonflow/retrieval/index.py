@@ -40,7 +40,7 @@ class BaseIndex(RecordedIndex, IndexEngines):
 
     index_type: ClassVar[str] = "base"
     writes_at_once: ClassVar[bool] = True
-    """False for an index that asks a model while it adds nodes, so that no transaction may be around it."""
+    """Whether nodes are added in one transaction. A model that is asked meanwhile would hold it for long."""
 
     def __init__(
         self,

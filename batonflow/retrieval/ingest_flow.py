@@ -336,7 +336,7 @@ class IngestWorkflow(Workflow[IngestResult]):
     def _is_there(
         self, documents: Sequence[BaseNode], known: Mapping[str, str | None], twins: Mapping[str, Sequence[str]]
     ) -> bool:
-        """Tell whether the index has the documents of a source, or an equal text of the program under another id."""
+        """Tell whether the index has the documents of a source. A text of a program may have another id there."""
         if known or not documents:
             return known == {one.id_: fingerprint(one) for one in documents} and self._has(*known)
         return any(self._has(doc) for doc in twins.get(fingerprint(documents[0]), ()) if doc not in self._own)

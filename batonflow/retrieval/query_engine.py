@@ -29,7 +29,7 @@ from batonflow.retrieval.query_runs import (
     searched,
     start_query,
 )
-from batonflow.retrieval.requests import recording_requests
+from batonflow.retrieval.requests import WithPrompt, recording_requests
 from batonflow.retrieval.synthesizers import AnyResponse, BaseSynthesizer, get_response_synthesizer
 from batonflow.retrieval.transforms import transformed_query
 from batonflow.threads import in_thread
@@ -80,7 +80,7 @@ class QueryWorkflow(EngineWorkflow):
         return StopEvent(result=response)
 
 
-class RetrieverQueryEngine(BaseQueryEngine, PromptMixin):
+class RetrieverQueryEngine(BaseQueryEngine, WithPrompt):
     """Answers questions from the nodes of a retriever.
 
     Args:
@@ -154,11 +154,6 @@ class RetrieverQueryEngine(BaseQueryEngine, PromptMixin):
             >>> print(await handler)
         """
         return start_query(self.workflow, query, run_id, store)
-
-    def _get_prompts(self) -> dict[str, Any]:
-        return {}
-
-    def _update_prompts(self, prompts_dict: dict[str, Any]) -> None: ...
 
     def _get_prompt_modules(self) -> dict[str, PromptMixin]:
         return {"response_synthesizer": self._response_synthesizer}

@@ -15,7 +15,7 @@ from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTempla
 from batonflow.nodes import BaseQueryEngine, NodeWithScore, QueryBundle, TextNode
 from batonflow.retrieval.prompts import SUB_QUESTIONS
 from batonflow.retrieval.query_runs import EngineWorkflow, QueryAsked, QueryPlanned, records_around, start_query
-from batonflow.retrieval.requests import all_of, given_llm, predict, recording_requests, required_llm
+from batonflow.retrieval.requests import WithPrompt, all_of, given_llm, predict, recording_requests, required_llm
 from batonflow.retrieval.synthesizers import AnyResponse, BaseSynthesizer, get_response_synthesizer
 from batonflow.retrieval.transforms import StepDecomposeQueryTransform
 from batonflow.tools import QueryEngineTool, ToolMetadata
@@ -39,7 +39,7 @@ class _Items(BaseModel):
     items: list[SubQuestion]
 
 
-class LLMQuestionGenerator(PromptMixin):
+class LLMQuestionGenerator(WithPrompt):
     """Divides a question into sub-questions for tools, with a model.
 
     Args:
@@ -49,6 +49,8 @@ class LLMQuestionGenerator(PromptMixin):
     Raises:
         ValueError: The answer of the model is not JSON of sub-questions.
     """
+
+    _prompt_name = "question_gen_prompt"
 
     def __init__(self, llm: LLM | str | None = None, prompt: BasePromptTemplate | None = None) -> None:
         self._llm, self._prompt = given_llm(llm), prompt or SUB_QUESTIONS
@@ -73,15 +75,6 @@ class LLMQuestionGenerator(PromptMixin):
             return _Items.model_validate({"items": data} if isinstance(data, list) else data).items
         except (ValueError, ValidationError) as error:
             raise ValueError(f"the answer {answer!r} is not JSON of sub-questions") from error
-
-    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
-        return {"question_gen_prompt": self._prompt}
-
-    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
-        self._prompt = prompts_dict.get("question_gen_prompt", self._prompt)
-
-    def _get_prompt_modules(self) -> dict[str, PromptMixin]:
-        return {}
 
 
 class Answered(Event):
@@ -108,7 +101,7 @@ class _Combining(EngineWorkflow):
             return StopEvent(result=await self.engine.combined(ev))
 
 
-class _DividingEngine(BaseQueryEngine, PromptMixin):
+class _DividingEngine(BaseQueryEngine, WithPrompt):
     """An engine that divides a question, and makes one answer of the answers to its parts."""
 
     _labels: tuple[str, str]
@@ -137,11 +130,6 @@ class _DividingEngine(BaseQueryEngine, PromptMixin):
 
     async def _aquery(self, query_bundle: QueryBundle) -> AnyResponse:
         return await self.run(query_bundle)
-
-    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
-        return {}
-
-    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None: ...
 
     def _get_prompt_modules(self) -> dict[str, PromptMixin]:
         return {"response_synthesizer": self._synthesizer}

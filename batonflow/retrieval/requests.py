@@ -12,11 +12,21 @@ from batonflow.llms._bridge import iterate_in_thread
 from batonflow.llms.base import is_same_method
 from batonflow.llms.errors import LLMConfigurationError
 from batonflow.llms.messages import Model, TokenAsyncGen
-from batonflow.llms.prompts import BasePromptTemplate
+from batonflow.llms.prompts import BasePromptTemplate, PromptMixin
 from batonflow.llms.settings import llm_from
 from batonflow.threads import in_thread
 
-__all__ = ["Once", "all_of", "given_llm", "predict", "recording_requests", "required_llm", "stream", "structured"]
+__all__ = [
+    "Once",
+    "WithPrompt",
+    "all_of",
+    "given_llm",
+    "predict",
+    "recording_requests",
+    "required_llm",
+    "stream",
+    "structured",
+]
 
 Once = Callable[[str, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
@@ -26,6 +36,20 @@ _once: ContextVar[tuple[Once, asyncio.AbstractEventLoop] | None] = ContextVar(
     "batonflow_recorded_requests", default=None
 )
 _PREDICT, _APREDICT, _STREAM, _ASTREAM = LLM.predict, LLM.apredict, LLM.stream, LLM.astream
+
+
+class WithPrompt(PromptMixin):
+    """An object with a prompt ``_prompt`` of the name ``_prompt_name``, or without one."""
+
+    _prompt_name: str = ""
+    _prompt: BasePromptTemplate
+
+    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
+        return {self._prompt_name: self._prompt} if self._prompt_name else {}
+
+    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
+        if self._prompt_name:
+            self._prompt = prompts_dict.get(self._prompt_name, self._prompt)
 
 
 @contextmanager

@@ -5,10 +5,10 @@ from os import PathLike
 from typing import Any, Self
 
 from batonflow.llms import LLM
-from batonflow.llms.prompts import BasePromptTemplate, PromptMixin
+from batonflow.llms.prompts import PromptMixin
 from batonflow.nodes import BaseQueryEngine, BaseRetriever, IndexNode, NodeWithScore, QueryBundle, Response
 from batonflow.retrieval.query_runs import EngineWorkflow, QueryAsked, QueryPlanned, records_around, start_query
-from batonflow.retrieval.requests import all_of, given_llm, recording_requests
+from batonflow.retrieval.requests import WithPrompt, all_of, given_llm, recording_requests
 from batonflow.retrieval.selectors import BaseSelector, SelectorResult, SingleSelection, selector_for
 from batonflow.retrieval.synthesizers import AnyResponse, BaseSynthesizer, TreeSummarize
 from batonflow.tools import QueryEngineTool, RetrieverTool
@@ -57,7 +57,7 @@ class RouterWorkflow(EngineWorkflow):
             return StopEvent(result=await self.engine.combined(ev.query, ev.chosen, ev.answers))
 
 
-class RouterQueryEngine(BaseQueryEngine, PromptMixin):
+class RouterQueryEngine(BaseQueryEngine, WithPrompt):
     """Lets a selector choose among engines for each question.
 
     Args:
@@ -126,11 +126,6 @@ class RouterQueryEngine(BaseQueryEngine, PromptMixin):
 
     async def _aquery(self, query_bundle: QueryBundle) -> AnyResponse:
         return await self.run(query_bundle)
-
-    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
-        return {}
-
-    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None: ...
 
     def _get_prompt_modules(self) -> dict[str, PromptMixin]:
         return {"selector": self._selector, "summarizer": self._summarizer}

@@ -9,11 +9,11 @@ from pydantic import BaseModel, Field
 
 from batonflow.llms import LLM
 from batonflow.llms._bridge import run_sync
-from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
+from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
 from batonflow.nodes import QueryBundle
 from batonflow.retrieval.embeddings import BaseEmbedding, default_embed_model
 from batonflow.retrieval.prompts import SELECT_ONE, SELECT_SEVERAL
-from batonflow.retrieval.requests import given_llm, predict, required_llm, structured
+from batonflow.retrieval.requests import WithPrompt, given_llm, predict, required_llm, structured
 from batonflow.tools import ToolMetadata
 
 __all__ = [
@@ -80,7 +80,7 @@ class SelectorResult(BaseModel):
         return [one.reason for one in self.selections]
 
 
-class BaseSelector(PromptMixin):
+class BaseSelector(WithPrompt):
     """The base class of selectors. Subclasses write ``_aselect``.
 
     Example:
@@ -99,14 +99,6 @@ class BaseSelector(PromptMixin):
     async def _aselect(self, choices: Sequence[str], query: QueryBundle) -> SelectorResult:
         raise NotImplementedError(f"{type(self).__name__} has no _aselect")
 
-    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
-        return {}
-
-    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None: ...
-
-    def _get_prompt_modules(self) -> dict[str, PromptMixin]:
-        return {}
-
 
 class LLMSingleSelector(BaseSelector):
     """Lets a model choose one of some descriptions, in words.
@@ -118,6 +110,7 @@ class LLMSingleSelector(BaseSelector):
 
     default_prompt: ClassVar[BasePromptTemplate] = SELECT_ONE
     most: ClassVar[int | None] = 1
+    _prompt_name = "prompt"
 
     def __init__(
         self, llm: LLM | str | None = None, prompt: BasePromptTemplate | None = None, max_outputs: int | None = None
@@ -133,12 +126,6 @@ class LLMSingleSelector(BaseSelector):
         """Return a selector."""
         prompt = None if prompt_template_str is None else PromptTemplate(prompt_template_str)
         return cls(llm, prompt, **options)
-
-    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
-        return {"prompt": self._prompt}
-
-    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
-        self._prompt = prompts_dict.get("prompt", self._prompt)
 
     def _values(self, choices: Sequence[str], query: QueryBundle) -> dict[str, Any]:
         listed = "\n\n".join(f"({number}) {text}" for number, text in enumerate(choices, 1))

@@ -4,10 +4,10 @@ from typing import Any
 
 from batonflow.llms import LLM
 from batonflow.llms._bridge import run_sync
-from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
+from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
 from batonflow.nodes import QueryBundle
 from batonflow.retrieval.prompts import DECOMPOSE_QUESTION
-from batonflow.retrieval.requests import given_llm, predict, required_llm
+from batonflow.retrieval.requests import WithPrompt, given_llm, predict, required_llm
 from batonflow.threads import in_thread
 
 __all__ = [
@@ -31,7 +31,7 @@ async def transformed_query(transform: Any, metadata: dict[str, Any] | None, que
     return await in_thread(lambda: transform.run(query, metadata=metadata))
 
 
-class BaseQueryTransform(PromptMixin):
+class BaseQueryTransform(WithPrompt):
     """The base class of transformations of questions. Subclasses write ``_arun``."""
 
     def run(self, query_bundle_or_str: str | QueryBundle, metadata: dict[str, Any] | None = None) -> QueryBundle:
@@ -54,14 +54,6 @@ class BaseQueryTransform(PromptMixin):
         """Return another question; see ``run``."""
         return self.run(query_bundle_or_str, metadata)
 
-    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
-        return {}
-
-    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None: ...
-
-    def _get_prompt_modules(self) -> dict[str, PromptMixin]:
-        return {}
-
 
 class IdentityQueryTransform(BaseQueryTransform):
     """Leaves a question as it is."""
@@ -71,20 +63,7 @@ class IdentityQueryTransform(BaseQueryTransform):
         return query_bundle
 
 
-class _WithPrompt(BaseQueryTransform):
-    """A transformation that asks a model."""
-
-    _prompt_name: str
-    _prompt: BasePromptTemplate
-
-    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
-        return {self._prompt_name: self._prompt}
-
-    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
-        self._prompt = prompts_dict.get(self._prompt_name, self._prompt)
-
-
-class HyDEQueryTransform(_WithPrompt):
+class HyDEQueryTransform(BaseQueryTransform):
     """Searches with an answer that a model invents.
 
     The method is that of Gao and others, "Precise Zero-Shot Dense Retrieval without Relevance Labels" (2022).
@@ -114,7 +93,7 @@ class HyDEQueryTransform(_WithPrompt):
         return QueryBundle(question, custom_embedding_strs=texts)
 
 
-class StepDecomposeQueryTransform(_WithPrompt):
+class StepDecomposeQueryTransform(BaseQueryTransform):
     """Makes the next simple question towards the answer of a harder one.
 
     The data for it are ``index_summary`` and ``prev_reasoning``.
