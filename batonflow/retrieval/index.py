@@ -40,7 +40,7 @@ class BaseIndex(RecordedIndex, IndexEngines):
 
     index_type: ClassVar[str] = "base"
     writes_at_once: ClassVar[bool] = True
-    """True if nodes are added in one transaction, without requests to a model that would hold it for long."""
+    """True if nodes are added in one transaction, without requests to a model in it."""
 
     def __init__(
         self,
