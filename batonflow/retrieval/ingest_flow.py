@@ -257,7 +257,7 @@ class IngestWorkflow(Workflow[IngestResult]):
     async def _write(self, ready: list[tuple[_Read, list[BaseNode]]]) -> dict[str, Exception | None]:
         if not ready:
             return {}
-        if self.index.writes_at_once:
+        if self.index.writes_at_once and self.index.storage_context.foreign_vectors is None:
             await self.index.prepare([node for _, nodes in ready for node in nodes])
             due = await in_thread(self._write_at_once, ready)
         else:

@@ -22,7 +22,7 @@ CREATE TABLE block (block INTEGER PRIMARY KEY, nodes BLOB, lengths BLOB);
 """
 
 _FIRST_CJK = "\u3041"
-"""The first of the characters whose words are pairs. A question of one character asks for the pairs with it."""
+"""The first of the characters whose words are pairs. A question of lone characters asks for the pairs with them."""
 _WITH_WORD = "SELECT nodes, counts FROM posting WHERE word = :word ORDER BY block"
 _WITH_CHARACTER = f"""
 WITH RECURSIVE first (sign) AS (
@@ -134,7 +134,10 @@ class Postings:
         if not known:
             return scores
         part = (_K * (1 - _B + _B * lengths / (lengths.sum() / known))).astype(np.float32)
-        for word in set(words):
+        asked = set(words)
+        if all(len(word) == 1 and word >= _FIRST_CJK for word in asked):
+            asked = {f"{word}*" for word in asked}
+        for word in asked:
             nodes, counts = self._postings(word)
             if len(nodes):
                 weight = np.log(1 + (known - len(nodes) + 0.5) / (len(nodes) + 0.5))
@@ -153,11 +156,11 @@ class Postings:
     def _postings(self, word: str) -> tuple[Array, Array]:
         found = self._of_word.get(word)
         if found is None:
-            is_lone = len(word) == 1 and word >= _FIRST_CJK
-            blocks = self._connection.execute(_WITH_CHARACTER if is_lone else _WITH_WORD, {"word": word}).fetchall()
+            query = _WITH_CHARACTER if word.endswith("*") else _WITH_WORD
+            blocks = self._connection.execute(query, {"word": word.rstrip("*")}).fetchall()
             nodes = np.frombuffer(b"".join(row[0] for row in blocks), np.int32)
             counts = np.frombuffer(b"".join(row[1] for row in blocks), np.uint8).astype(np.float32)
-            if is_lone:  # a text has it in several words
+            if word.endswith("*"):  # a text has it in several words
                 nodes, places = np.unique(nodes, return_inverse=True)
                 counts = np.bincount(places, counts, len(nodes)).astype(np.float32)
             if len(self._of_word) >= _KEPT_WORDS:

@@ -204,5 +204,7 @@ def test_a_question_of_one_character_finds_the_texts_with_it() -> None:
     assert ids(store.by_words("月", 9)) == ids(store.by_words("水", 9)) == ["other"]
     assert ids(store.by_words("青い海", 1)) == ["end"]
     assert ids(store.by_words("한", 9)) == []
+    assert sorted(ids(store.by_words("月 原", 9))) == ["middle", "other"]
+    assert ids(store.by_words("月 moon", 9)) == [], "beside other words a lone character is a word of its own"
     store.delete_nodes(store.numbers_of(["begin", "end"]))
     assert sorted(ids(store.by_words("海", 9))) == ["alone", "middle"]
