@@ -4,9 +4,7 @@ All public names are here, also those of ``batonflow.nodes``. A module is loaded
 It needs ``pip install 'batonflow[retrieval]'``.
 """
 
-import sys
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any
 
 from batonflow.lazy import how_to_install
@@ -292,21 +290,9 @@ _NOT_OFFERED = {
 _EXTRA = {"numpy", "snowballstemmer"}
 
 
-class _NotOffered(MetaPathFinder):
-    """Tells the way instead at ``from batonflow.retrieval import NAME``. Python looks for a module with that name."""
-
-    def find_spec(self, fullname: str, *_: Any) -> None:
-        package, _dot, name = fullname.rpartition(".")
-        if package == __name__ and name in _NOT_OFFERED:
-            raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=fullname)
-
-
-sys.meta_path.append(_NotOffered())
-
-
 def _load(name: str) -> Any:
     if name in _NOT_OFFERED:
-        raise AttributeError(f"{name} is not offered: {_NOT_OFFERED[name]}")
+        raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=f"{__name__}.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -195,15 +195,12 @@ POSTGRES = ("--store", "postgresql://app@127.0.0.1:1/prod")
         ("fleet", "cronsim", ("schedule", "add", "s", "flows.py:greet", "0 3 * * *", *STORE)),
         ("retrieval", "numpy", ("ingest", "notes", "notes.db")),
         ("retrieval", "numpy", ("ask", "notes.db", "Who?")),
-        ("readers", "pypdf", ("ingest", "notes", "notes.db")),
         ("server", "starlette", ("serve", "flows.py:greet")),
     ],
     ids=lambda words: words if isinstance(words, str) else words[0],
 )
 def test_a_missing_extra_is_named_in_one_form(folder: Path, extra: str, package: str, words: tuple[str, ...]) -> None:
     (folder / "sitecustomize.py").write_text(f"import sys\nsys.modules[{package!r}] = None\n")
-    (folder / "notes").mkdir()
-    (folder / "notes" / "tides.pdf").write_bytes(b"%PDF-1.4")
     code, out, err = cli(folder, *words, PYTHONPATH=f"{folder}{os.pathsep}{ROOT}")
     assert (code, out) == (1, "")
     form = rf"batonflow {words[0]}: [\w ]+ needs? {package}, which is not installed: pip install .*\[{extra}\]'\n"
