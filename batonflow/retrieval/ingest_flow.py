@@ -90,7 +90,7 @@ class BatchDue(Event):
 
 
 class _Read(NamedTuple):
-    """A source that is new or changed, with its documents, and the ids of those that it had."""
+    """A source that is new or changed, with its documents, and the ids of its earlier ones."""
 
     source: str
     documents: list[BaseNode]

@@ -141,7 +141,7 @@ class NodeStore(NodeSearch):
             return row and row[0]
 
     def documents_with(self, hashes: Sequence[str]) -> dict[str, list[str]]:
-        """Return the ids of documents by their hashes, for those with one of these hashes."""
+        """Return the ids of the documents with one of these hashes, by hash."""
         found: dict[str, list[str]] = {}
         with self.reading():
             for one in parts_of(hashes):

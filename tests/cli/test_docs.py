@@ -1,4 +1,4 @@
-"""docs/reference/cli.md: every command on it prints what stands there. The README: its fleet drives a run."""
+"""docs/reference/cli.md: every command on it prints the text that stands there. The README: its fleet drives a run."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Records and pickles name classes by module path: those written before a class moved are still read."""
+"""Records and pickles name classes by module path: earlier ones are still read after a class has moved."""
 
 import pickle
 from typing import Any
