@@ -11,10 +11,9 @@ from batonflow.nodes.schema import NodeWithScore
 __all__ = ["AsyncStreamingResponse", "PydanticResponse", "Response", "StreamingResponse"]
 
 
-@dataclass
 class _Sources:
-    source_nodes: list[NodeWithScore] = field(default_factory=list[NodeWithScore])
-    metadata: dict[str, Any] | None = None
+    source_nodes: list[NodeWithScore]
+    metadata: dict[str, Any] | None
 
     def get_formatted_sources(self, length: int = 100) -> str:
         """Return the sources as text, each cut at a number of characters."""
@@ -33,16 +32,9 @@ class Response(_Sources):
         metadata: Further facts about the answer.
     """
 
-    response: str | None = None
-
-    def __init__(
-        self,
-        response: str | None,
-        source_nodes: list[NodeWithScore] | None = None,
-        metadata: dict[str, Any] | None = None,
-    ) -> None:
-        super().__init__([] if source_nodes is None else source_nodes, metadata)
-        self.response = response
+    response: str | None
+    source_nodes: list[NodeWithScore] = field(default_factory=list[NodeWithScore])
+    metadata: dict[str, Any] | None = None
 
     def __str__(self) -> str:
         return self.response or "None"
@@ -58,16 +50,9 @@ class PydanticResponse(_Sources):
         metadata: Further facts about the answer.
     """
 
-    response: BaseModel | None = None
-
-    def __init__(
-        self,
-        response: BaseModel | None,
-        source_nodes: list[NodeWithScore] | None = None,
-        metadata: dict[str, Any] | None = None,
-    ) -> None:
-        super().__init__([] if source_nodes is None else source_nodes, metadata)
-        self.response = response
+    response: BaseModel | None
+    source_nodes: list[NodeWithScore] = field(default_factory=list[NodeWithScore])
+    metadata: dict[str, Any] | None = None
 
     def __str__(self) -> str:
         return "None" if self.response is None else self.response.model_dump_json()
@@ -122,18 +107,13 @@ class StreamingResponse(_RecordedStream):
         response_txt: The whole text, once it is read.
     """
 
-    response_gen: Iterator[str] | None = None
+    response_gen: Iterator[str]
+    source_nodes: list[NodeWithScore] = field(default_factory=list[NodeWithScore])
+    metadata: dict[str, Any] | None = None
     response_txt: str | None = None
 
-    def __init__(
-        self,
-        response_gen: Iterator[str],
-        source_nodes: list[NodeWithScore] | None = None,
-        metadata: dict[str, Any] | None = None,
-        response_txt: str | None = None,
-    ) -> None:
-        super().__init__([] if source_nodes is None else source_nodes, metadata)
-        self.response_gen, self.response_txt = self._kept(response_gen), response_txt
+    def __post_init__(self) -> None:
+        self.response_gen = self._kept(self.response_gen)
 
     def _kept(self, pieces: Iterator[str]) -> Iterator[str]:
         found: list[str] = []
@@ -148,7 +128,7 @@ class StreamingResponse(_RecordedStream):
     def get_response(self) -> Response:
         """Read the rest of the answer, and return all of it."""
         if self.response_txt is None:
-            for _ in self.response_gen or ():
+            for _ in self.response_gen:
                 pass
         return Response(self.response_txt, self.source_nodes, self.metadata)
 
@@ -157,7 +137,7 @@ class StreamingResponse(_RecordedStream):
         if self.response_txt is not None:
             print(self.response_txt)
             return
-        for piece in self.response_gen or ():
+        for piece in self.response_gen:
             print(piece, end="", flush=True)
 
 
@@ -172,18 +152,12 @@ class AsyncStreamingResponse(_RecordedStream):
         response_txt: The whole text, once it is read.
     """
 
-    response_gen: AsyncIterator[str] | None = None
+    response_gen: AsyncIterator[str]
+    source_nodes: list[NodeWithScore] = field(default_factory=list[NodeWithScore])
+    metadata: dict[str, Any] | None = None
     response_txt: str | None = None
 
-    def __init__(
-        self,
-        response_gen: AsyncIterator[str],
-        source_nodes: list[NodeWithScore] | None = None,
-        metadata: dict[str, Any] | None = None,
-        response_txt: str | None = None,
-    ) -> None:
-        super().__init__([] if source_nodes is None else source_nodes, metadata)
-        self.response_gen, self.response_txt = response_gen, response_txt
+    def __post_init__(self) -> None:
         self._read: list[str] = []
 
     async def async_response_gen(self) -> AsyncIterator[str]:
@@ -191,7 +165,6 @@ class AsyncStreamingResponse(_RecordedStream):
         if self.response_txt is not None:
             yield self.response_txt
             return
-        assert self.response_gen is not None
         async for piece in self.response_gen:
             self._read.append(piece)
             yield piece
