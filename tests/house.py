@@ -539,7 +539,7 @@ SLACK = 0.005
 
 BOUNDS: dict[str, tuple[float, str]] = {
     "all packages, Python lines": (
-        107_200,
+        107_600,
         "69,500 after the work on the house; sessions, calls, cases, search, PostgreSQL, fleets, retrieval came later",
     )
 }

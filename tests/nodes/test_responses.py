@@ -54,6 +54,18 @@ async def test_an_asynchronous_answer_gives_its_text_after_its_end() -> None:
     assert str(answer) == "The moon."
 
 
+async def test_streamed_answers_are_printed_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:
+    async def pieces() -> AsyncIterator[str]:
+        yield "The "
+        yield "sea."
+
+    answer = StreamingResponse(iter(["The ", "moon."]))
+    answer.print_response_stream()
+    answer.print_response_stream()
+    await AsyncStreamingResponse(pieces()).aprint_response_stream()
+    assert capsys.readouterr().out == "The moon.The moon.\nThe sea."
+
+
 @pytest.mark.parametrize("kind", ["stream", "async", "object"])
 async def test_a_stored_run_returns_a_response_that_has_been_read(kind: str, tmp_path: Path) -> None:
     async def pieces() -> AsyncIterator[str]:

@@ -143,7 +143,8 @@ def test_a_search_result_speaks_for_its_node() -> None:
 
 def test_a_document_of_langchain_is_taken_in_the_place_of_ours() -> None:
     theirs = SimpleNamespace(page_content="Tides.", metadata={"page": 3})
-    assert Document.from_langchain_format(theirs).text == "Tides."
+    ours = Document.from_langchain_format(theirs)
+    assert (ours.text, ours.get_doc_id()) == ("Tides.", ours.id_)
     assert NodeWithScore(node=theirs).node.metadata == {"page": 3}  # type: ignore[arg-type]
 
 

@@ -209,3 +209,17 @@ async def test_an_answer_is_reported_to_handlers_of_events(fails: bool) -> None:
         assert (names[0], names[-1], {*names[1:-1]}) == ("StartEvent", "EndEvent", {"DeltaReceivedEvent"})
         deltas = [event.delta for event in found if isinstance(event, StreamChatDeltaReceivedEvent)]
         assert "".join(deltas) == "The moon pulls."
+
+
+def test_a_conversation_in_the_terminal_ends_with_exit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = iter(["Hi", "exit"])
+    monkeypatch.setattr("builtins.input", lambda _prompt: next(typed))
+    SimpleChatEngine.from_defaults(answering("Hello.")).chat_repl()
+    assert capsys.readouterr().out == "Assistant: Hello.\n\n"
+
+
+def test_a_streamed_answer_is_printed_as_it_comes(capsys: pytest.CaptureFixture[str]) -> None:
+    SimpleChatEngine.from_defaults(answering("The moon pulls.")).stream_chat("Why?").print_response_stream()
+    assert capsys.readouterr().out == "The moon pulls."

@@ -57,6 +57,7 @@ TEXTS = st.lists(st.sampled_from(["moon", "tide.", "sea,", "salt!", "\n\n\n", "b
 def test_no_piece_is_too_large_and_no_word_is_lost(text: str, size: int, overlap: int, kind: Any) -> None:
     splitter = kind(chunk_size=size, chunk_overlap=min(size, overlap), tokenizer=by_words)
     pieces = splitter.split_text(text)
+    assert splitter.split_texts([text, text]) == [*pieces, *pieces]
     assert all(0 < len(by_words(piece)) <= size for piece in pieces)
     words, at = by_words(text), 0
     for piece in pieces:  # a piece begins in the text so far, or at its end

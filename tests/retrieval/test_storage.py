@@ -7,6 +7,7 @@ import pytest
 
 from batonflow.retrieval import (
     BaseEmbedding,
+    Document,
     SimpleDocumentStore,
     SimpleIndexStore,
     SimpleVectorStore,
@@ -52,3 +53,22 @@ def test_an_index_is_looked_up_and_deleted_by_its_id() -> None:
     found = storage.index_store.get_index_struct()
     assert (found and found.id, storage.index_store.get_index_struct("gone")) == (one.index_id, None)
     assert list(storage.docstore.docs) == ["sea"]
+
+
+async def test_a_document_store_knows_documents_with_their_nodes() -> None:
+    storage = StorageContext.from_defaults()
+    document = Document(text=SEA, doc_id="tides", metadata={"port": "Leith"})
+    index = VectorStoreIndex.from_documents([document], storage_context=storage, embed_model=Lengths())
+    docstore, [node_id] = storage.docstore, index.index_struct.nodes
+    info = docstore.get_ref_doc_info("tides")
+    assert info is not None
+    assert (info.node_ids, info.metadata["port"], docstore.get_ref_doc_info("gone")) == ([node_id], "Leith", None)
+    assert index.index_struct.nodes_dict == {node_id: node_id}
+    assert [node.id_ for node in await docstore.aget_nodes([node_id])] == [node_id]
+    docstore.set_document_hash("tides", "seen")
+    assert docstore.get_document_hash("tides") == "seen"
+    docstore.delete_document(node_id)
+    assert docstore.docs == {}
+    with pytest.raises(ValueError, match=f"there is no node {node_id}"):
+        docstore.delete_document(node_id)
+    docstore.delete_document(node_id, raise_error=False)
