@@ -12,6 +12,7 @@ from batonflow.cli.output import say, say_json
 from batonflow.cli.stores import checked_run_id, with_store
 from batonflow.cli.values import fields_of
 from batonflow.fleet.dispatchers import open_dispatcher
+from batonflow.fleet.worker import check_has_own_name
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["enqueue"]
@@ -26,6 +27,7 @@ def enqueue(given: Namespace) -> int:
     not_before = None if given.at is None else datetime.fromtimestamp(given.at).astimezone()
     place = {"run_id": given.run_id, "queue": given.queue, "priority": given.priority, "not_before": not_before}
     try:
+        check_has_own_name(workflow)
         run_id = asyncio.run(_enqueue(workflow, given.dispatcher, place | fields))
     except ValueError as error:
         raise CommandError(str(error), USAGE) from error

@@ -11,6 +11,7 @@ from batonflow.cli.output import complain, say, say_json, table
 from batonflow.cli.stores import opened
 from batonflow.cli.text import counted
 from batonflow.durable.worker_protocol import QueueInfo, WorkerInfo
+from batonflow.fleet.schedules import STARTS_OF
 
 __all__ = ["queue"]
 
@@ -52,4 +53,5 @@ def _as_row(one: QueueInfo, workers: Sequence[WorkerInfo]) -> list[str]:
 
 def _unserved(one: QueueInfo) -> str:
     version = f" of version {one.version}" if one.version else ""
-    return f"no worker takes up the {counted(one.ready, 'run')} of {one.workflow}{version} in queue {one.queue}"
+    extra = ": workers need the extra fleet for schedules" if one.workflow.startswith(STARTS_OF) else ""
+    return f"no worker takes up the {counted(one.ready, 'run')} of {one.workflow}{version} in queue {one.queue}{extra}"

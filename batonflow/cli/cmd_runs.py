@@ -42,7 +42,7 @@ async def _runs(given: Namespace) -> int:
         ]
         table(("RUN", "WORKFLOW", "STATUS", "AGE", "COMMITS"), rows)
         if len(found) == given.limit:
-            complain(f"there may be more than these {given.limit}: see --limit")
+            complain(f"there may be more than {given.limit}: see --limit")
     return DONE
 
 

@@ -9,6 +9,7 @@ from batonflow.cli.output import say, say_json, table
 from batonflow.cli.stores import opened, with_store
 from batonflow.cli.values import fields_of
 from batonflow.fleet.schedules import Schedule, add_schedule, list_schedules, remove_schedule
+from batonflow.fleet.worker import check_has_own_name
 
 __all__ = ["schedule"]
 
@@ -27,6 +28,7 @@ def _add(given: Namespace) -> int:
     fields = fields_of(workflow, given)
     place = {"timezone": given.tz, "queue": given.queue, "priority": given.priority}
     try:
+        check_has_own_name(workflow)
         added = asyncio.run(add_schedule(workflow, given.name, given.cron, fields, **place))
     except ValueError as error:
         raise CommandError(str(error), USAGE) from error

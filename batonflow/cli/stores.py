@@ -15,6 +15,7 @@ from batonflow.durable.store_protocol import RunInfo, RunStore
 from batonflow.durable.stores.addresses import is_postgres
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.stores.opening import open_store
+from batonflow.durable.stores.postgres_connection import address_of
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.durable.stores.sqlite_faults import explained, is_busy
 from batonflow.durable.stores.sqlite_schema import DatabaseFile
@@ -50,9 +51,9 @@ def with_store(workflow: Workflow, given: Namespace, *, needed: bool = False) ->
 
 def store_option(store: RunStore | None) -> str:
     """Return ``--store FILE`` or ``--store ADDRESS`` without a password, and an empty text for stores in memory."""
-    address = getattr(store, "address", None)  # of a store in PostgreSQL
-    if address:
-        return f"--store {shlex.quote(address)}"
+    dsn = getattr(store, "direct_dsn", None)  # of a store in PostgreSQL
+    if dsn:
+        return f"--store {shlex.quote(address_of(dsn, with_user=True))}"
     if not isinstance(store, SQLiteStore):
         return ""
     path = store.path

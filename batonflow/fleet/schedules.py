@@ -21,7 +21,8 @@ from batonflow.workflow_core.errors import StoreError
 __all__ = ["Schedule", "ScheduleStarts", "add_schedule", "list_schedules", "remove_schedule"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-_PREFIX = "schedule of "
+STARTS_OF = "schedule of "
+"""The begin of the name of a workflow that starts the scheduled runs of another one."""
 _IDS = "schedule"
 _PAGE = 1000
 
@@ -65,7 +66,7 @@ class ScheduleStarts(Workflow):
     """
 
     def __init__(self, target: Workflow) -> None:
-        super().__init__(timeout=None, workflow_name=_PREFIX + target.workflow_name, store=target.run_store)
+        super().__init__(timeout=None, workflow_name=STARTS_OF + target.workflow_name, store=target.run_store)
         self._target: Any = target
 
     @step
@@ -191,7 +192,7 @@ async def _waiting(store: RunStore) -> list[RunInfo]:
     after: str | None = None
     while True:
         page = await store.list_runs(status=["ready", "running", "waiting"], after=after, limit=_PAGE)
-        found += [info for info in page if info.workflow.startswith(_PREFIX)]
+        found += [info for info in page if info.workflow.startswith(STARTS_OF)]
         if len(page) < _PAGE:
             return found
         after = page[-1].run_id
@@ -204,7 +205,7 @@ async def _read(store: RunStore, info: RunInfo) -> Schedule | None:
         return None
     due = Due.model_validate(started["event"][1])
     at = datetime.fromtimestamp(due.at, ZoneInfo(due.timezone))
-    return Schedule(due.schedule, info.workflow.removeprefix(_PREFIX), due.cron, due.timezone, at)
+    return Schedule(due.schedule, info.workflow.removeprefix(STARTS_OF), due.cron, due.timezone, at)
 
 
 def _id(due: Due) -> str:

@@ -26,7 +26,7 @@ from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.stored_runs import StoredRuns
 from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["Worker"]
+__all__ = ["Worker", "check_has_own_name"]
 
 logger = logger_named("batonflow.worker")
 
@@ -66,8 +66,8 @@ class Worker:
 
     Raises:
         TypeError: A value is not a workflow, or an argument has a wrong type.
-        ValueError: There are no workflows, two have the same name, one does not have a store, or a number is too small.
-            Or the dispatcher does not go with the store.
+        ValueError: There are no workflows, two have the same name, one does not have a store, an agent does not have a
+            name, or a number is too small. Or the dispatcher does not go with the store.
         ImportError: The engine of the dispatcher is not installed.
 
     Example:
@@ -241,11 +241,26 @@ def _starts_of(kept: _Kept) -> _Kept:
     return _Kept(starts.workflow_name, starts, kept.store)
 
 
+def check_has_own_name(workflow: Workflow) -> None:
+    """Refuse an agent or team without a name, as a worker of one would drive the runs of all of its class.
+
+    Raises:
+        ValueError: It does not have a ``workflow_name``, and its class is one of batonflow.
+    """
+    options, kind = workflow.__batonflow__, type(workflow)
+    if not options.name and kind.__module__.startswith("batonflow.agents."):
+        raise ValueError(
+            f"a {kind.__name__} in a fleet needs a name: {kind.__name__}(workflow_name=...). Without it, "
+            f"a worker of one {kind.__name__} would drive the runs of another"
+        )
+
+
 def _kept(workflow: Workflow, default: RunStore | None, idle_release: float | None) -> _Kept:
     """Return the copy of a workflow that a worker drives."""
     given: Any = workflow
     if not isinstance(given, Workflow):
         raise TypeError(f"Worker() takes workflows, agents and teams, not {given!r}")
+    check_has_own_name(workflow)
     options = workflow.__batonflow__
     store = options.store or default
     if store is None:

@@ -157,7 +157,7 @@ class TestAnswering:
 
     def test_a_held_run_is_to_be_released(self, here: Cli) -> None:
         self.waiting(here)
-        hold("a1", "5 claims ended")
+        hold("a1", "5 attempts ended")
         assert self.approve(here) == ["it is held: batonflow release a1 --store runs.db lets it be taken up again"]
 
 
@@ -172,7 +172,7 @@ def test_the_reason_of_a_held_run_names_its_worker(folder: Path, here: Cli, work
     with closing(sqlite3.connect("runs.db")) as connection:
         [(name, owner)] = connection.execute("SELECT name, owner FROM workers")
     hold("g1", held_words(5, owner))
-    reason = f"5 claims ended without a commit, the last one of worker {name}"
+    reason = f"5 attempts ended without a commit, the last one of worker {name}"
     assert f"held      {reason}; batonflow release g1" in here("show", "g1", *STORE)[1]
     assert [run["held"] for run in json.loads(here("runs", "--json", *STORE)[1])] == [reason]
     hold("g1", held_words(5, "gone"))

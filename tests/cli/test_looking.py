@@ -49,7 +49,7 @@ def test_runs_can_be_chosen(here: Cli, store: list[str]) -> None:
 
     assert ids("--status", "completed", "--status", "failed") == ["failed", "done"]
     assert ids("--workflow", "ask") == ["asking"]
-    assert here("runs", "--limit", "1", *store)[2] == "there may be more than these 1: see --limit\n"
+    assert here("runs", "--limit", "1", *store)[2] == "there may be more than 1: see --limit\n"
     assert ids("--limit", "1") == ["team"]
     assert {run["run_id"]: run["asks"] for run in json.loads(here("runs", "--json", *store)[1])} == {
         "team": 1,

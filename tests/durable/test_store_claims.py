@@ -477,7 +477,7 @@ class TestPoison:
         assert [pauses[at] for at in (0, 1, 5)] == [0, 0, 0]
         assert all(pause <= waited <= 2 * pause + 0.5 for pause, waited in zip((1, 2, 4), pauses[2:5], strict=True))
         assert (info.status, info.attempts) == ("ready", MOST_ATTEMPTS)
-        assert info.held == f"5 claims ended without a commit, the last one of {owners[-2]}"
+        assert info.held == f"5 attempts ended without a commit, the last one of {owners[-2]}"
         clock.wall += 86400
         assert await watching.claim_due(watching.owner, TTL, 10) == []
         assert await watching.sweep(10, grace=60) == []

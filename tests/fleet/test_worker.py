@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from batonflow import FunctionAgent, ReActAgent, ScriptedLLM
 from batonflow.durable.store_protocol import RunStore
 from batonflow.fleet import Worker
 from batonflow.workflow_core import (
@@ -209,3 +210,11 @@ def test_bad_arguments_are_named() -> None:
         Worker("flow", store="memory:")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match=r"such as \['gpu'\]"):
         Worker(Gate(gate), store="memory:", queues="gpu")
+
+
+@pytest.mark.parametrize("kind", [FunctionAgent, ReActAgent])
+def test_an_agent_without_a_name_is_refused_because_it_would_drive_runs_of_others(kind: Any, stores: Stores) -> None:
+    store = stores.open()
+    with pytest.raises(ValueError, match=rf"{kind.__name__}\(workflow_name=...\)"):
+        Worker(kind(llm=ScriptedLLM([]), store=store))
+    assert Worker(kind(llm=ScriptedLLM([]), store=store, workflow_name="clerk")).runs == 0

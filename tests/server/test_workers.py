@@ -135,7 +135,7 @@ async def test_a_held_run_names_its_worker_and_is_released(serving: Serving, tmp
             owner = signed.sign.owner
             hold(path, "r", owner)
             told = await running.get("/handlers/r")
-            assert told["held"] == f"5 claims ended without a commit, the last one of worker {worker.name}"
+            assert told["held"] == f"5 attempts ended without a commit, the last one of worker {worker.name}"
         refused = await running.http.post("/handlers/r/release", json={}, headers={"Authorization": "Bearer wrong"})
         assert refused.status_code == 401
         told = await running.post("/handlers/r/release")

@@ -29,4 +29,4 @@ def held_words(attempts: int, owner: str | None) -> str:
         attempts: The number of owners.
         owner: The last one.
     """
-    return f"{attempts} claims ended without a commit, the last one of {owner or 'an unknown owner'}"
+    return f"{attempts} attempts ended without a commit, the last one of {owner or 'an unknown owner'}"

@@ -32,7 +32,7 @@ READ_SECONDS = 5.0
 _HOST = r"(?:[^:/?@\[\],\s]*|\[[0-9A-Fa-f:.]+\])(?::\d*)?"
 # Anything else, such as a / in a password that is not escaped, would turn up in messages as the name of a host or file.
 _ADDRESS = re.compile(
-    rf"postgres(?:ql)?://(?:[^/?@\0]*@)?(?P<hosts>{_HOST}(?:,{_HOST})*)(?P<name>/[^/?@\s]*)?(?:\?(?P<options>[^@\0]*))?"
+    rf"postgres(?:ql)?://(?:(?P<user>[^/?@:\0]*)(?::[^/?@\0]*)?@)?(?P<hosts>{_HOST}(?:,{_HOST})*)(?P<name>/[^/?@\s]*)?(?:\?(?P<options>[^@\0]*))?"
 ).fullmatch
 _BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})|%00").search
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,52}").fullmatch
@@ -65,8 +65,8 @@ _END = "SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE pid =
 _GONE = "BF001"
 
 
-def address_of(dsn: Any) -> str:
-    """Return the address of a database without user and password.
+def address_of(dsn: Any, *, with_user: bool = False) -> str:
+    """Return the address of a database without password, and without user unless ``with_user`` is set.
 
     Raises:
         StoreError: The value is not the address of a PostgreSQL database.
@@ -78,7 +78,8 @@ def address_of(dsn: Any) -> str:
             "and %40 for @ in the password"
         )
     folder = parse_qs(parts["options"] or "").get("host", [""])[0]
-    return f"postgresql://{parts['hosts']}{parts['name'] or ''}" + (f"?host={folder}" if folder else "")
+    user = f"{parts['user']}@" if with_user and parts["user"] else ""
+    return f"postgresql://{user}{parts['hosts']}{parts['name'] or ''}" + (f"?host={folder}" if folder else "")
 
 
 def check_schema_name(schema: str) -> str:

@@ -238,7 +238,7 @@ BEGIN
     UPDATE batonflow.runs
     SET status = 'ready', owner = NULL, lease_until = NULL, wake_no = wake_no + 1, due_at = now + seconds,
         updated_at = now, attempts = tries, not_before = CASE WHEN seconds > 0 THEN now + seconds END,
-        held = CASE WHEN tries >= {MOST_ATTEMPTS} THEN tries || ' claims ended without a commit, the last one of '
+        held = CASE WHEN tries >= {MOST_ATTEMPTS} THEN tries || ' attempts ended without a commit, the last one of '
             || coalesce(run.owner, 'an unknown owner') END
     WHERE id = run.id;
     RETURN seconds = 0 AND tries < {MOST_ATTEMPTS};

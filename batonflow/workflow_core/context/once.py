@@ -129,7 +129,7 @@ async def run_effect(
         # A call with a wait inside begins again by contract.
         if not (repeat or waits):
             raise UnknownOutcomeError(
-                f"It is unknown whether {key!r} of step {item.spec.name} happened: the process ended during the call",
+                f"It is unknown whether {key!r} of step {item.spec.name} happened: its process or lease has ended",
                 times,
             )
         del intents[key]

@@ -39,7 +39,7 @@ async def test_the_page_shows_workers_and_the_runs_that_they_drive(
             await page.get_by_text("No worker has signed in.").wait_for()
             hold(path, "left", "gone")
             await page.get_by_role("link", name="Runs").click()
-            await page.get_by_text("Held: 5 claims ended").wait_for()
+            await page.get_by_text("Held: 5 attempts ended").wait_for()
             await page.locator(".status.held").wait_for()
             await enqueued(served, "new")
             await page.get_by_label("Status", exact=True).select_option(label="unfinished")
@@ -62,7 +62,7 @@ async def test_a_held_run_shows_why_and_is_released(
     async with serving(WorkflowServer(store=path, drive=False), **flows) as served:
         async with browser.page(f"{served.url}/#run=r", wait=".status.held") as watched:
             banner = watched.page.locator(".banner", has_text="Held")
-            assert "5 claims ended without a commit, the last one of gone" in await banner.inner_text()
+            assert "5 attempts ended without a commit, the last one of gone" in await banner.inner_text()
             await banner.get_by_role("button", name="Release").click()
             await watched.page.locator(".status.ready").wait_for()
             await banner.wait_for(state="detached")
