@@ -62,8 +62,10 @@ def _told(answer: str, found: Sequence[NodeWithScore], citations: Sequence[Any],
         complain("the file has no passage with words of the question")
     elif answer:
         say(f"{answer}\n")
+        cited = {one.number for one in citations}
         for number, one in enumerate(found, 1):
-            say(shown_place(number, one.node))
+            if number in cited or not cited.intersection(range(1, len(found) + 1)):
+                say(shown_place(number, one.node))
         for number in sorted({one.number for one in citations if not one.is_supported}):
             complain(f"no passage supports [{number}]: check it")
     else:

@@ -1,7 +1,7 @@
 """Models by name, and the defaults of a program: its model, and the settings of retrieval."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, ClassVar, NoReturn, cast
 
 from batonflow import llms
 from batonflow.llms.base import LLM
@@ -79,6 +79,9 @@ class LLMSettings:
 
     __slots__ = (*_OWN, *_PLAIN)
 
+    default_parser: ClassVar[Callable[[int, int], Any] | None] = None
+    """Makes a parser for the size of a chunk and its overlap. ``batonflow.retrieval`` sets it."""
+
     _llm: LLM | None
     _chunk_overlap: int | None
     _chunk_size: int | None
@@ -119,7 +122,12 @@ class LLMSettings:
 
     @property
     def node_parser(self) -> Any:
-        """The parser of documents, or None for the default; it is also called ``text_splitter``."""
+        """The parser of documents, by default one into sentences; it is also called ``text_splitter``.
+
+        It is None until a name of ``batonflow.retrieval`` is used.
+        """
+        if self._node_parser is None and LLMSettings.default_parser is not None:
+            return LLMSettings.default_parser(self.chunk_size, self.chunk_overlap)
         return self._node_parser
 
     @node_parser.setter
@@ -153,9 +161,9 @@ class LLMSettings:
 
     @property
     def transformations(self) -> list[Any] | None:
-        """The transformations of documents, or None for the parser alone."""
-        if self._transformations is None and self._node_parser is not None:
-            return [self._node_parser]
+        """The transformations of documents, by default the parser alone."""
+        if self._transformations is None and (parser := self.node_parser) is not None:
+            return [parser]
         return self._transformations
 
     @transformations.setter

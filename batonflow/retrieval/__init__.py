@@ -161,7 +161,6 @@ __all__ = [
 _HOMES = {
     name: module
     for module, names in {
-        "llms": ("Settings"),
         "llms.prompts": ("BasePromptTemplate ChatPromptTemplate PromptTemplate PromptType"),
         "nodes": (
             "AsyncStreamingResponse BaseComponent BaseNode BaseNodePostprocessor BaseQueryEngine BaseRetriever "
@@ -234,7 +233,7 @@ _HOMES = {
         "retrieval.source_readers": ("CallableReader SQLReader StringIterableReader"),
         "retrieval.splitters": (
             "MetadataAwareTextSplitter NodeParser SentenceSplitter SentenceWindowNodeParser SimpleNodeParser "
-            "TextSplitter TokenTextSplitter"
+            "Settings TextSplitter TokenTextSplitter"
         ),
         "retrieval.storage": ("SimpleDocumentStore SimpleIndexStore SimpleVectorStore StorageContext"),
         "retrieval.summaries": (

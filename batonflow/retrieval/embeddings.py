@@ -37,6 +37,8 @@ __all__ = [
 ]
 _TESTING = "IS_TESTING"
 _DEFAULT_BATCH = 10
+_OF_REQUESTS = {"embed_batch_size", "num_workers", "limits"}
+"""Fields that do not change vectors."""
 
 _dispatcher = get_dispatcher(__name__)
 _CHARACTERS_OF_TOKEN = 4
@@ -241,7 +243,8 @@ class BaseEmbedding(TransformComponent):
         return found
 
     def _key(self, kind: str, text: str) -> str:
-        told = json.dumps([kind, self._described(), text], sort_keys=True, default=str)
+        model = {name: value for name, value in self._described().items() if name not in _OF_REQUESTS}
+        told = json.dumps([kind, model, text], sort_keys=True, default=str)
         return hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()
 
 

@@ -49,7 +49,8 @@ _BLOCK_TAGS = [
     "header", "hr", "li", "main", "nav", "ol", "option", "p", "pre", "section", "summary", "table", "tbody",
     "tfoot", "thead", "tr", "ul",
 ]  # fmt: skip
-_HIDDEN_TAGS = ("script", "style", "noscript", "template")
+_HIDDEN_TAGS = ["script", "style", "noscript", "template", "title", "nav", "footer"]
+_HIDDEN_ROLES = ["navigation", "search", "contentinfo"]
 _DELIMITERS = ",;\t|"
 _changing_filters = threading.Lock()
 """Held while the filters of warnings are changed, which all threads share."""
@@ -203,7 +204,10 @@ class PptxReader(BaseReader):
 
 
 class HTMLReader(BaseReader):
-    """Reads the text of a page of HTML, without scripts and styles. The title is in the metadata.
+    """Reads the text of a page of HTML. The title is in the metadata.
+
+    Scripts, styles, marks of links beside headings, navigation and footers are left out. Of a page that marks its main
+    part, only that is read.
 
     Example:
         >>> HTMLReader().load_data("index.html")
@@ -215,12 +219,11 @@ class HTMLReader(BaseReader):
         with _changing_filters, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of texts that look like a path or like XML
             page = library.BeautifulSoup(Path(file).read_bytes(), "html.parser")
-        for one in page(_HIDDEN_TAGS):
-            one.decompose()
         title = {} if page.title is None else {"title": " ".join(page.title.get_text().split())}
-        for one in page("title"):
+        main = page.find("main") or page.find(role="main") or page
+        for one in [*main(_HIDDEN_TAGS), *main(role=_HIDDEN_ROLES), *main("a", class_="headerlink")]:
             one.decompose()
-        return [_document(_text_of_page(page), extra_info, **title)]
+        return [_document(_text_of_page(main), extra_info, **title)]
 
 
 def _text_of_page(page: Any) -> str:

@@ -78,7 +78,7 @@ class IndexEngines:
         description: str | None = None,
         *,
         answers: bool = False,
-        top_k: int = 5,
+        similarity_top_k: int = 5,
         citations: bool = True,
     ) -> QueryEngineTool | RetrieverTool:
         """Return the index as a tool for agents.
@@ -87,11 +87,11 @@ class IndexEngines:
             name: The name of the tool.
             description: The description for the model.
             answers: Whether the tool answers with a model; otherwise it returns passages.
-            top_k: The largest number of passages.
+            similarity_top_k: The largest number of passages.
             citations: Whether passages have numbers, which an agent cites; see ``check_citations``. With ``answers``
                 the tool's answer has checked citations; see ``CitationQueryEngine``.
         """
-        retriever = self.as_retriever(similarity_top_k=top_k)
+        retriever = self.as_retriever(similarity_top_k=similarity_top_k)
         if answers:
             kind = CitationQueryEngine if citations else RetrieverQueryEngine
             return QueryEngineTool.from_defaults(kind(retriever), name=name, description=description)

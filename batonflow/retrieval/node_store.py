@@ -35,6 +35,11 @@ class StoredIndex(NamedTuple):
     type: str
     struct: dict[str, Any]
 
+    @property
+    def index_id(self) -> str:
+        """The id."""
+        return self.id
+
 
 class NodeStore(NodeSearch):
     """Nodes in one SQLite file, or in memory.

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field
 
 from batonflow.instrumentation.logs import logger_named
+from batonflow.llms import Settings
 from batonflow.nodes import BaseNode, MetadataMode, Node, NodeRelationship, TextNode, TransformComponent
 from batonflow.nodes.schema import document_of
 from batonflow.retrieval.words import get_tokenizer
@@ -396,3 +397,6 @@ def _at(separator: str) -> Split:
         return [one for one in (first, *(separator + other for other in others)) if one]
 
     return split
+
+
+type(Settings).default_parser = SentenceSplitter

@@ -58,6 +58,9 @@ def test_a_model_answers_with_numbered_sources_and_checked_citations(here: Cli, 
     code, output, errors = here("ask", "notes.db", "What moves the tides?")
     assert (code, output) == (0, "Tides follow the moon [1]. They are green [7].\n\n[1] docs/tides.md\n")
     assert errors == "no passage supports [7]: check it\n"
+    Settings.llm = ScriptedLLM(["Salt melts ice."])
+    answer = "Salt melts ice.\n\n[1] docs/salt.pdf, page 2\n[2] docs/salt.pdf, page 1\n"
+    assert here("ask", "notes.db", "salt and ice")[1] == answer  # without a citation all sources are listed
     assert "Tides follow the moon." in str(model.requests[0].messages[-1].content)
 
 

@@ -66,7 +66,7 @@ def test_settings_of_ones_own_are_apart() -> None:
     assert Settings.llm is None
 
 
-PLAIN = ["embed_model", "tokenizer", "prompt_helper", "context_window", "num_output", "node_parser", "transformations"]
+PLAIN = ["embed_model", "tokenizer", "prompt_helper", "context_window", "num_output"]
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -85,6 +85,11 @@ def test_the_sizes_of_chunks_have_defaults_that_fit_each_other() -> None:
     assert (own.chunk_size, own.chunk_overlap) == (100, 20)
     own.chunk_overlap = 50
     assert (own.chunk_size, own.chunk_overlap) == (100, 50)
+
+
+def test_a_program_without_retrieval_has_no_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LLMSettings, "default_parser", None)
+    assert (LLMSettings().node_parser, LLMSettings().transformations) == (None, None)
 
 
 def test_the_parser_that_is_set_has_the_sizes_and_is_the_transformation() -> None:

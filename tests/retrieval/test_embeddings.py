@@ -82,6 +82,8 @@ def test_a_cache_is_asked_before_the_model() -> None:
     assert model.get_text_embedding_batch(["a", "ccc"]) == [[1.0], [3.0]]
     assert model.requests == [["a", "bb"], ["ccc"]]
     assert asyncio.run(model.aget_text_embedding_batch(["a"])) == [[1.0]]
+    again = Batches(requests=[], embeddings_cache=cache, embed_batch_size=3, num_workers=2)
+    assert (again.get_text_embedding("a"), again.requests) == ([1.0], [])
     other = Batches(requests=[], embeddings_cache=cache, model_name="other")
     other.get_text_embedding("a")
     assert other.requests == [["a"]]

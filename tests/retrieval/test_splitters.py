@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batonflow.llms.settings import LLMSettings
 from batonflow.nodes import Document, NodeRelationship, TextNode
 from batonflow.retrieval import (
     MarkdownNodeParser,
@@ -203,3 +204,12 @@ def test_markdown_is_split_at_its_headings() -> None:
     ]
     assert deep.metadata["header_path"] == " > A > "
     assert "# not a heading" in deep.get_content()
+
+
+def test_the_default_parser_of_a_program_has_the_sizes_of_its_settings() -> None:
+    own = LLMSettings()
+    own.chunk_size = 40
+    parser = own.node_parser
+    assert isinstance(parser, SentenceSplitter)
+    assert (parser.chunk_size, parser.chunk_overlap) == (40, 8)
+    assert [type(one) for one in own.transformations or ()] == [SentenceSplitter]
