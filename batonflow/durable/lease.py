@@ -300,7 +300,8 @@ class RunLease:
                 self.run_id, self.connection.store.owner, self.epoch, self.made, wake_at
             )
         except StoreError as error:
-            run.ending.warn(f"it could not leave memory: {error}")
+            if not self.lost:  # otherwise its end in this process is logged already
+                run.ending.warn(f"it could not leave memory: {error}")
             parked = False
         self.parking = None
 
@@ -353,7 +354,7 @@ class RunLease:
         """Wait until all present commits are written.
 
         Raises:
-            RunLostError: Another process has claimed the run.
+            RunLostError: This process does not drive the run any more.
         """
         if not self.is_settled and not self.lost:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -365,7 +366,7 @@ class RunLease:
             self._await_written(wake)
             await done
         if self.lost:
-            raise RunLostError(f"Run {self.run_id!r} belongs to another process now")
+            raise RunLostError(f"Run {self.run_id!r} is not driven by this process any more")
 
     def was_written(self, commit: RunCommit) -> None:
         """Note that a commit is written."""

@@ -156,6 +156,63 @@ class TestOutage:
         assert "Traceback" not in caplog.text
         await asyncio.to_thread(server.start)
 
+    async def test_runs_dropped_in_an_outage_are_ready_when_it_is_over_and_those_in_memory_stay(
+        self, server: OwnServer, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(postgres_connection, "OUTAGE_SECONDS", 0.2)
+        flow = Paused(store)
+        dropped, kept = flow.run(run_id="dropped", x=1), flow.run(run_id="kept", x=1)
+        held = store._writer._held  # pyright: ignore[reportPrivateUsage]
+        while len(flow.gates) < 2 or len(held.epochs()) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        server.crash()
+        flow.gates["dropped"].set()
+        with pytest.raises(StoreError, match="has lasted longer"):
+            await dropped
+        await asyncio.to_thread(server.start)
+        back = time.monotonic()
+
+        async def is_ready() -> bool:
+            return (await known(store, "dropped")).status == "ready"
+
+        await _eventually(is_ready)
+        assert time.monotonic() - back < TTL / 2, "its lease of 15 s has not ended"
+        assert (await known(store, "kept")).owner == store.owner
+        assert [one.run_id for one in await store.claim_due(store.owner, TTL, 10)] == ["dropped"]
+        flow.gates["kept"].set()
+        assert await kept == "done"
+
+    async def test_an_owner_that_is_back_renews_the_leases_of_its_runs_in_memory(
+        self, server: OwnServer, store: PostgresStore
+    ) -> None:
+        store.hold("held", await begin(store, "held", ttl=300))
+        await begin(store, "free", ttl=300)
+        before = _leases(server)
+        server.crash()
+        await asyncio.to_thread(server.start)
+
+        async def is_renewed() -> bool:
+            return _leases(server)["held"] > before["held"]
+
+        await _eventually(is_renewed)
+        assert _leases(server)["free"] == before["free"]
+
+    async def test_a_run_that_waits_for_a_person_is_not_said_to_belong_to_another_process(
+        self, server: OwnServer, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(postgres_connection, "OUTAGE_SECONDS", 0.5)
+        flow = Paused(store, asks=True)
+        run = flow.run(run_id="r", x=1)
+        while not flow.gates:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        server.crash()
+        flow.gates["r"].set()
+        with pytest.raises(StoreError, match="has lasted longer"):
+            await run
+        await asyncio.sleep(0.1)  # it was leaving memory
+        assert "could not leave memory" not in caplog.text
+        await asyncio.to_thread(server.start)
+
     async def test_operations_of_an_outage_end_together(
         self, server: OwnServer, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -215,6 +272,10 @@ class TestOutage:
         await gone.aclose()
 
 
+class Second(Event):
+    pass
+
+
 class Next(Event):
     number: int
 
@@ -238,6 +299,30 @@ class Steps(Workflow):
         self._done[f"{ctx.run_id} {ev.number}"] += 1
         await asyncio.sleep(0.05)
         return Next(number=ev.number + 1) if ev.number < 20 else StopEvent(result="done")
+
+
+class Paused(Workflow):
+    """A workflow that goes on when the test opens its gate; then it may ask a person."""
+
+    def __init__(self, store: RunStore, *, asks: bool = False) -> None:
+        super().__init__(store=store, timeout=None, idle_release=0)
+        self.gates: dict[str, asyncio.Event] = {}
+        self._asks = asks
+
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> Second:
+        gate = self.gates[ctx.run_id] = asyncio.Event()
+        await gate.wait()
+        return Second()
+
+    @step
+    async def finish(self, ctx: Context, ev: Second) -> StopEvent:
+        return StopEvent(result=await ctx.ask("Go on?", str) if self._asks else "done")
+
+
+def _leases(server: OwnServer) -> dict[str, float]:
+    with connected(server.address) as connection:
+        return dict(connection.execute("SELECT run_id, lease_until FROM batonflow.runs").fetchall())
 
 
 def _never(_: Listener) -> Any:
@@ -453,10 +538,6 @@ async def _as_a_child(store: RunStore, owner: str) -> int:
     if store.owner == owner:
         return 2
     return 0 if isinstance(await store.claim("a", store.owner, TTL), Busy) else 3
-
-
-class Second(Event):
-    pass
 
 
 class Third(Event):

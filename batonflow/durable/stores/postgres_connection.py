@@ -271,6 +271,11 @@ class Database:
         connection.execute(f"SELECT {names}", prepare=False)
         return connection
 
+    @property
+    def is_away(self) -> bool:
+        """True while the database cannot be reached."""
+        return self._lost_at is not None
+
     def note_loss(self, error: Exception, *, is_patient: bool) -> float:
         """Note that the database cannot be reached, and return the time at which operations fail.
 

@@ -8,13 +8,14 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from batonflow.durable.stores.hints import Hints
 from batonflow.durable.stores.postgres_connection import Database, is_lost
+from batonflow.durable.stores.threads import HeldLeases
 from batonflow.instrumentation.logs import logger_named
 from batonflow.workflow_core.errors import StoreError
 
@@ -36,15 +37,29 @@ _SEPARATOR, _ANY, _READY = "\n", "*", "+"
 _PAUSES = (0.05, 1.0)
 """Seconds between attempts to connect: the first and the longest."""
 
-# An owner that comes back after an outage has its leases again at once, before others see that it may lose its runs.
-_REGISTER = """
+_MINE = """
 WITH mine AS (
-    SELECT id FROM batonflow.runs WHERE status = 'running' AND owner = %(owner)s ORDER BY run_id FOR NO KEY UPDATE
-), renewed AS (
+    SELECT runs.id FROM batonflow.runs
+    JOIN unnest(%(ids)s::text[], %(epochs)s::bigint[]) AS known (run_id, epoch)
+        ON runs.run_id = known.run_id AND runs.epoch = known.epoch
+    WHERE status = 'running' AND owner = ANY (%(owners)s::text[]) ORDER BY runs.run_id FOR NO KEY UPDATE OF runs
+)
+"""
+# An owner that comes back after an outage has the leases of its runs in memory again at once, before others see that it
+# may lose them.
+_REGISTER = f"""
+{_MINE}, renewed AS (
     UPDATE batonflow.runs SET lease_until = batonflow.steady() + lease_ttl FROM mine WHERE runs.id = mine.id
 )
-INSERT INTO batonflow.owners VALUES (%(owner)s, pg_postmaster_start_time(), batonflow.wall())
+INSERT INTO batonflow.owners SELECT unnest(%(owners)s::text[]), pg_postmaster_start_time(), batonflow.wall()
 ON CONFLICT (owner) DO UPDATE SET server = excluded.server, since = excluded.since
+"""
+_GIVE_BACK = f"""
+{_MINE}
+UPDATE batonflow.runs
+SET status = 'ready', owner = NULL, lease_until = NULL, wake_no = wake_no + 1, due_at = batonflow.wall(),
+    updated_at = batonflow.wall(), not_before = NULL
+FROM mine WHERE runs.id = mine.id
 """
 _TIDY = """
 DELETE FROM batonflow.owners
@@ -59,11 +74,13 @@ class Listener:
     Args:
         database: The database.
         hints: The readers that wait in this process.
+        leases: The runs in the memory of this process.
     """
 
-    def __init__(self, database: Database, hints: Hints) -> None:
+    def __init__(self, database: Database, hints: Hints, leases: HeldLeases) -> None:
         self._database = database
         self._hints = hints
+        self._leases = leases
         self._channel = f"batonflow_{database.schema}"
         self._live_channel = f"batonlive_{database.schema}"
         self._hears_live = False
@@ -194,6 +211,11 @@ class Listener:
                 asked.set_result(None)
             with self._guard:
                 self._asked.pop(0)
+        if dropped := dict(self._leases.dropped):
+            given = connection.execute(self._database.sql(_GIVE_BACK), _known(dropped, self._held))
+            self._ready |= given.rowcount > 0
+            for run_id in dropped:
+                self._leases.dropped.pop(run_id)
         if self._hints.wants_live != self._hears_live:
             self._hears_live = not self._hears_live
             connection.execute(f"{'LISTEN' if self._hears_live else 'UNLISTEN'} {self._live_channel}".encode())
@@ -302,7 +324,7 @@ class Listener:
             if time.monotonic() > deadline:
                 raise StoreError(f"Owner {owner!r} is in use by another process or store: use store.owner as the name")
             time.sleep(0.005)
-        connection.execute(self._database.sql(_REGISTER), {"owner": owner})
+        connection.execute(self._database.sql(_REGISTER), _known(self._leases.epochs(), [owner]))
 
     def _refuse(self, error: Exception) -> None:
         with self._guard:
@@ -315,6 +337,11 @@ class Listener:
         if connection is not None:
             with suppress(Exception):
                 connection.close()
+
+
+def _known(epochs: Mapping[str, int], owners: Iterable[str]) -> dict[str, list[Any]]:
+    """Return the values of ``_MINE``."""
+    return {"ids": list(epochs), "epochs": list(epochs.values()), "owners": list(owners)}
 
 
 def _names(run_ids: Iterable[str]) -> str:

@@ -138,10 +138,10 @@ class Writer(_Threads):
     def __init__(self, database: Database) -> None:
         self.hints = Hints(self._listen)
         """The readers that wait for commits, of this and of other processes."""
-        self.listener = Listener(database, self.hints)
+        self._held = HeldLeases()
+        self.listener = Listener(database, self.hints, self._held)
         super().__init__(database, self.listener, most=1)
         self._session = _Session(database)
-        self._held = HeldLeases()
         self._shortest_ttl = math.inf
         self._renew_at = math.inf
 
@@ -157,8 +157,10 @@ class Writer(_Threads):
             self.submit(Job(_nothing, _ignore))
 
     def let_go(self, run_id: str) -> None:
-        """Stop the automatic renewal of a run's lease."""
-        self._held.let_go(run_id)
+        """Stop the automatic renewal of a run's lease. In an outage the run is dropped, and given back later."""
+        self._held.let_go(run_id, is_dropped=self._database.is_away)
+        if self._held.dropped:
+            self.listener.start()
 
     def _run(self) -> None:
         try:

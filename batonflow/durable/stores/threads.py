@@ -137,6 +137,8 @@ class HeldLeases:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._held: dict[str, tuple[int, Callable[[], None] | None]] = {}
+        self.dropped: dict[str, int] = {}
+        """The epochs of runs that left memory before their end, by id, until the store has them back."""
 
     def __bool__(self) -> bool:
         return bool(self._held)
@@ -146,10 +148,12 @@ class HeldLeases:
         with self._guard:
             self._held[run_id] = epoch, lost
 
-    def let_go(self, run_id: str) -> None:
+    def let_go(self, run_id: str, *, is_dropped: bool = False) -> None:
         """Stop the automatic renewal of a run's lease."""
         with self._guard:
-            self._held.pop(run_id, None)
+            held = self._held.pop(run_id, None)
+            if held is not None and is_dropped:
+                self.dropped[run_id] = held[0]
 
     def epochs(self) -> dict[str, int]:
         """Return the epochs of the held runs by their ids."""
