@@ -3,7 +3,7 @@
 import asyncio
 from argparse import Namespace
 
-from batonflow.cli.errors import DONE, USAGE, CommandError
+from batonflow.cli.errors import DONE, FAILED, USAGE, CommandError
 from batonflow.cli.output import say, say_json
 from batonflow.cli.stores import opened
 
@@ -17,6 +17,8 @@ def drain(given: Namespace) -> int:
 
 async def _drain(given: Namespace) -> int:
     async with opened(given, writes=True) as store:
+        if any(one.sign.name == given.worker and one.state == "ended" for one in await store.workers()):
+            raise CommandError(f"{given.worker} has ended: other workers take up its runs", FAILED)
         if not await store.drain(given.worker):
             raise CommandError(f"the store has no worker {given.worker!r}: `batonflow workers` lists them", USAGE)
     if given.json:

@@ -248,7 +248,12 @@ def test_a_killed_worker_is_listed_as_ended(folder: Path, worker: Started) -> No
         time.sleep(0.05)
     process.kill()
     process.wait(timeout=40)
-    assert [each["state"] for each in listed(folder)] == ["ended"]
+    [one] = listed(folder)
+    assert one["state"] == "ended"
+    code, out, err = cli(folder, "drain", one["name"], *STORE)
+    assert (code, out) == (1, "")
+    assert f"batonflow drain: {one['name']} has ended" in err
+    assert cli(folder, "drain", "unknown", *STORE)[0] == 2
 
 
 def health(address: str, path: str, method: str = "GET") -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -85,3 +86,18 @@ def test_a_check_creates_no_tables_and_says_that_they_are_missing(here: Cli, dat
     assert here("store", "init", "--store", database)[0] == 0
     code, out, _ = here("store", "check", "--store", database)
     assert (code, "can be used: 0 unfinished runs, 0 workers" in out) == (0, True)
+
+
+def test_a_user_without_rights_reads_the_same_from_every_command(here: Cli, database: str) -> None:
+    assert here("store", "init", "--store", database)[0] == 0
+    guest = new_schema()
+    with connected(database) as connection:
+        connection.execute(f"CREATE ROLE {guest} LOGIN PASSWORD 'secret'".encode())
+        address = urlsplit(database)._replace(netloc=f"{guest}:secret@{urlsplit(database).netloc.rpartition('@')[2]}")
+        said = {
+            here(*words, "--store", address.geturl())[2].partition(": ")[2]
+            for words in (("store", "check"), ("runs",), ("worker", "flows.py:greet"))
+        }
+        connection.execute(f"DROP ROLE {guest}".encode())
+    assert len(said) == 1, said
+    assert "make the schema batonflow and give its user all rights on it" in said.pop()

@@ -136,7 +136,7 @@ class TestAfterAStartOfTheServer:
     async def test_one_that_comes_back_after_the_end_of_its_lease_keeps_them(self, others: Stores) -> None:
         """A lease has ended before its owner registers again, and is not renewed by the owner itself yet."""
         store, other = others.open(), others.open()
-        await begin(store)
+        store.hold("a", await begin(store))
         execute(others, "UPDATE {0}.runs SET lease_until = {0}.steady() - 1")
         execute(others, "DELETE FROM {0}.owners")
         lock = "locktype = 'advisory' AND granted AND ((classid::bigint << 32) | objid::bigint)"

@@ -23,11 +23,13 @@ from batonflow.durable.stores import postgres_connection, postgres_threads
 from batonflow.durable.stores.postgres import PostgresStore
 from batonflow.durable.stores.postgres_connection import Database
 from batonflow.durable.stores.postgres_listener import Listener
+from batonflow.durable.stores.postgres_workers import ENDED_SECONDS
+from batonflow.durable.worker_protocol import WorkerSign
 from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.conftest import Stores
 from tests.durable.runs import TTL, begin, bodies, entry, known, write
-from tests.postgres import OwnServer, connected, new_schema
+from tests.postgres import DatabaseClock, OwnServer, connected, new_schema
 
 pytestmark = pytest.mark.external("postgresql")
 
@@ -338,6 +340,41 @@ async def _eventually(condition: Any, seconds: float = 20.0) -> None:
     while not await condition():
         assert time.monotonic() < end, "it took too long"
         await asyncio.sleep(0.02)
+
+
+class TestWorkers:
+    async def test_one_that_was_killed_before_a_restart_of_the_database_counts_as_ended_after_a_minute(
+        self, server: OwnServer, store: PostgresStore
+    ) -> None:
+        gone = PostgresStore(server.address)
+        for kept, name in ((gone, "gone"), (store, "blocked")):
+            await kept.sign(WorkerSign(name, kept.owner, "web1", 7, ["Flow"], None, 20))
+        epoch = await begin(gone, ttl=300)
+        await gone.aclose()
+        server.crash()
+        await asyncio.to_thread(server.start)
+        clock = DatabaseClock(server.address, "batonflow")
+        try:
+            assert [one.is_alive for one in await store.workers()] == [True, True], "it is not known yet"
+            clock.put(wall=ENDED_SECONDS - 5)
+            assert [one.is_alive for one in await store.workers()] == [True, True]
+            clock.put(wall=ENDED_SECONDS + 5)
+            assert [one.state for one in await store.workers() if one.sign.name == "gone"] == ["ended"]
+        finally:
+            clock.close()
+        assert (await known(store)).owner == gone.owner, "its runs are not touched"
+        assert (await known(store)).epoch == epoch
+
+    async def test_one_that_does_not_sign_and_holds_its_lock_has_not_ended(
+        self, server: OwnServer, store: PostgresStore
+    ) -> None:
+        await store.sign(WorkerSign("blocked", store.owner, "web1", 7, ["Flow"], None, 20))
+        clock = DatabaseClock(server.address, "batonflow")
+        try:
+            clock.put(wall=ENDED_SECONDS + 5)
+            assert [one.is_alive for one in await store.workers()] == [True]
+        finally:
+            clock.close()
 
 
 class TestSessions:

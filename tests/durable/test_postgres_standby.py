@@ -11,9 +11,10 @@ import pytest
 from batonflow.durable.search_protocol import RunQuery
 from batonflow.durable.session_protocol import NewTurn
 from batonflow.durable.stores.postgres import PostgresStore
+from batonflow.durable.worker_protocol import WorkerSign
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.runs import TTL, begin, bodies, known, new_run, write
-from tests.postgres import OwnServer
+from tests.postgres import OwnServer, connected
 
 pytestmark = pytest.mark.external("postgresql")
 
@@ -32,6 +33,10 @@ async def test_runs_are_read_and_followed(server: OwnServer, caplog: pytest.LogC
     await write(store, epoch, 0, [b"1"], ttl=120)
     turn = NewTurn("ann", "Flow", 1, None, "d", b"hello")
     await store.open_turn(turn, new_run("ann:1"), store.owner, TTL)
+    for name in ("new", "old"):
+        await store.sign(WorkerSign(name, store.owner, "web1", 7, ["Flow"], None, 20))
+    with connected(server.address) as connection:
+        connection.execute("UPDATE batonflow.workers SET seen_at = 0 WHERE name = 'old'")
     reader: Any = PostgresStore(await asyncio.to_thread(server.standby))
     end = time.monotonic() + 20
     while not await has_both(reader):
@@ -47,6 +52,7 @@ async def test_runs_are_read_and_followed(server: OwnServer, caplog: pytest.LogC
     assert (await reader.read_session("ann")).turns == 1
     assert [one.number for one in await reader.read_turns("ann")] == [1]
     assert [one.name for one in await reader.list_sessions("Flow")] == ["ann"]
+    assert [(one.sign.name, one.is_alive) for one in await reader.workers()] == [("new", True), ("old", False)]
 
     following = reader.subscribe("a", 1)
     coming = asyncio.create_task(anext(following))

@@ -179,7 +179,7 @@ class PostgresStore(StoredHistory):
         return await asyncio.to_thread(self._has_tables)
 
     def _has_tables(self) -> bool:
-        with one_connection(self.direct_dsn) as connection:
+        with one_connection(self.direct_dsn, self.schema) as connection:
             return is_newest(connection, self.schema, self.address)
 
     keeps_parts = True

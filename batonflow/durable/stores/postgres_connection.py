@@ -333,13 +333,13 @@ class Database:
 
 
 @contextmanager
-def one_connection(dsn: str) -> "Generator[Connection[Any]]":
-    """Make a connection for one transaction.
+def one_connection(dsn: str, schema: str = "public") -> "Generator[Connection[Any]]":
+    """Make a connection for one transaction; errors name the schema.
 
     Raises:
         StoreError: The database cannot be reached or used.
     """
-    database = Database(dsn, "public", "power")
+    database = Database(dsn, schema, "power")
     try:
         with database.connect_once() as connection:
             yield connection

@@ -2,12 +2,16 @@
 
 import json
 
+from batonflow.durable.store_protocol import LEASE_SECONDS
 from batonflow.durable.stores.bounds import check_owner
 from batonflow.durable.stores.postgres_rows import Query, Steps, Writing, plain
 from batonflow.durable.stores.worker_signs import KEPT_SECONDS, QUEUES, queue_info, sign_as_text, worker_info
 from batonflow.durable.worker_protocol import QueueInfo, WorkerInfo, WorkerSign
 
-__all__ = ["drain", "queues", "sign", "sign_off", "workers"]
+__all__ = ["ENDED_SECONDS", "drain", "queues", "sign", "sign_off", "workers"]
+
+ENDED_SECONDS = 4 * LEASE_SECONDS
+"""The time after which a worker without a sign counts as ended, if its owner is not known to the running server."""
 
 _SIGN = f"""
 WITH forgotten AS (
@@ -18,8 +22,11 @@ INSERT INTO batonflow.workers VALUES (
 ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, body = excluded.body, seen_at = excluded.seen_at
 RETURNING is_draining
 """
-_WORKERS = """
-SELECT body::text, since, seen_at, is_draining, batonflow.is_alive(owner),
+# After a restart of the server, the owner of a killed worker is not registered, as is that of one that is not back yet.
+_WORKERS = f"""
+SELECT body::text, since, seen_at, is_draining,
+    batonflow.is_alive(owner) AND (seen_at > batonflow.wall() - {ENDED_SECONDS}
+        OR (NOT pg_is_in_recovery() AND batonflow.is_registered(owner))),
     (SELECT count(*) FROM batonflow.runs WHERE status = 'running' AND runs.owner = workers.owner)
 FROM batonflow.workers ORDER BY since, name
 """
