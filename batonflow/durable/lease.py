@@ -337,7 +337,7 @@ class RunLease:
         seconds only, as the other step may itself wait for this one.
 
         Raises:
-            RunLostError: Another process has claimed the run.
+            RunLostError: This process does not drive the run any more.
         """
         if not segment.committed:
             committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -50,6 +50,7 @@ logger = logger_named("batonflow.server")
 
 MIB = 1024 * 1024
 SECONDS_TO_STOP = 5.0
+SECONDS_WITHOUT_FAILURES = 10.0
 
 
 class WorkflowServer:
@@ -236,7 +237,7 @@ class WorkflowServer:
         ]
         handlers = {
             HTTPException: _http_error,
-            StoreError: _store_failed,
+            StoreError: _StoreFailures(),
             Exception: _failed,
             **self._exception_handlers,
         }
@@ -512,14 +513,23 @@ async def _http_error(_: Request, error: Exception) -> Response:
     return answer
 
 
-async def _store_failed(_: Request, error: Exception) -> Response:
-    _report(error)
-    return refusal(503, "The store of the runs failed; see the server's log")
+class _StoreFailures:
+    """Refuse requests after failures of stores. The log has each text once, until no store fails for some seconds."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+        self._failed_at = 0.0
+
+    async def __call__(self, _: Request, error: Exception) -> Response:
+        now = asyncio.get_running_loop().time()
+        if now > self._failed_at + SECONDS_WITHOUT_FAILURES:
+            self._told.clear()
+        self._failed_at = now
+        if str(error) not in self._told:
+            self._told.add(str(error))
+            logger.error("a store failed: %s", error)
+        return refusal(503, "The store of the runs failed; see the server's log")
 
 
 async def _failed(_: Request, error: Exception) -> Response:  # noqa: ARG001 - the log contains it
     return refusal(500, "Internal Server Error")
-
-
-def _report(error: Exception) -> None:
-    logger.error("a store failed: %s", error)

@@ -115,6 +115,20 @@ class TestOutage:
         while "can be reached again" not in caplog.text:  # noqa: ASYNC110 - a thread says so
             await asyncio.sleep(0.01)
 
+    async def test_the_driver_adds_nothing_to_the_log(
+        self, server: OwnServer, store: PostgresStore, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        epochs = {run_id: await begin(store, run_id) for run_id in "abc"}
+        server.crash()
+        batch = [entry(store, epoch, 0, [b"1"], run_id) for run_id, epoch in epochs.items()]
+        writing = asyncio.create_task(store.commit(batch))
+        await asyncio.sleep(0.2)
+        await asyncio.to_thread(server.start)
+        assert {verdict.outcome for verdict in await writing} == {"committed"}
+        logging.getLogger("psycopg").warning("error ignored in a program that uses psycopg itself")
+        told = [record.getMessage() for record in caplog.records if record.name == "psycopg"]
+        assert told == ["error ignored in a program that uses psycopg itself"]
+
     async def test_one_that_lasts_too_long_is_an_error(
         self, server: OwnServer, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
-from batonflow.durable.store_protocol import Loaded, StoredCommit
+from batonflow.durable.store_protocol import Loaded, RunInfo, StoredCommit
 from batonflow.durable.stores.memory import MemoryStore
-from batonflow.server import WorkflowServer
+from batonflow.server import WorkflowServer, app
 from batonflow.workflow_core import Context, Event, SQLiteStore, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core.errors import StoreError
 from tests.durable.runs import begin, write
 from tests.server.conftest import Serving, eventually
-from tests.server.flows import Ask, Fail, Greet, Progress, Slow, Steered, Unseen
+from tests.server.flows import Ask, Fail, Greet, Plain, Progress, Slow, Steered, Unseen
 
 
 def types(events: list[dict]) -> list[str]:
@@ -413,6 +415,36 @@ async def test_streams_end_when_the_server_stops_and_nothing_says_that_the_run_i
         told += [event["type"] async for event in reading]
         assert (told[0], told[-1]) == ("Asked", "StopEvent")
         assert told.count("Asked") == 2  # it is open when the run is taken up, and asked again there
+
+
+async def test_a_store_that_fails_is_logged_once_and_again_after_it_was_back(
+    serving: Serving, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Away(MemoryStore):
+        reason = ""
+
+        @override
+        async def info(self, run_id: str) -> RunInfo | None:
+            if self.reason:
+                raise StoreError(self.reason)
+            return await super().info(run_id)
+
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "a store failed" in record.getMessage()]
+
+    monkeypatch.setattr(app, "SECONDS_WITHOUT_FAILURES", 0.5)
+    store = Away()
+    async with serving(WorkflowServer(store=store), plain=Plain()) as running:
+        run_id = "unknown"
+        for store.reason in ("cannot be reached", "is starting") * 5:
+            assert (await running.http.get(f"/handlers/{run_id}")).status_code == 503
+        assert told() == ["a store failed: cannot be reached", "a store failed: is starting"]
+        store.reason = ""
+        assert (await running.http.get(f"/handlers/{run_id}")).status_code == 404
+        await asyncio.sleep(0.6)
+        store.reason = "is starting"
+        assert (await running.http.get(f"/handlers/{run_id}")).status_code == 503
+    assert told()[2:] == ["a store failed: is starting"]
 
 
 async def test_a_run_that_fails_is_logged_once(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:

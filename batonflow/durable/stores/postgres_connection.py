@@ -1,5 +1,6 @@
 """Connections to the database of a PostgresStore, and its errors in words that name the remedy."""
 
+import logging
 import re
 import threading
 import time
@@ -145,8 +146,8 @@ class Database:
         """True if a session serves others, too."""
         self.was_reached = False
         """True once a connection was made."""
-        # The time of the loss of the database; None while it is reached.
-        self._lost_at: float | None = None
+        self.lost_at: float | None = None
+        """The time of the loss of the database; None while it is reached."""
         self._dsn = dsn
         self._listen_dsn = listen_dsn
         self._statements: dict[str, bytes] = {}
@@ -271,25 +272,20 @@ class Database:
         connection.execute(f"SELECT {names}", prepare=False)
         return connection
 
-    @property
-    def is_away(self) -> bool:
-        """True while the database cannot be reached."""
-        return self._lost_at is not None
-
     def note_loss(self, error: Exception, *, is_patient: bool) -> float:
         """Note that the database cannot be reached, and return the time at which operations fail.
 
         All operations of an outage share that time, so that a process which stops does not wait for each of them.
         """
-        if self._lost_at is None:
-            self._lost_at = time.monotonic()
+        if self.lost_at is None:
+            self.lost_at = time.monotonic()
             _logger.warning("%s", self._outage(error))
-        return self._lost_at + (OUTAGE_SECONDS if is_patient else READ_SECONDS)
+        return self.lost_at + (OUTAGE_SECONDS if is_patient else READ_SECONDS)
 
     def note_return(self) -> None:
         """Note that an operation has reached the database."""
-        if self._lost_at is not None:
-            self._lost_at = None
+        if self.lost_at is not None:
+            self.lost_at = None
             _logger.warning("The store %s can be reached again", self.address)
 
     def _loss(self, error: Exception) -> str:
@@ -358,4 +354,11 @@ def _driver() -> Any:
         raise StoreError(
             "A store in PostgreSQL needs psycopg, which is not installed: pip install 'batonflow[postgres]'"
         ) from error
+    logging.getLogger("psycopg").addFilter(_is_news)
     return psycopg
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Leave out the ends of this store's pipelines after a loss, which ``note_loss`` reports."""
+    is_own = (record.threadName or "").startswith("batonflow-store-")
+    return not (is_own and str(record.msg).startswith("error ignored"))

@@ -45,8 +45,7 @@ WITH mine AS (
     WHERE status = 'running' AND owner = ANY (%(owners)s::text[]) ORDER BY runs.run_id FOR NO KEY UPDATE OF runs
 )
 """
-# An owner that comes back after an outage has the leases of its runs in memory again at once, before others see that it
-# may lose them.
+# An owner that comes back renews the leases of its runs in memory at once, before others see that it may lose them.
 _REGISTER = f"""
 {_MINE}, renewed AS (
     UPDATE batonflow.runs SET lease_until = batonflow.steady() + lease_ttl FROM mine WHERE runs.id = mine.id
@@ -213,7 +212,7 @@ class Listener:
                 self._asked.pop(0)
         if dropped := dict(self._leases.dropped):
             given = connection.execute(self._database.sql(_GIVE_BACK), _known(dropped, self._held))
-            self._ready |= given.rowcount > 0
+            self.tell((), (), ready=given.rowcount > 0)
             for run_id in dropped:
                 self._leases.dropped.pop(run_id)
         if self._hints.wants_live != self._hears_live:

@@ -158,7 +158,7 @@ class Writer(_Threads):
 
     def let_go(self, run_id: str) -> None:
         """Stop the automatic renewal of a run's lease. In an outage the run is dropped, and given back later."""
-        self._held.let_go(run_id, is_dropped=self._database.is_away)
+        self._held.let_go(run_id, is_dropped=self._database.lost_at is not None)
         if self._held.dropped:
             self.listener.start()
 

@@ -22,7 +22,7 @@ INSERT INTO batonflow.workers VALUES (
 ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, body = excluded.body, seen_at = excluded.seen_at
 RETURNING is_draining
 """
-# After a restart of the server, the owner of a killed worker is not registered, as is that of one that is not back yet.
+# A restarted server knows an owner again only when its worker is back.
 _WORKERS = f"""
 SELECT body::text, since, seen_at, is_draining,
     batonflow.is_alive(owner) AND (seen_at > batonflow.wall() - {ENDED_SECONDS}

@@ -137,8 +137,7 @@ class HeldLeases:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._held: dict[str, tuple[int, Callable[[], None] | None]] = {}
-        self.dropped: dict[str, int] = {}
-        """The epochs of runs that left memory before their end, by id, until the store has them back."""
+        self.dropped: dict[str, int] = {}  # epochs of runs that left memory in an outage, until they are given back
 
     def __bool__(self) -> bool:
         return bool(self._held)
