@@ -11,7 +11,7 @@ from batonflow.durable.worker_protocol import QueueInfo, WorkerInfo, WorkerSign
 __all__ = ["ENDED_SECONDS", "drain", "queues", "sign", "sign_off", "workers"]
 
 ENDED_SECONDS = 4 * LEASE_SECONDS
-"""The time after which a worker without a sign counts as ended, if its owner is not known to the running server."""
+"""The time after which a worker without a sign counts as ended, unless its owner holds its lock."""
 
 _SIGN = f"""
 WITH forgotten AS (
