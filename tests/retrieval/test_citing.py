@@ -43,7 +43,7 @@ async def test_numbers_go_on_from_call_to_call() -> None:
         [tool_call("notes", input="moon"), tool_call("notes", input="yeast")],
         tool_call("notes", input="moon"),
         "Bread needs yeast [2]. The moon pulls the sea [3].",
-        top_k=1,
+        similarity_top_k=1,
     )
     output = await agent.run("What?")
     assert {number: one.node.id_ for number, one in passages_of(output).items()} == {1: "sea", 2: "bread", 3: "sea"}
