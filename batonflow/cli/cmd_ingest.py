@@ -40,7 +40,7 @@ def ingest(given: Namespace) -> int:
         raise
     if generated and not given.json:
         left = _counted(len(generated), "generated file")
-        say(f"{left} left aside, such as {generated[0].name}: --generated reads them")
+        say(f"{left} left out, such as {generated[0].name}: --generated reads them")
     return code
 
 
@@ -90,7 +90,7 @@ def _told(result: IngestResult, given: Namespace) -> int:
         if result.failed > len(result.failures):
             complain(f"left out: {result.failed - len(result.failures)} further files")
         if lacking:
-            complain(f"{_counted(lacking, 'file')} left out for want of a library: {how_to_install('readers')}")
+            complain(f"{_counted(lacking, 'file')} left out, as a library is missing: {how_to_install('readers')}")
         counts = [f"{result.added} new", f"{result.changed} changed", f"{result.unchanged} unchanged"]
         if result.failed:
             counts.append(f"{result.failed} left out")

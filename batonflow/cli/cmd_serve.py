@@ -110,7 +110,7 @@ async def _serve(server: WorkflowServer, given: Namespace) -> int:
 
 
 def _address(host: str) -> str:
-    """Return the address for clients: of a host that means all addresses, the one in the network."""
+    """Return the address for clients; for a host that means all addresses, that of this machine in its network."""
     loopback, family, other = _ANY.get(host, (host, None, ""))
     if family is not None:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:

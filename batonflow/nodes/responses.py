@@ -15,6 +15,10 @@ class _Sources:
     source_nodes: list[NodeWithScore]
     metadata: dict[str, Any] | None
 
+    def __post_init__(self) -> None:
+        given: Any = self.source_nodes
+        self.source_nodes = [] if given is None else given
+
     def get_formatted_sources(self, length: int = 100) -> str:
         """Return the sources as text, each cut at a number of characters."""
         texts = [(one.node.id_, one.node.get_content().strip()) for one in self.source_nodes]
@@ -113,6 +117,7 @@ class StreamingResponse(_RecordedStream):
     response_txt: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.response_gen = self._kept(self.response_gen)
 
     def _kept(self, pieces: Iterator[str]) -> Iterator[str]:
@@ -158,6 +163,7 @@ class AsyncStreamingResponse(_RecordedStream):
     response_txt: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._read: list[str] = []
 
     async def async_response_gen(self) -> AsyncIterator[str]:

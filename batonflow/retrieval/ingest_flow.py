@@ -303,9 +303,9 @@ class IngestWorkflow(Workflow[IngestResult]):
                 self._note(read.documents, read.stamp)
 
     def _note(self, documents: Sequence[BaseNode], stamp: list[int] | None) -> None:
-        told = {} if stamp is None else {_STAMP: stamp}
+        stamped = {} if stamp is None else {_STAMP: stamp}
         for one in documents:
-            self.index.storage_context.store.note_document(one.id_, fingerprint(one), {**one.metadata, **told})
+            self.index.storage_context.store.note_document(one.id_, fingerprint(one), {**one.metadata, **stamped})
 
     # --- a source -----------------------------------------------------------------------------------------------------
 

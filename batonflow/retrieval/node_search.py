@@ -187,7 +187,7 @@ class NodeSearch(NodeFile):
             count, first, last = self._connection.execute(ask).fetchone()
             if count and last - first + 1 == count:
                 self._numbers = np.arange(first, last + 1, dtype=np.int64)
-            else:  # without the sign SQLite reads the texts, too
+            else:  # without the + SQLite reads the texts, too
                 rows = self._connection.execute("SELECT n FROM node ORDER BY +n")
                 self._numbers = np.fromiter((n for (n,) in rows), np.int64, count)
         return self._numbers

@@ -79,7 +79,7 @@ class QueryAsked(StartEvent):
     """A question to a query engine, as a bundle or as text."""
 
     field_of_words: ClassVar[str] = "query"
-    """The field that the words of a command line make."""
+    """The field for words without a key on a command line."""
     query: Annotated[
         QueryBundle,
         BeforeValidator(lambda query: QueryBundle(query) if isinstance(query, str) else query),

@@ -157,6 +157,9 @@ class VectorIndexRetriever(BaseRetriever):
         return [NodeWithScore(node=node, score=score) for node, score in zip(nodes, scores, strict=True)]
 
 
+_OF_WORDS = {"stemmer", "language", "tokenizer", "token_pattern", "skip_stemming", "verbose"}
+
+
 class WordsRetriever(BaseRetriever):
     """Finds nodes by words, with BM25. It needs no model.
 
@@ -189,17 +192,20 @@ class WordsRetriever(BaseRetriever):
         docstore: SimpleDocumentStore | None = None,
         similarity_top_k: int = 2,
         filters: MetadataFilters | None = None,
-        **_: Any,
+        **of_words: Any,
     ) -> Self:
         """Return a retriever over an index, nodes, or a store of documents.
 
         Stemmers and tokenizers of other programs have no effect: all texts have the words of their store.
 
         Raises:
+            TypeError: An argument is unknown.
             ValueError: Not exactly one of them is given.
         """
         if sum(one is not None for one in (index, nodes, docstore)) != 1:
             raise ValueError("Please pass exactly one of index, nodes, or docstore.")
+        if unknown := of_words.keys() - _OF_WORDS:
+            raise TypeError(f"from_defaults() of BM25Retriever does not have an argument {min(unknown)!r}")
         if index is not None:
             return cls(index.storage_context, similarity_top_k, index.index_struct.number, filters)
         storage = StorageContext(docstore.store if docstore is not None else None)

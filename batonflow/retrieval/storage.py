@@ -37,7 +37,10 @@ class RefDocInfo(NamedTuple):
 
 class _View:
     def __init__(
-        self, store: NodeStore | SimpleKVStore | None = None, simple_kvstore: SimpleKVStore | None = None, **_: Any
+        self,
+        store: NodeStore | SimpleKVStore | None = None,
+        simple_kvstore: SimpleKVStore | None = None,
+        namespace: str | None = None,  # noqa: ARG002 - programs give it
     ) -> None:
         given = store or simple_kvstore
         self.store = read_values(given.to_dict()) if isinstance(given, SimpleKVStore) else given or NodeStore()

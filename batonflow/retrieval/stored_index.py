@@ -22,7 +22,7 @@ class IndexStruct:
         store: The store.
         number: The number of the index.
         index_id: The id of the index.
-        summary: What the index is about.
+        summary: The subject of the index.
     """
 
     def __init__(self, store: NodeStore, number: int, index_id: str, summary: str | None = None) -> None:

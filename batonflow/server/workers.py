@@ -26,7 +26,7 @@ class Workers:
         self._names: dict[RunStore, tuple[float, Mapping[str, str]]] = {}
 
     async def names(self, store: RunStore) -> Mapping[str, str]:
-        """Return the names of workers by the owners as which they drive runs."""
+        """Return the names of workers by owner."""
         if not isinstance(store, WorkerStore):
             return {}
         now = asyncio.get_running_loop().time()

@@ -88,7 +88,7 @@ def test_a_file_for_which_a_library_is_missing_is_left_out_and_the_code_tells_it
     left_out, advice = errors.splitlines()
     assert left_out.startswith("left out: ")
     assert "contract.docx: DocxReader needs docx, which is not installed: pip install" in left_out
-    assert advice.startswith("1 file left out for want of a library: pip install")
+    assert advice.startswith("1 file left out, as a library is missing: pip install")
     assert "readers]" in advice
 
 
@@ -99,7 +99,7 @@ def test_indexes_and_copies_that_sphinx_generates_are_left_aside(here: Cli, fold
     for name in (*pages, *(f"docs/{one}" for one in made)):
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text("<p>Tides follow the moon.</p>")
-    told = "5 generated files left aside, such as tides.rst.txt: --generated reads them\n"
+    told = "5 generated files left out, such as tides.rst.txt: --generated reads them\n"
     counts = "4 files: 4 new, 0 changed, 0 unchanged; 4 passages written\n"
     assert here("ingest", "site", "notes.db") == (0, counts + told, "")
     assert here("ingest", "site", "notes.db", "--generated")[1].startswith("9 files: 5 new, 0 changed, 4 unchanged")

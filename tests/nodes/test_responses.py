@@ -26,6 +26,7 @@ class Port(BaseModel):
 
 def test_an_answer_is_its_text_and_shows_its_sources() -> None:
     assert (str(Response("Yes.")), str(Response(None))) == ("Yes.", "None")
+    assert Response("Yes.", None).get_formatted_sources() == ""  # type: ignore[arg-type]
     shown = Response("Yes.", SOURCES).get_formatted_sources(20)
     assert shown == "> Source (Doc id: n): word word word wo..."
 

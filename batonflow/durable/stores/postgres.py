@@ -270,7 +270,7 @@ class PostgresStore(StoredHistory):
 
     async def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[StoredCommit]:
         """See ``RunStore.read``."""
-        return await self._read(reads.read, run_id, after, _limit(limit))
+        return await self._read(reads.read, run_id, after, _limit(limit), is_patient=True)
 
     async def read_parts(self, part_log: int) -> list[bytes]:
         """See ``PartStore.read_parts``."""
@@ -293,7 +293,7 @@ class PostgresStore(StoredHistory):
 
     async def info(self, run_id: str) -> RunInfo | None:
         """See ``RunStore.info``."""
-        return await self._read(reads.info, run_id)
+        return await self._read(reads.info, run_id, is_patient=True)
 
     async def list_runs(
         self,
@@ -408,7 +408,7 @@ class PostgresStore(StoredHistory):
 
     async def read_session(self, session: str, request_id: str | None = None) -> StoredSession | None:
         """See ``SessionStore.read_session``."""
-        return await self._read(sessions.read_session, session, request_id)
+        return await self._read(sessions.read_session, session, request_id, is_patient=True)
 
     async def read_turns(
         self,
@@ -452,7 +452,7 @@ class PostgresStore(StoredHistory):
         return await outcome(self._writer, lambda writing: operation(writing, *arguments))
 
     async def _read(self, operation: Callable[..., Steps[T]], *arguments: Any, is_patient: bool = False) -> T:
-        """Read; ``is_patient`` is for what driven runs read, which go on during an outage."""
+        """Read; ``is_patient`` is for reads of driven runs, which go on during an outage."""
         return await outcome(self._readers, lambda _writing: operation(*arguments), is_patient=is_patient)
 
 

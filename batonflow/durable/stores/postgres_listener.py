@@ -42,7 +42,7 @@ WITH mine AS (
     SELECT runs.id FROM batonflow.runs
     JOIN unnest(%(ids)s::text[], %(epochs)s::bigint[]) AS known (run_id, epoch)
         ON runs.run_id = known.run_id AND runs.epoch = known.epoch
-    WHERE status = 'running' AND owner = ANY (%(owners)s::text[]) ORDER BY runs.run_id FOR NO KEY UPDATE OF runs
+    WHERE status = 'running' AND owner = ANY (%(owners)s::text[]) FOR NO KEY UPDATE OF runs SKIP LOCKED
 )
 """
 # An owner that comes back renews the leases of its runs in memory at once, before others see that it may lose them.

@@ -114,6 +114,8 @@ class _Threads(StoreThreads):
                 elif retries:  # otherwise the session may be older than the present server
                     time.sleep(pause)
                     pause = min(2 * pause, _PAUSES[1])
+                    if self._lets_others_begin():
+                        return
                 retries = True
             else:
                 self._database.note_return()
@@ -125,6 +127,10 @@ class _Threads(StoreThreads):
     def _due(self) -> list[Job]:
         """Return jobs that need not wait for those that are stuck."""
         return []
+
+    def _lets_others_begin(self) -> bool:
+        """Tell whether the jobs are to be left for later, while the database cannot be reached."""
+        return False
 
     def _noted(self, writing: Writing) -> None:
         """Take note of what was written."""
@@ -216,11 +222,19 @@ class Readers(_Threads):
         session = _Session(self._database, reads=True)
         try:
             while (job := self._jobs.get()) is not None:
-                self._settle(session, [job])
-                with self._guard:
-                    self._waiting += 1
+                while not job.is_finished:
+                    self._settle(session, [job])
+                    with self._guard:
+                        if job.is_finished:
+                            self._waiting += 1
+                        elif not self._stopped:
+                            self._jobs.put(job)
+                            break
         finally:
             session.close()
+
+    def _lets_others_begin(self) -> bool:
+        return not self._stopped and not self._jobs.empty()  # so that listings fail in time behind other reads
 
 
 class _Session:
