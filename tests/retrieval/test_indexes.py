@@ -364,7 +364,7 @@ class TestRetrievers:
         options: dict[str, Any] = {"stemmer": object(), "language": "english", "tokenizer": str.split, "verbose": True}
         retriever = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=2, **options)
         assert found(retriever, "the tide of 2020") == ["Tides of 2020.", "Tides of 2019."]
-        with pytest.raises(TypeError, match="from_defaults.. of BM25Retriever does not have an argument 'topk'"):
+        with pytest.raises(TypeError, match="does not have an argument 'topk'"):
             BM25Retriever.from_defaults(nodes=nodes, topk=2)
         filters = MetadataFilters.from_dict({"year": 2019})
         storage = StorageContext()
