@@ -13,7 +13,15 @@ from batonflow.retrieval.index_engines import IndexEngines
 from batonflow.retrieval.node_store import UNNAMED_MODEL, WORDS_ONLY, NodeStoreError
 from batonflow.retrieval.splitters import SentenceSplitter
 from batonflow.retrieval.storage import RefDocInfo, SimpleDocumentStore, StorageContext
-from batonflow.retrieval.stored_index import IndexStruct, RecordedIndex, data_of, index_of, stored_ones
+from batonflow.retrieval.stored_index import (
+    IndexStruct,
+    RecordedIndex,
+    data_of,
+    index_of,
+    missing_in,
+    opened_or_made,
+    stored_ones,
+)
 from batonflow.threads import in_thread
 
 __all__ = ["BaseIndex", "IndexStruct"]
@@ -32,10 +40,11 @@ class BaseIndex(RecordedIndex, IndexEngines):
         transformations: Transformations of documents; by default the node parser of ``Settings``.
         show_progress: Accepted and kept.
         callback_manager: Accepted and kept; use instrumentation instead.
-        index_id: The id of a new index.
+        index_id: The id. An index of this id in the store is opened, and gets those of the nodes that it lacks.
 
     Raises:
         ValueError: Neither or both of ``nodes`` and ``index_struct`` are given.
+        NodeStoreError: The index of this id is of another kind.
     """
 
     index_type: ClassVar[str] = "base"
@@ -60,20 +69,22 @@ class BaseIndex(RecordedIndex, IndexEngines):
         self._transformations = list(transformations) if transformations is not None else None
         self._show_progress, self.callback_manager = show_progress, callback_manager
         self._object_map = {one.index_id: one.obj for one in objects or () if one.obj is not None}
-        if index_struct is not None:
-            self._struct = index_struct
-            self._check(data_of(self._store, index_struct.number))
-            self._register()
-            return
-        given = index_id or str(uuid.uuid4())
-        with self._store.writing():
-            number = self._store.put_index(given, self.index_type, self._data())
-            self._struct = IndexStruct(self._store, number, given)
+        given = [document_of(one) for one in (*(nodes or ()), *(objects or ()))]
+        made, is_new = index_struct, False
+        if made is None:
+            made, is_new = opened_or_made(self._store, self.index_type, index_id or str(uuid.uuid4()), self._data())
+        self._struct = made
+        if not is_new:
+            self._check(data_of(self._store, made.number))
+            given = missing_in(made, given)
         self._register()
+        if not given:
+            return
         try:
-            self._add([document_of(one) for one in (*(nodes or ()), *(objects or ()))])
+            self._add(given)
         except BaseException:
-            self._store.delete_index(number)
+            if is_new:
+                self._store.delete_index(made.number)
             raise
 
     @classmethod
@@ -86,6 +97,8 @@ class BaseIndex(RecordedIndex, IndexEngines):
         **kwargs: Any,
     ) -> Self:
         """Return an index of documents. Documents that the store has already add nothing to it.
+
+        With ``index_id``, the index of this id gets the documents if it exists.
 
         Args:
             documents: The documents.
@@ -102,7 +115,8 @@ class BaseIndex(RecordedIndex, IndexEngines):
         for document in given:
             nodes = stored_ones(storage.store, document, nodes, known)
         options: dict[str, Any] = {"storage_context": storage, "transformations": steps, **kwargs}
-        if (same := index_of(cls.index_type, storage.store, nodes)) is not None:
+        same = None if kwargs.get("index_id") else index_of(cls.index_type, storage.store, nodes)
+        if same is not None:
             with suppress(NodeStoreError):  # it was made with another model
                 return cls(index_struct=same, **options)
         made = cls(nodes, show_progress=show_progress, **options)
@@ -202,8 +216,11 @@ class BaseIndex(RecordedIndex, IndexEngines):
 
     @property
     def ref_doc_info(self) -> dict[str, RefDocInfo]:
-        """The documents of the nodes."""
-        return self.docstore.get_all_ref_doc_info()
+        """The documents of the nodes of this index."""
+        known, found = self._store.documents(), dict[str, RefDocInfo]()
+        for doc, node_id in self._store.documents_in(self._struct.number):
+            found.setdefault(doc, RefDocInfo([], known.get(doc, (None, {}))[1])).node_ids.append(node_id)
+        return found
 
     # --- changes ------------------------------------------------------------------------------------------------------
 

@@ -166,7 +166,9 @@ class IngestWorkflow(Workflow[IngestResult]):
         begin = bisect_right(names, ev.after)
         mine = names[begin : begin + ev.batch]
         lost = await in_thread(self._lost, names[:begin], ev.counts) if is_resumed else []
-        counts = await self._ingested([*lost, *mine], ev.counts.model_copy(deep=True))
+        again = await self._ingested(lost, IngestResult())  # they are counted already
+        counts = await self._ingested(mine, ev.counts.model_copy(deep=True))
+        counts.failures += again.failures
         counts.done += len(mine)
         counts.total = counts.done + len(names) - begin - len(mine)
         ctx.write_event_to_stream(IngestProgress(counts=counts))

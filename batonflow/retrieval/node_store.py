@@ -220,6 +220,13 @@ class NodeStore(NodeSearch):
             query = "SELECT n FROM member WHERE number = ? ORDER BY place"
             return [n for (n,) in self._connection.execute(query, (number,))]
 
+    def documents_in(self, number: int) -> list[tuple[str, str]]:
+        """Return the nodes of an index that belong to documents, as the ids of document and node, in their order."""
+        with self.reading():
+            query = """SELECT node.doc, node.id FROM member JOIN node ON node.n = member.n
+                WHERE member.number = ? AND node.doc IS NOT NULL ORDER BY member.place"""
+            return self._connection.execute(query, (number,)).fetchall()
+
     def children(self, number: int, parent: int | None) -> list[int]:
         """Return the nodes below a node of a tree; those without a parent for None."""
         with self.reading():

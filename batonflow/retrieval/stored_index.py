@@ -9,7 +9,7 @@ from batonflow.nodes import BaseNode
 from batonflow.retrieval.node_store import NodeStore, NodeStoreError
 from batonflow.retrieval.storage import StorageContext
 
-__all__ = ["IndexStruct", "RecordedIndex", "data_of", "index_of", "stored_ones"]
+__all__ = ["IndexStruct", "RecordedIndex", "data_of", "index_of", "missing_in", "opened_or_made", "stored_ones"]
 
 _OPEN: "WeakValueDictionary[tuple[str, str], RecordedIndex]" = WeakValueDictionary()
 """The indexes in files that are open in this process, by path and id."""
@@ -95,6 +95,33 @@ class RecordedIndex:
 def data_of(store: NodeStore, number: int) -> dict[str, Any]:
     """Return the data of an index."""
     return next((one.struct for one in store.indexes() if one.number == number), dict[str, Any]())
+
+
+def opened_or_made(store: NodeStore, kind: str, index_id: str, data: Mapping[str, Any]) -> tuple[IndexStruct, bool]:
+    """Return the index of an id, and True if it did not exist.
+
+    Raises:
+        NodeStoreError: It is of another kind.
+    """
+    with store.writing():
+        known = next((one for one in store.indexes() if one.id == index_id), None)
+        if known is not None and known.type != kind:
+            raise NodeStoreError(
+                f"index {index_id} exists and is of the kind {known.type}, not {kind}: give another index_id, or call "
+                f"storage_context.index_store.delete_index_struct({index_id!r}) first"
+            )
+        number = store.put_index(index_id, kind, data) if known is None else known.number
+        return IndexStruct(store, number, index_id), known is None
+
+
+def missing_in(index: IndexStruct, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+    """Return the nodes that an index does not have as they are."""
+    store = index.store
+    with store.reading():
+        hashes, members = store.hashes(ids=[node.id_ for node in nodes]), set(store.members(index.number))
+        same = (node.id_ for node in nodes if hashes.get(node.id_) == node.hash)
+        held = {node_id for node_id in same if store.numbers_of([node_id])[0] in members}
+    return [node for node in nodes if node.id_ not in held]
 
 
 def index_of(kind: str, store: NodeStore, nodes: Sequence[BaseNode]) -> IndexStruct | None:

@@ -64,9 +64,7 @@ class TreeIndex(BaseIndex):
         self.insert_prompt = insert_prompt or INSERT_INTO_TREE
         self._llm = given_llm(llm)
         self._builds = build_tree
-        self._is_new = kwargs.get("index_struct") is None
         super().__init__(nodes, **kwargs)
-        self._is_new = False
 
     @property
     def llm(self) -> LLM:
@@ -79,7 +77,7 @@ class TreeIndex(BaseIndex):
         return list(zip(numbers, self._store.nodes_at(numbers), strict=True))
 
     def _add(self, nodes: Sequence[BaseNode]) -> None:
-        if self._is_new:
+        if not self._store.members(self.index_struct.number):
             run_sync(self._build(nodes))
             return
         for node in nodes:

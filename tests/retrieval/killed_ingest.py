@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 from batonflow.retrieval import BaseEmbedding, SentenceSplitter, StorageContext, VectorStoreIndex, ingest
-from batonflow.retrieval.loading import load_index_from_storage
 
 FOLDER, HANG_AT = Path(sys.argv[1]), int(sys.argv[2])
 
@@ -26,12 +25,9 @@ async def main() -> None:
     storage = StorageContext.from_defaults(path=FOLDER / "notes.db")
     model = Counting(embed_batch_size=2)
     options = {"embed_model": model, "storage_context": storage, "transformations": [SentenceSplitter()]}
-    if storage.store.indexes():
-        index = load_index_from_storage(**{**options, "storage_context": storage})
-    else:
-        index = VectorStoreIndex([], index_id="notes", **options)
+    index = VectorStoreIndex([], index_id="notes", **options)
     result = await ingest(FOLDER / "docs", index, store=FOLDER / "runs.db", run_id="docs-1", batch=4)
-    print(result.done, result.added + result.unchanged, result.failed)
+    print(result.done, result.added + result.unchanged, result.failed, result.nodes)
 
 
 asyncio.run(main())

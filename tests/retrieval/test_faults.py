@@ -151,13 +151,6 @@ def test_a_build_that_fails_leaves_no_index() -> None:
     assert storage.store.indexes() == []
 
 
-def test_an_index_that_takes_an_id_has_its_own_nodes_alone() -> None:
-    storage = StorageContext()
-    SummaryIndex([TextNode(text="old")], storage_context=storage, index_id="i")
-    index = SummaryIndex([TextNode(text="new")], storage_context=storage, index_id="i")
-    assert [one.text for one in index.as_retriever().retrieve("?")] == ["new"]
-
-
 def test_a_summary_without_leaves_is_removed_from_a_tree() -> None:
     llm = MockLLM(max_tokens=1)
     nodes = [TextNode(text=name, id_=name) for name in "abcd"]

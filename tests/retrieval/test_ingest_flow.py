@@ -390,7 +390,7 @@ def test_a_killed_run_continues_at_its_batch(tmp_path: Path, hang_at: int) -> No
         first.communicate()
     before = len(log.read_text().split())
     second = script("killed_ingest.py", tmp_path, 99)
-    assert second.communicate(timeout=50)[0] == "20 20 0\n"
+    assert second.communicate(timeout=50)[0] == "20 20 0 20\n"
     again = log.read_text().split()[before:]
     batch = hang_at // 4 * 4
     assert again == [f"{number}." for number in range(batch, 20)]
@@ -416,7 +416,7 @@ def test_a_resumed_run_reads_again_when_the_index_has_lost_its_passages(tmp_path
         first.communicate()
     for path in tmp_path.glob("notes.db*"):
         path.unlink()
-    assert script("killed_ingest.py", tmp_path, 99).communicate(timeout=50)[0].startswith("10 ")
+    assert script("killed_ingest.py", tmp_path, 99).communicate(timeout=50)[0] == "10 10 0 10\n"
     assert len(StorageContext.from_defaults(path=tmp_path / "notes.db").store.nodes()) == 10
 
 
