@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     # fmt: off
     # isort: off
     from batonflow.llms import Settings
+    from batonflow.llms.predict_and_call import AgentChatResponse
     from batonflow.llms.prompts import BasePromptTemplate, ChatPromptTemplate, PromptTemplate, PromptType
     from batonflow.nodes import (
         AsyncStreamingResponse, BaseComponent, BaseNode, BaseNodePostprocessor, BaseQueryEngine, BaseRetriever,
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     )
     from batonflow.retrieval.auto import MetadataInfo, VectorIndexAutoRetriever, VectorStoreInfo, VectorStoreQuerySpec
     from batonflow.retrieval.chat import (
-        BaseChatEngine, CondensePlusContextChatEngine, CondenseQuestionChatEngine, ContextChatEngine,
-        SimpleChatEngine, StreamedChatAnswer,
+        BaseChatEngine, ChatMode, CondensePlusContextChatEngine, CondenseQuestionChatEngine, ContextChatEngine,
+        SimpleChatEngine, StreamedChatAnswer, StreamingAgentChatResponse,
     )
     from batonflow.retrieval.chat_runs import ChatAnswer
     from batonflow.retrieval.citation_marks import Citation
@@ -115,14 +116,14 @@ if TYPE_CHECKING:
     # fmt: on
 
 __all__ = [
-    "Accumulate", "AnswerDelta", "AsyncStreamingResponse", "AutoMergingRetriever", "AutoPrevNextNodePostprocessor",
-    "BM25Retriever", "BaseChatEngine", "BaseComponent", "BaseEmbedding", "BaseIndex", "BaseNode",
-    "BaseNodePostprocessor", "BaseObjectNodeMapping", "BasePromptTemplate", "BasePydanticVectorStore",
-    "BaseQueryEngine", "BaseQueryTransform", "BaseReader", "BaseRetriever", "BaseSelector", "BaseSynthesizer",
-    "CSVReader", "CallableEmbedding", "CallableReader", "ChatAnswer", "ChatPromptTemplate", "Citation",
-    "CitationQueryEngine", "Cited", "CitedRetrieverTool", "CompactAndAccumulate", "CompactAndRefine",
-    "CondensePlusContextChatEngine", "CondenseQuestionChatEngine", "ContextChatEngine", "ContextOnly",
-    "CustomQueryEngine", "DecomposeQueryTransform", "Document", "DocumentSummaryIndex",
+    "Accumulate", "AgentChatResponse", "AnswerDelta", "AsyncStreamingResponse", "AutoMergingRetriever",
+    "AutoPrevNextNodePostprocessor", "BM25Retriever", "BaseChatEngine", "BaseComponent", "BaseEmbedding",
+    "BaseIndex", "BaseNode", "BaseNodePostprocessor", "BaseObjectNodeMapping", "BasePromptTemplate",
+    "BasePydanticVectorStore", "BaseQueryEngine", "BaseQueryTransform", "BaseReader", "BaseRetriever",
+    "BaseSelector", "BaseSynthesizer", "CSVReader", "CallableEmbedding", "CallableReader", "ChatAnswer", "ChatMode",
+    "ChatPromptTemplate", "Citation", "CitationQueryEngine", "Cited", "CitedRetrieverTool", "CompactAndAccumulate",
+    "CompactAndRefine", "CondensePlusContextChatEngine", "CondenseQuestionChatEngine", "ContextChatEngine",
+    "ContextOnly", "CustomQueryEngine", "DecomposeQueryTransform", "Document", "DocumentSummaryIndex",
     "DocumentSummaryIndexEmbeddingRetriever", "DocumentSummaryIndexLLMRetriever", "DocxReader",
     "EmbeddingRecencyPostprocessor", "EmbeddingSingleSelector", "EmptyIndex", "ExactMatchFilter", "FilterCondition",
     "FilterOperator", "FixedRecencyPostprocessor", "FnNodeMapping", "Generation", "HTMLReader",
@@ -144,23 +145,25 @@ __all__ = [
     "SimpleDirectoryReader", "SimpleDocumentStore", "SimpleIndexStore", "SimpleKVStore", "SimpleKeywordTableIndex",
     "SimpleNodeParser", "SimpleObjectNodeMapping", "SimpleQueryToolNodeMapping", "SimpleSummarize",
     "SimpleToolNodeMapping", "SimpleVectorStore", "SingleSelection", "SourceFailure", "StepDecomposeQueryTransform",
-    "StorageContext", "StreamedChatAnswer", "StreamingResponse", "StringIterableReader", "StructuredLLMRerank",
-    "StructuredRefineResponse", "SubQuestion", "SubQuestionQueryEngine", "SummaryIndex",
-    "SummaryIndexEmbeddingRetriever", "SummaryIndexLLMRetriever", "SummaryIndexRetriever", "TextNode", "TextReader",
-    "TextSplitter", "TimeWeightedPostprocessor", "TokenTextSplitter", "ToolRetrieverRouterQueryEngine",
-    "TransformComponent", "TransformQueryEngine", "TransformRetriever", "TreeAllLeafRetriever", "TreeIndex",
-    "TreeRootRetriever", "TreeSelectLeafEmbeddingRetriever", "TreeSelectLeafRetriever", "TreeSummarize",
-    "VectorIndexAutoRetriever", "VectorIndexRetriever", "VectorStoreIndex", "VectorStoreInfo", "VectorStoreQuery",
-    "VectorStoreQueryMode", "VectorStoreQueryResult", "VectorStoreQuerySpec", "WordsEmbedding", "WordsRetriever",
-    "check_citations", "get_child_nodes", "get_deeper_nodes", "get_leaf_nodes", "get_response_synthesizer",
-    "get_root_nodes", "get_tokenizer", "ingest", "load_index_from_storage", "load_indices_from_storage",
-    "metadata_dict_to_node", "node_to_metadata_dict", "passages_of", "rake_keywords", "resolve_embed_model",
-    "set_global_tokenizer", "simple_extract_keywords",
+    "StorageContext", "StreamedChatAnswer", "StreamingAgentChatResponse", "StreamingResponse",
+    "StringIterableReader", "StructuredLLMRerank", "StructuredRefineResponse", "SubQuestion",
+    "SubQuestionQueryEngine", "SummaryIndex", "SummaryIndexEmbeddingRetriever", "SummaryIndexLLMRetriever",
+    "SummaryIndexRetriever", "TextNode", "TextReader", "TextSplitter", "TimeWeightedPostprocessor",
+    "TokenTextSplitter", "ToolRetrieverRouterQueryEngine", "TransformComponent", "TransformQueryEngine",
+    "TransformRetriever", "TreeAllLeafRetriever", "TreeIndex", "TreeRootRetriever",
+    "TreeSelectLeafEmbeddingRetriever", "TreeSelectLeafRetriever", "TreeSummarize", "VectorIndexAutoRetriever",
+    "VectorIndexRetriever", "VectorStoreIndex", "VectorStoreInfo", "VectorStoreQuery", "VectorStoreQueryMode",
+    "VectorStoreQueryResult", "VectorStoreQuerySpec", "WordsEmbedding", "WordsRetriever", "check_citations",
+    "get_child_nodes", "get_deeper_nodes", "get_leaf_nodes", "get_response_synthesizer", "get_root_nodes",
+    "get_tokenizer", "ingest", "load_index_from_storage", "load_indices_from_storage", "metadata_dict_to_node",
+    "node_to_metadata_dict", "passages_of", "rake_keywords", "resolve_embed_model", "set_global_tokenizer",
+    "simple_extract_keywords",
 ]  # fmt: skip
 
 _HOMES = {
     name: module
     for module, names in {
+        "llms.predict_and_call": ("AgentChatResponse"),
         "llms.prompts": ("BasePromptTemplate ChatPromptTemplate PromptTemplate PromptType"),
         "nodes": (
             "AsyncStreamingResponse BaseComponent BaseNode BaseNodePostprocessor BaseQueryEngine BaseRetriever "
@@ -170,8 +173,8 @@ _HOMES = {
         ),
         "retrieval.auto": ("MetadataInfo VectorIndexAutoRetriever VectorStoreInfo VectorStoreQuerySpec"),
         "retrieval.chat": (
-            "BaseChatEngine CondensePlusContextChatEngine CondenseQuestionChatEngine ContextChatEngine "
-            "SimpleChatEngine StreamedChatAnswer"
+            "BaseChatEngine ChatMode CondensePlusContextChatEngine CondenseQuestionChatEngine ContextChatEngine "
+            "SimpleChatEngine StreamedChatAnswer StreamingAgentChatResponse"
         ),
         "retrieval.chat_runs": ("ChatAnswer"),
         "retrieval.citation_marks": ("Citation"),

@@ -83,7 +83,7 @@ class BaseIndex(RecordedIndex, IndexEngines):
         try:
             self._add(given)
         except BaseException:
-            if is_new:
+            if is_new and not set(made.nodes) - {one.id_ for one in given}:  # others may have opened it meanwhile
                 self._store.delete_index(made.number)
             raise
 

@@ -136,7 +136,11 @@ class AnswerDelta(Event):
 
 
 def start_query(
-    flow: Workflow[Any], query: str | QueryBundle, run_id: str | None, store: str | PathLike[str] | Any
+    flow: Workflow[Any],
+    query: str | QueryBundle,
+    run_id: str | None,
+    store: str | PathLike[str] | Any,
+    start: type[QueryAsked] = QueryAsked,
 ) -> WorkflowHandler[Any]:
     """Start the run of a query engine's workflow. In a step of another run, it is a child run of that run."""
     item, recorded = current_item.get(), None
@@ -152,7 +156,7 @@ def start_query(
             recorded = _records_of(run, item)
     token = records_around.set(recorded)
     try:
-        return flow.run(QueryAsked(query=cast("QueryBundle", query)), run_id=run_id)
+        return flow.run(start(query=cast("QueryBundle", query)), run_id=run_id)
     finally:
         records_around.reset(token)
 

@@ -8,13 +8,16 @@ from batonflow.agents.memory import ChatMemoryBuffer
 from batonflow.instrumentation import BaseEvent, BaseEventHandler, get_dispatcher
 from batonflow.instrumentation.events.chat_engine import StreamChatDeltaReceivedEvent
 from batonflow.llms import ChatMessage
-from batonflow.nodes import TextNode
+from batonflow.nodes import Response, TextNode
 from batonflow.retrieval import (
+    AgentChatResponse,
+    ChatMode,
     CondensePlusContextChatEngine,
     CondenseQuestionChatEngine,
     ContextChatEngine,
     SimilarityPostprocessor,
     SimpleChatEngine,
+    StreamingAgentChatResponse,
     SummaryIndex,
     VectorStoreIndex,
 )
@@ -121,6 +124,58 @@ async def test_a_query_engine_answers_the_question() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", [ContextChatEngine, CondensePlusContextChatEngine])
+async def test_without_passages_no_model_is_asked(kind: type[ContextChatEngine]) -> None:
+    llm = answering()
+    removed = kind(Notes(), llm, node_postprocessors=[SimilarityPostprocessor(similarity_cutoff=9)])
+    for engine in (removed, kind(VectorStoreIndex([]).as_retriever(), llm)):
+        assert str(await engine.achat("Why?")) == "Empty Response"
+        assert told(engine) == [("user", "Why?"), ("assistant", "Empty Response")]
+        engine.reset()
+        streamed = await engine.astream_chat("Why?")
+        assert [piece async for piece in streamed.async_response_gen()] == ["Empty Response"]
+        assert told(engine) == [("user", "Why?"), ("assistant", "Empty Response")]
+    assert llm.requests == []
+
+
+async def test_an_answer_has_the_output_of_the_retriever() -> None:
+    engine = ContextChatEngine.from_defaults(Notes(), answering("The moon.", "Again."))
+    answer, streamed = await engine.achat("What pulls?"), await engine.astream_chat("Why?")
+    assert isinstance(answer, AgentChatResponse)
+    assert isinstance(streamed, StreamingAgentChatResponse)
+    assert answer.is_dummy_stream is False
+    for one, message in ((answer, "What pulls?"), (streamed, "Why?")):
+        [source] = one.sources
+        assert (source.tool_name, source.raw_input) == ("retriever", {"message": message})
+        assert source.raw_output == one.source_nodes
+        assert texts_of(one.source_nodes) == [SEA, BREAD]
+        assert SEA in source.content
+    assert (str(streamed), streamed.unformatted_response) == ("Again.", "Again.")
+    assert SimpleChatEngine.from_defaults(answering("Hello.")).chat("Hi").sources == []
+
+
+async def test_an_answer_has_the_output_of_the_query_engine() -> None:
+    llm = answering("The moon.", "Why does it pull?", "It is heavy.")
+    engine = CondenseQuestionChatEngine.from_defaults(SummaryIndex([TextNode(text=SEA)]).as_query_engine(llm), llm=llm)
+    [source] = (await engine.achat("What pulls?")).sources
+    assert (source.tool_name, source.content, source.raw_input) == (
+        "query_engine",
+        "The moon.",
+        {"query": "What pulls?"},
+    )
+    assert isinstance(source.raw_output, Response)
+    assert texts_of(source.raw_output.source_nodes) == [SEA]
+    [source] = (await engine.astream_chat("Why?")).sources
+    assert (source.tool_name, source.raw_input) == ("query_engine", {"query": "Why does it pull?"})
+
+
+async def test_the_question_that_stands_alone_is_the_input_of_the_source() -> None:
+    engine = CondensePlusContextChatEngine.from_defaults(
+        Notes(), answering("What pulls the sea?", "The moon does."), chat_history=[ChatMessage("Tell me of the sea.")]
+    )
+    assert (await engine.achat("And what pulls it?")).sources[0].raw_input == {"message": "What pulls the sea?"}
+
+
 def streaming_engine(*turns: Any) -> CondenseQuestionChatEngine:
     llm = answering(*turns)
     engine = SummaryIndex([TextNode(text=SEA)]).as_query_engine(llm, streaming=True)
@@ -163,6 +218,7 @@ async def test_a_query_engine_that_streams_also_answers_as_a_whole() -> None:
         ("context", ContextChatEngine),
         ("condense_question", CondenseQuestionChatEngine),
         ("simple", SimpleChatEngine),
+        (ChatMode.CONTEXT, ContextChatEngine),
     ],
 )
 def test_an_index_has_a_chat_engine_of_each_mode(mode: str, kind: type[Any]) -> None:
@@ -211,13 +267,35 @@ async def test_an_answer_is_reported_to_handlers_of_events(fails: bool) -> None:
         assert "".join(deltas) == "The moon pulls."
 
 
+def typing(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    typed = iter(lines)
+
+    def next_line(_prompt: str) -> str:
+        return next(typed)
+
+    monkeypatch.setattr("builtins.input", next_line)
+
+
 def test_a_conversation_in_the_terminal_ends_with_exit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    typed = iter(["Hi", "exit"])
-    monkeypatch.setattr("builtins.input", lambda _prompt: next(typed))
+    typing(monkeypatch, "Hi", "exit")
     SimpleChatEngine.from_defaults(answering("Hello.")).chat_repl()
     assert capsys.readouterr().out == "Assistant: Hello.\n\n"
+
+
+def test_a_conversation_in_the_terminal_comes_in_pieces(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typing(monkeypatch, "Hi", "exit")
+    SimpleChatEngine.from_defaults(answering("Hello there.")).streaming_chat_repl()
+    assert capsys.readouterr().out == "Assistant: Hello there.\n\n"
+
+
+async def test_a_streamed_answer_is_printed_asynchronously_too(capsys: pytest.CaptureFixture[str]) -> None:
+    engine = SimpleChatEngine.from_defaults(answering("The moon pulls."))
+    await (await engine.astream_chat("Why?")).aprint_response_stream()
+    assert capsys.readouterr().out == "The moon pulls."
 
 
 def test_a_streamed_answer_is_printed_as_it_comes(capsys: pytest.CaptureFixture[str]) -> None:

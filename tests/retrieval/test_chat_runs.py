@@ -1,5 +1,6 @@
-"""Chat engines as workflows: their events, their records, and their place in other runs."""
+"""Chat engines as workflows: their events, memories and records, and their place in other runs."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,57 @@ class TestEvents:
         assert told(engine) == []
 
 
+class TestMemories:
+    """Only runs that come from a method of the engine see its memory."""
+
+    @pytest.mark.parametrize("kind", [SimpleChatEngine, ContextChatEngine, CondensePlusContextChatEngine])
+    async def test_a_run_of_the_workflow_knows_no_turns_of_others(self, kind: Any) -> None:
+        llm = answering("One.", "Two.", "Three.")
+        engine = kind.from_defaults(*([] if kind is SimpleChatEngine else [Notes()]), llm=llm)
+        for message in ("My name is Ada.", "What is my name?"):
+            await engine.workflow.run(query=message)
+        assert not any("Ada" in str(one.content) for one in llm.requests[1].messages)
+        assert told(engine) == []
+        await engine.run("My name is Bob.")
+        assert [text for _, text in told(engine)] == ["My name is Bob.", "Three."]
+
+    async def test_the_memory_of_the_engine_stays_with_the_engine(self) -> None:
+        llm = answering("One.", "Two.")
+        engine = SimpleChatEngine.from_defaults(llm, chat_history=BEFORE)
+        await engine.workflow.run(query="Hi")
+        assert [one.content for one in llm.requests[0].messages] == ["Hi"]
+        assert len(told(engine)) == 1
+        await engine.achat("Hi")
+        assert [one.content for one in llm.requests[1].messages] == ["Tell me of the sea.", "Hi"]
+
+    async def test_a_caller_gives_the_conversation_before(self) -> None:
+        llm, notes = answering("What pulls the sea?", "The moon does."), Notes()
+        engine = CondensePlusContextChatEngine.from_defaults(notes, llm)
+        history = [{"role": "user", "content": "Tell me of the sea."}]
+        answer = await engine.workflow.run(query="And what pulls it?", chat_history=history)
+        assert (str(answer), notes.asked, told(engine)) == ("The moon does.", ["What pulls the sea?"], [])
+        assert "Tell me of the sea." in [one.content for one in llm.requests[1].messages]
+
+    async def test_runs_at_once_stay_apart(self) -> None:
+        def shown(request: Any) -> str:
+            return " ".join(str(one.content) for one in request.messages)
+
+        llm = answering(shown, shown)
+        engine = SimpleChatEngine.from_defaults(llm)
+        told_by = ([ChatMessage("Ada")], [ChatMessage("Bob")])
+        answers = await asyncio.gather(*(engine.workflow.run(query="Hi", chat_history=one) for one in told_by))
+        assert [str(one) for one in answers] == ["Ada Hi", "Bob Hi"]
+
+
 class TestRecords:
+    async def test_an_answer_from_a_store_has_its_sources(self, tmp_path: Path) -> None:
+        engine = ContextChatEngine.from_defaults(Notes(), answering("The moon does."))
+        for _ in range(2):
+            answer = await engine.run("What pulls?", run_id="one", store=tmp_path / "runs.db")
+            [source] = answer.sources
+            assert (source.tool_name, source.raw_input) == ("retriever", {"message": "What pulls?"})
+            assert texts_of(source.raw_output) == texts_of(answer.source_nodes) == [SEA, BREAD]
+
     async def test_a_second_call_with_the_id_of_a_run_returns_its_answer(self, tmp_path: Path) -> None:
         llm = answering("The moon does.")
         engine = ContextChatEngine.from_defaults(Notes(), llm)

@@ -20,7 +20,7 @@ def test_each_name_is_there(name: str) -> None:
     assert name in {"Settings", *ALIASES} or getattr(retrieval, name).__name__ == name
 
 
-ALIASES = {"BM25Retriever", "ExactMatchFilter", "ListIndex", "SimpleNodeParser"}
+ALIASES = {"BM25Retriever", "ExactMatchFilter", "ListIndex", "SimpleNodeParser", "StreamingAgentChatResponse"}
 
 
 def test_the_package_alone_loads_neither_numpy_nor_an_index() -> None:

@@ -73,8 +73,9 @@ def test_an_empty_index_is_opened(tmp_path: Path) -> None:
 def test_a_tree_that_is_opened_keeps_its_summaries(tmp_path: Path) -> None:
     llm = answering("About two.", "About one.")
     nodes = [TextNode(text=text, id_=text) for text in "abc"]
-    for _ in range(2):
-        index = TreeIndex(nodes, llm=llm, num_children=2, storage_context=storage(tmp_path), index_id="t")
+    options: dict[str, Any] = {"llm": llm, "num_children": 2, "index_id": "t"}
+    TreeIndex(nodes, storage_context=storage(tmp_path), **options)
+    index = TreeIndex(nodes, storage_context=storage(tmp_path), **options)
     assert [one.text for one in index.as_retriever("root").retrieve("?")] == ["About two.", "About one."]
 
 

@@ -66,7 +66,6 @@ SOME_NAMES: dict[str, list[tuple[str, frozenset[str]]]] = {
             frozenset({"PydanticProgramMode", "Model", "TokenGen", "TokenAsyncGen", "ChatMessage", "MessageRole"}),
         )
     ],
-    "llama_index.core.chat_engine.types": [("batonflow.agents", frozenset({"AgentChatResponse"}))],
     "llama_index.readers.file": [_RETRIEVAL],
     "llama_index.retrievers.bm25": [_RETRIEVAL],
     **{f"llama_index.core.{module}": [_RETRIEVAL] for module in _OF_RETRIEVAL},
