@@ -1,8 +1,7 @@
 """Chat engines, which are workflows: conversations with a model alone, with passages, or with a query engine."""
 
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Iterator, Sequence
+from copy import copy
 from enum import StrEnum
 from functools import partial
 from os import PathLike
@@ -62,10 +61,6 @@ _CONTEXT = PromptTemplate(
 )
 
 
-_EMPTY = "Empty Response"
-"""The answer if a search has found nothing."""
-
-
 class ChatMode(StrEnum):
     """The kinds of chat engines, for ``index.as_chat_engine``; see there."""
 
@@ -120,10 +115,6 @@ class History:
         self._messages.clear()
 
 
-_of_run: ContextVar[tuple[Any, Memory] | None] = ContextVar("batonflow_chat_memory", default=None)
-"""The engine of a run that has a memory of its own, and this memory."""
-
-
 class StreamedChatAnswer:
     """An answer in a conversation in pieces. Both turns are remembered when it is complete.
 
@@ -138,13 +129,13 @@ class StreamedChatAnswer:
     ) -> None:
         self._pieces = pieces
         self.source_nodes, self.sources = source_nodes, list(sources)
-        self.response = ""
+        self.response = self.unformatted_response = ""
         self.is_done = False
 
     async def async_response_gen(self) -> AsyncIterator[str]:
         """Yield the pieces."""
         async for piece in self._pieces:
-            self.response += piece
+            self.response = self.unformatted_response = self.response + piece
             yield piece
         self.is_done = True
 
@@ -152,11 +143,6 @@ class StreamedChatAnswer:
     def response_gen(self) -> Iterator[str]:
         """The pieces."""
         return iterate_sync(self.async_response_gen())
-
-    @property
-    def unformatted_response(self) -> str:
-        """The text so far."""
-        return self.response
 
     def print_response_stream(self) -> None:
         """Print the pieces as they come."""
@@ -176,7 +162,6 @@ class StreamedChatAnswer:
 
 
 StreamingAgentChatResponse = StreamedChatAnswer
-"""The name of this class in programs of LlamaIndex."""
 
 
 class BaseChatEngine:
@@ -192,24 +177,15 @@ class BaseChatEngine:
         self, llm: LLM | str | None = None, memory: Memory | None = None, prefix_messages: Sequence[ChatMessage] = ()
     ) -> None:
         self._llm = given_llm(llm)
-        self._own_memory: Memory = History() if memory is None else memory
+        self._memory: Memory = History() if memory is None else memory
         self._prefix = list(prefix_messages)
         self.workflow = ChatWorkflow(self)
 
-    @property
-    def _memory(self) -> Memory:
-        """The memory of the engine, or that of the run around if it has one of its own."""
-        here = _of_run.get()
-        return self._own_memory if here is None or here[0] is not self else here[1]
-
-    @contextmanager
-    def remembering(self, chat_history: Sequence[ChatMessage]) -> Generator[None]:
-        """Use a conversation in the block, in the place of that of the engine."""
-        token = _of_run.set((self, History(chat_history)))
-        try:
-            yield
-        finally:
-            _of_run.reset(token)
+    def with_history(self, chat_history: Sequence[ChatMessage]) -> Self:
+        """Return a copy of the engine with a conversation of its own."""
+        made = copy(self)
+        made._memory = History(chat_history)
+        return made
 
     async def _messages(self, message: str) -> tuple[list[ChatMessage], list[NodeWithScore]]:
         """Return the messages for the model, and the passages. Without messages the answer is "Empty Response"."""
@@ -264,7 +240,7 @@ class BaseChatEngine:
 
     async def _asked(self, messages: list[ChatMessage]) -> AsyncIterator[str]:
         if not messages:
-            yield _EMPTY
+            yield "Empty Response"
             return
         async for answer in await required_llm(self._llm, self).astream_chat(messages):
             yield answer.delta or ""
@@ -278,8 +254,8 @@ class BaseChatEngine:
         self._begin(chat_history)
         with noting_facts() as facts:
             messages, nodes = await self._messages(message)
-        sources = ChatAnswer.of("", nodes, None, facts.get(SEARCHED, [])).sources
-        return StreamedChatAnswer(self._remembered(message, self.deltas(messages)), nodes, sources)
+        pieces = self._remembered(message, self.deltas(messages))
+        return StreamedChatAnswer(pieces, nodes, ChatAnswer.of("", nodes, facts).sources)
 
     async def _remembered(self, message: str, pieces: AsyncIterator[str]) -> AsyncIterator[str]:
         """Yield the pieces of an answer, and put both turns into the memory at their end."""
@@ -498,9 +474,9 @@ class CondenseQuestionChatEngine(BaseChatEngine):
         if (run := run_here.get()) is not None:
             run.tell(QueryPlanned(query=QueryBundle(message), plan=[question]))
         answer = await self._engine.aquery(question)
-        note_fact(SEARCHED, ["query_engine", {"query": question}])
         text = "".join([piece async for piece in _pieces_of(answer)])
-        return ChatAnswer.of(text, answer.source_nodes, answer.metadata, [])
+        facts = {**(answer.metadata or {}), SEARCHED: [["query_engine", {"query": question}]]}
+        return ChatAnswer(text, source_nodes=answer.source_nodes, metadata=facts)
 
     def stream_chat(self, message: str, chat_history: Sequence[ChatMessage] | None = None) -> StreamedChatAnswer:
         """Answer a message in the pieces of the query engine; one that does not stream gives one piece."""

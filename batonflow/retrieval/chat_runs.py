@@ -1,12 +1,11 @@
 """Runs of chat engines: prepare, answer, remember."""
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from batonflow.llms import AgentChatResponse, ChatMessage
 from batonflow.nodes import NodeWithScore, Response
@@ -15,39 +14,21 @@ from batonflow.retrieval.requests import Once, recording_requests
 from batonflow.tools import ToolOutput
 from batonflow.workflow_core import Context, Event, StopEvent, step
 
-__all__ = [
-    "SEARCHED",
-    "ChatAnswer",
-    "ChatAnswered",
-    "ChatAsked",
-    "ChatPrepared",
-    "ChatRun",
-    "ChatWorkflow",
-    "asked_by",
-    "run_here",
-]
+__all__ = ["SEARCHED", "ChatAnswer", "ChatAsked", "ChatWorkflow", "asked_by", "run_here"]
 
 SEARCHED = "searched"
-"""The fact that a retriever or an engine was asked: its name, and the arguments. It becomes a source of the answer."""
+"""The fact about a retriever or an engine that was asked: its name and the arguments."""
 
 
 class ChatAnswer(AgentChatResponse):
     """An answer in a conversation, with the output of the retriever or of the query engine in ``sources``."""
 
     @classmethod
-    def of(
-        cls, text: str, nodes: list[NodeWithScore], metadata: dict[str, Any] | None, searched: Sequence[Any]
-    ) -> Self:
-        """Return an answer with its sources.
-
-        Args:
-            text: The text.
-            nodes: The passages.
-            metadata: Further facts about the answer.
-            searched: The names of what was asked, with the arguments.
-        """
+    def of(cls, text: str, nodes: list[NodeWithScore], facts: Mapping[str, Any] | None) -> Self:
+        """Return an answer. Its sources are made of ``SEARCHED`` among the facts; the others are its metadata."""
+        metadata = {name: value for name, value in (facts or {}).items() if name != SEARCHED} or None
         sources: list[Any] = []
-        for name, arguments in searched:
+        for name, arguments in (facts or {}).get(SEARCHED, ()):
             output: Any = nodes if name == "retriever" else Response(text, nodes, metadata)
             sources.append(ToolOutput(name, str(output), raw_input=arguments, raw_output=output))
         return cls(text, sources, nodes, metadata=metadata)
@@ -60,20 +41,21 @@ class ChatAnswer(AgentChatResponse):
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as data for records, each passage once."""
         nodes = [one.model_dump(mode="json") for one in self.source_nodes]
-        searched = [[one.tool_name, one.raw_input] for one in self.sources]
-        return {"response": self.response, "source_nodes": nodes, "metadata": self.metadata, "searched": searched}
+        facts = {**(self.metadata or {}), SEARCHED: [[one.tool_name, one.raw_input] for one in self.sources]}
+        return {"response": self.response, "source_nodes": nodes, "facts": facts}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Return an answer from data."""
-        nodes = [NodeWithScore(**one) for one in data["source_nodes"]]
-        return cls.of(data["response"], nodes, data["metadata"], data["searched"])
+        return cls.of(data["response"], [NodeWithScore(**one) for one in data["source_nodes"]], data["facts"])
 
 
 class ChatAsked(QueryAsked):
     """A message to a chat engine, and the conversation before it if the engine does not remember it."""
 
-    chat_history: list[ChatMessage] = Field(default_factory=list[ChatMessage])
+    chat_history: Annotated[
+        list[ChatMessage], WithJsonSchema({"type": "array", "items": {"type": "object"}}, mode="validation")
+    ] = Field(default_factory=list[ChatMessage])
 
 
 class ChatPrepared(Event):
@@ -83,7 +65,6 @@ class ChatPrepared(Event):
     messages: list[ChatMessage]
     nodes: list[NodeWithScore]
     facts: dict[str, list[Any]] = Field(default_factory=dict[str, list[Any]])
-    searched: list[Any] = Field(default_factory=list[Any])
 
 
 class ChatAnswered(Event):
@@ -93,7 +74,6 @@ class ChatAnswered(Event):
     text: str
     nodes: list[NodeWithScore]
     metadata: dict[str, Any] | None = None
-    searched: list[Any] = Field(default_factory=list[Any])
 
 
 class ChatRun(NamedTuple):
@@ -120,38 +100,31 @@ class ChatWorkflow(EngineWorkflow):
         """Find passages for a message; an engine that asks a query engine has the answer at once."""
         message, outer = ev.query.query_str, records_around.get()
         token = run_here.set(ChatRun(ctx.write_event_to_stream, outer or ctx.once))
-        make, is_own = partial(self._made, message), asked_by.get() is self.engine
+        engine = self.engine if asked_by.get() is self.engine else self.engine.with_history(ev.chat_history)
+        make = partial(self._made, engine, message)
         try:
-            with (
-                recording_requests(outer or ctx.once),
-                nullcontext() if is_own else self.engine.remembering(ev.chat_history),
-            ):
-                text, messages, nodes, facts, searched = await (make() if outer is None else outer("prepared", make))
+            with recording_requests(outer or ctx.once):
+                text, messages, nodes, facts = await (make() if outer is None else outer("prepared", make))
         finally:
             run_here.reset(token)
         if text is None:
-            return ChatPrepared(message=message, messages=messages, nodes=nodes, facts=facts, searched=searched)
+            return ChatPrepared(message=message, messages=messages, nodes=nodes, facts=facts)
         ctx.write_event_to_stream(AnswerDelta(delta=text))
-        return ChatAnswered(message=message, text=text, nodes=nodes, metadata=facts, searched=searched)
+        return ChatAnswered(message=message, text=text, nodes=nodes, metadata=facts)
 
-    async def _made(self, message: str) -> list[Any]:
-        """Return the answer that is there at once, the messages for the model, the passages, facts, and searches."""
+    async def _made(self, engine: Any, message: str) -> list[Any]:
+        """Return the answer that is there at once, the messages for the model, the passages, and facts."""
         with noting_facts() as facts:
-            own = await self.engine.own_answer(message)
-            found = await self.engine.messages_for(message) if own is None else ()
-        searched = facts.pop(SEARCHED, [])
-        if own is not None:
-            return [own.response, [], own.source_nodes, own.metadata, searched]
-        return [None, *found, facts, searched]
+            if (own := await engine.own_answer(message)) is not None:
+                return [own.response, [], own.source_nodes, own.metadata]
+            return [None, *await engine.messages_for(message), facts]
 
     @step
     async def answer(self, ctx: Context[Any], ev: ChatPrepared) -> ChatAnswered:
         """Stream the answer of the model."""
         once, ask = records_around.get(), partial(self._streamed, ctx, ev)
         text: str = await (ask() if once is None else once("answer", ask))
-        return ChatAnswered(
-            message=ev.message, text=text, nodes=ev.nodes, metadata=ev.facts or None, searched=ev.searched
-        )
+        return ChatAnswered(message=ev.message, text=text, nodes=ev.nodes, metadata=ev.facts or None)
 
     async def _streamed(self, ctx: Context[Any], ev: ChatPrepared) -> str:
         text = ""
@@ -170,4 +143,4 @@ class ChatWorkflow(EngineWorkflow):
         once = records_around.get()
         if asked_by.get() is self.engine:
             await (put() if once is None else once("remembered", put))
-        return StopEvent(result=ChatAnswer.of(ev.text, ev.nodes, ev.metadata, ev.searched))
+        return StopEvent(result=ChatAnswer.of(ev.text, ev.nodes, ev.metadata))

@@ -13,15 +13,7 @@ from batonflow.retrieval.index_engines import IndexEngines
 from batonflow.retrieval.node_store import UNNAMED_MODEL, WORDS_ONLY, NodeStoreError
 from batonflow.retrieval.splitters import SentenceSplitter
 from batonflow.retrieval.storage import RefDocInfo, SimpleDocumentStore, StorageContext
-from batonflow.retrieval.stored_index import (
-    IndexStruct,
-    RecordedIndex,
-    data_of,
-    index_of,
-    missing_in,
-    opened_or_made,
-    stored_ones,
-)
+from batonflow.retrieval.stored_index import IndexStruct, RecordedIndex, data_of, index_of, opened_or_made, stored_ones
 from batonflow.threads import in_thread
 
 __all__ = ["BaseIndex", "IndexStruct"]
@@ -76,7 +68,7 @@ class BaseIndex(RecordedIndex, IndexEngines):
         self._struct = made
         if not is_new:
             self._check(data_of(self._store, made.number))
-            given = missing_in(made, given)
+            given = made.missing(given)
         self._register()
         if not given:
             return

@@ -9,7 +9,7 @@ from batonflow.nodes import BaseNode
 from batonflow.retrieval.node_store import NodeStore, NodeStoreError
 from batonflow.retrieval.storage import StorageContext
 
-__all__ = ["IndexStruct", "RecordedIndex", "data_of", "index_of", "missing_in", "opened_or_made", "stored_ones"]
+__all__ = ["IndexStruct", "RecordedIndex", "data_of", "index_of", "opened_or_made", "stored_ones"]
 
 _OPEN: "WeakValueDictionary[tuple[str, str], RecordedIndex]" = WeakValueDictionary()
 """The indexes in files that are open in this process, by path and id."""
@@ -48,6 +48,14 @@ class IndexStruct:
         for word, n in pairs:
             found.setdefault(word, set()).add(ids[n])
         return found
+
+    def missing(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+        """Return those of the nodes that the index does not have as they are."""
+        with self.store.reading():
+            hashes, members = self.store.hashes(ids=[node.id_ for node in nodes]), set(self.store.members(self.number))
+            same = (node.id_ for node in nodes if hashes.get(node.id_) == node.hash)
+            held = {node_id for node_id in same if self.store.numbers_of([node_id])[0] in members}
+        return [node for node in nodes if node.id_ not in held]
 
 
 class RecordedIndex:
@@ -98,11 +106,7 @@ def data_of(store: NodeStore, number: int) -> dict[str, Any]:
 
 
 def opened_or_made(store: NodeStore, kind: str, index_id: str, data: Mapping[str, Any]) -> tuple[IndexStruct, bool]:
-    """Return the index of an id, and True if it did not exist.
-
-    Raises:
-        NodeStoreError: It is of another kind.
-    """
+    """Return the index of an id, and True if it did not exist; NodeStoreError if it is of another kind."""
     with store.writing():
         known = next((one for one in store.indexes() if one.id == index_id), None)
         if known is not None and known.type != kind:
@@ -112,16 +116,6 @@ def opened_or_made(store: NodeStore, kind: str, index_id: str, data: Mapping[str
             )
         number = store.put_index(index_id, kind, data) if known is None else known.number
         return IndexStruct(store, number, index_id), known is None
-
-
-def missing_in(index: IndexStruct, nodes: Sequence[BaseNode]) -> list[BaseNode]:
-    """Return the nodes that an index does not have as they are."""
-    store = index.store
-    with store.reading():
-        hashes, members = store.hashes(ids=[node.id_ for node in nodes]), set(store.members(index.number))
-        same = (node.id_ for node in nodes if hashes.get(node.id_) == node.hash)
-        held = {node_id for node_id in same if store.numbers_of([node_id])[0] in members}
-    return [node for node in nodes if node.id_ not in held]
 
 
 def index_of(kind: str, store: NodeStore, nodes: Sequence[BaseNode]) -> IndexStruct | None:
