@@ -27,7 +27,7 @@ from batonflow.nodes import (
     QueryBundle,
     StreamingResponse,
 )
-from batonflow.retrieval.chat_runs import SEARCHED, ChatAnswer, ChatAsked, ChatWorkflow, asked_by, run_here
+from batonflow.retrieval.chat_runs import SEARCHED, ChatAnswer, ChatWorkflow, asked_by, run_here
 from batonflow.retrieval.prompts import CONDENSE_QUESTION, marked_passages
 from batonflow.retrieval.query_runs import (
     Postprocessed,
@@ -124,11 +124,9 @@ class StreamedChatAnswer:
         sources: The output of the retriever or of the query engine.
     """
 
-    def __init__(
-        self, pieces: AsyncIterator[str], source_nodes: list[NodeWithScore], sources: Sequence[ToolOutput] = ()
-    ) -> None:
+    def __init__(self, pieces: AsyncIterator[str], source_nodes: list[NodeWithScore], sources: list[Any]) -> None:
         self._pieces = pieces
-        self.source_nodes, self.sources = source_nodes, list(sources)
+        self.source_nodes, self.sources = source_nodes, sources
         self.response = self.unformatted_response = ""
         self.is_done = False
 
@@ -214,7 +212,7 @@ class BaseChatEngine:
         """
         token = asked_by.set(self)
         try:
-            return start_query(self.workflow, message, run_id, store, ChatAsked)
+            return start_query(self.workflow, message, run_id, store)
         finally:
             asked_by.reset(token)
 

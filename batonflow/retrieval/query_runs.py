@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from os import PathLike
-from typing import Annotated, Any, ClassVar, Self, cast
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -136,11 +136,7 @@ class AnswerDelta(Event):
 
 
 def start_query(
-    flow: Workflow[Any],
-    query: str | QueryBundle,
-    run_id: str | None,
-    store: str | PathLike[str] | Any,
-    start: type[QueryAsked] = QueryAsked,
+    flow: Workflow[Any], query: str | QueryBundle, run_id: str | None, store: str | PathLike[str] | Any
 ) -> WorkflowHandler[Any]:
     """Start the run of a query engine's workflow. In a step of another run, it is a child run of that run."""
     item, recorded = current_item.get(), None
@@ -156,7 +152,7 @@ def start_query(
             recorded = _records_of(run, item)
     token = records_around.set(recorded)
     try:
-        return flow.run(start(query=cast("QueryBundle", query)), run_id=run_id)
+        return flow.run(flow.start_event_class(query=query), run_id=run_id)
     finally:
         records_around.reset(token)
 
