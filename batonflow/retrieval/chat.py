@@ -61,16 +61,8 @@ _CONTEXT = PromptTemplate(
 )
 
 
-class ChatMode(StrEnum):
-    """The kinds of chat engines, for ``index.as_chat_engine``; see there."""
-
-    SIMPLE = "simple"
-    CONDENSE_QUESTION = "condense_question"
-    CONTEXT = "context"
-    CONDENSE_PLUS_CONTEXT = "condense_plus_context"
-    REACT = "react"
-    OPENAI = "openai"
-    BEST = "best"
+ChatMode = StrEnum("ChatMode", "SIMPLE CONDENSE_QUESTION CONTEXT CONDENSE_PLUS_CONTEXT REACT OPENAI BEST")
+"""The kinds of chat engines, for ``index.as_chat_engine``. The values are the names in small letters."""
 
 
 class Memory(Protocol):

@@ -86,14 +86,11 @@ class ChatRun(NamedTuple):
 run_here: ContextVar[ChatRun | None] = ContextVar("batonflow_chat_run", default=None)
 
 asked_by: ContextVar[Any] = ContextVar("batonflow_chat_engine", default=None)
-"""The engine whose own methods have started a run. Only such runs see its memory."""
+"""The engine whose own method has started a run. Other runs begin with the conversation in their start event."""
 
 
 class ChatWorkflow(EngineWorkflow):
-    """The workflow of a chat engine, ``engine.workflow``, which can be drawn and served.
-
-    A run that does not come from a method of the engine begins with the conversation in its start event.
-    """
+    """The workflow of a chat engine, ``engine.workflow``, which can be drawn and served."""
 
     @step
     async def prepare(self, ctx: Context[Any], ev: ChatAsked) -> ChatPrepared | ChatAnswered:

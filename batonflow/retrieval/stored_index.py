@@ -110,10 +110,7 @@ def opened_or_made(store: NodeStore, kind: str, index_id: str, data: Mapping[str
     with store.writing():
         known = next((one for one in store.indexes() if one.id == index_id), None)
         if known is not None and known.type != kind:
-            raise NodeStoreError(
-                f"index {index_id} exists and is of the kind {known.type}, not {kind}: give another index_id, or call "
-                f"storage_context.index_store.delete_index_struct({index_id!r}) first"
-            )
+            raise NodeStoreError(f"index {index_id} is of the kind {known.type}, not {kind}: give another index_id")
         number = store.put_index(index_id, kind, data) if known is None else known.number
         return IndexStruct(store, number, index_id), known is None
 

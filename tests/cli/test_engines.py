@@ -31,6 +31,10 @@ def engines(folder: Path) -> Path:
         (("engine.py:engine", "What", "moves", "the", "tides?"), "The moon does."),
         (("engine.py:engine", "query=What moves the tides?"), "The moon does."),
         (("engine.py:chat", "What moves the tides?"), "The moon does, I say."),
+        (
+            ("engine.py:chat", "query=Tides?", 'chat_history=[{"role": "user", "content": "Hi"}]'),
+            "The moon does, I say.",
+        ),
         (("engine.py:plain", "tides = moon?"), "Tides follow the moon."),
         (("engine.py:plain", "query=5 tides"), "Tides follow the moon."),
     ],

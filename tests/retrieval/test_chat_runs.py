@@ -132,6 +132,14 @@ class TestMemories:
         assert (str(answer), notes.asked, told(engine)) == ("The moon does.", ["What pulls the sea?"], [])
         assert "Tell me of the sea." in [one.content for one in llm.requests[1].messages]
 
+    async def test_a_store_that_both_use_does_not_join_them(self, tmp_path: Path) -> None:
+        llm, store = answering("One.", "Two.", "Three."), tmp_path / "runs.db"
+        engine = SimpleChatEngine.from_defaults(llm)
+        await engine.run("My name is Ada.", store=store)
+        await engine.workflow.with_store(store).run(query="What is my name?")
+        await engine.run("And now?", store=store)
+        assert [len(request.messages) for request in llm.requests] == [1, 1, 3]
+
     async def test_runs_at_once_stay_apart(self) -> None:
         def shown(request: Any) -> str:
             return " ".join(str(one.content) for one in request.messages)

@@ -61,6 +61,20 @@ async def test_numbers_go_on_in_a_conversation_that_is_restored() -> None:
     assert checks(check_citations(output)) == [(2, "bread", True)]
 
 
+async def test_a_later_turn_is_checked_against_the_passages_of_all_turns() -> None:
+    agent, _ = asking(
+        tool_call("notes", input="moon"),
+        "The moon pulls the sea [1].",
+        tool_call("notes", input="yeast"),
+        "Bread needs yeast [2]. The moon pulls the sea [1].",
+        top_k=1,
+    )
+    ctx = Context(agent)
+    first, second = await agent.run("Sea?", ctx=ctx), await agent.run("Bread?", ctx=ctx)
+    found = check_citations(second, {**passages_of(first), **passages_of(second)})
+    assert checks(found) == [(2, "bread", True), (1, "sea", True)]
+
+
 async def test_a_team_cites_from_two_indexes() -> None:
     sea, bread = (VectorStoreIndex([TextNode(text=text, id_=key)]) for text, key in ((SEA, "sea"), (BREAD, "bread")))
     turns = answering(

@@ -108,7 +108,7 @@ def test_an_index_of_another_kind_or_model_is_refused(tmp_path: Path) -> None:
     VectorStoreIndex(
         [node(SEA, "sea")], storage_context=storage(tmp_path), index_id="n", embed_model=MockEmbedding(embed_dim=4)
     )
-    with pytest.raises(NodeStoreError, match="index n exists and is of the kind vector_store, not list: give another"):
+    with pytest.raises(NodeStoreError, match="index n is of the kind vector_store, not list: give another index_id"):
         SummaryIndex([], storage_context=storage(tmp_path), index_id="n")
     with pytest.raises(NodeStoreError, match="give the same embed_model"):
         VectorStoreIndex([], storage_context=storage(tmp_path), index_id="n")
@@ -134,6 +134,19 @@ async def test_a_second_ingest_finds_all_files_unchanged(tmp_path: Path) -> None
         done = await ingest(tmp_path / "docs", index)
         counts.append((done.added, done.unchanged))
     assert counts == [(2, 0), (0, 2)]
+
+
+def test_the_program_of_the_page_finds_the_same_when_it_runs_again(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "ingestion.md").read_text()
+    program = page.partition("```python\n")[2].partition("```")[0]
+    runs = [
+        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+    first, second = (one.stdout.splitlines()[-3:] for one in runs)
+    assert first == ["2 new, 1 failed: logo.png", "1 changed, 1 unchanged", "Bread needs salt."]
+    assert second == ["2 new, 1 failed: logo.png", "0 changed, 2 unchanged", "Bread needs salt."]
+    assert len(storage(tmp_path).store.nodes()) == 2
 
 
 _OPENING = """
