@@ -1,5 +1,6 @@
 """Indexes are opened by their ids: nothing that they hold is lost, and the same nodes add nothing."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -137,10 +138,11 @@ async def test_a_second_ingest_finds_all_files_unchanged(tmp_path: Path) -> None
 
 
 def test_the_program_of_the_page_finds_the_same_when_it_runs_again(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "ingestion.md").read_text()
-    program = page.partition("```python\n")[2].partition("```")[0]
+    root = Path(__file__).parents[2]
+    program = (root / "docs" / "how-to" / "ingestion.md").read_text().partition("```python\n")[2].partition("```")[0]
+    options: dict[str, Any] = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(root)}}
     runs = [
-        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, **options)
         for _ in range(2)
     ]
     first, second = (one.stdout.splitlines()[-3:] for one in runs)
