@@ -21,7 +21,7 @@ SEARCHED = "searched"
 
 
 class ChatAnswer(AgentChatResponse):
-    """An answer in a conversation, with the output of the retriever or of the query engine in ``sources``."""
+    """An answer in a conversation. ``sources`` has the output of the retriever or of the query engine."""
 
     @classmethod
     def of(cls, text: str, nodes: list[NodeWithScore], facts: Mapping[str, Any] | None) -> Self:
@@ -51,7 +51,7 @@ class ChatAnswer(AgentChatResponse):
 
 
 class ChatAsked(QueryAsked):
-    """A message to a chat engine, and the conversation before it if the engine does not remember it."""
+    """A message to a chat engine, and the conversation before it."""
 
     chat_history: Annotated[
         list[ChatMessage], WithJsonSchema({"type": "array", "items": {"type": "object"}}, mode="validation")

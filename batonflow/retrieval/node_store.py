@@ -221,7 +221,7 @@ class NodeStore(NodeSearch):
             return [n for (n,) in self._connection.execute(query, (number,))]
 
     def documents_in(self, number: int) -> list[tuple[str, str]]:
-        """Return the nodes of an index that belong to documents, as the ids of document and node, in their order."""
+        """Return the ids of document and node of the nodes of an index, in their order."""
         with self.reading():
             query = """SELECT node.doc, node.id FROM member JOIN node ON node.n = member.n
                 WHERE member.number = ? AND node.doc IS NOT NULL ORDER BY member.place"""

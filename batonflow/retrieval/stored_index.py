@@ -106,7 +106,7 @@ def data_of(store: NodeStore, number: int) -> dict[str, Any]:
 
 
 def opened_or_made(store: NodeStore, kind: str, index_id: str, data: Mapping[str, Any]) -> tuple[IndexStruct, bool]:
-    """Return the index of an id, and True if it did not exist; NodeStoreError if it is of another kind."""
+    """Return the index of an id, and True if it is new. An index of another kind is a NodeStoreError."""
     with store.writing():
         known = next((one for one in store.indexes() if one.id == index_id), None)
         if known is not None and known.type != kind:
