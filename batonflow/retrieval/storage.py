@@ -40,7 +40,8 @@ class _View:
         self,
         store: NodeStore | SimpleKVStore | None = None,
         simple_kvstore: SimpleKVStore | None = None,
-        namespace: str | None = None,  # noqa: ARG002 - programs give it
+        namespace: str | None = None,  # noqa: ARG002 - programs give it and the next
+        batch_size: int = 1,  # noqa: ARG002
     ) -> None:
         given = store or simple_kvstore
         self.store = read_values(given.to_dict()) if isinstance(given, SimpleKVStore) else given or NodeStore()

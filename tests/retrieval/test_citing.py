@@ -67,7 +67,7 @@ async def test_a_later_turn_is_checked_against_the_passages_of_all_turns() -> No
         "The moon pulls the sea [1].",
         tool_call("notes", input="yeast"),
         "Bread needs yeast [2]. The moon pulls the sea [1].",
-        top_k=1,
+        similarity_top_k=1,
     )
     ctx = Context(agent)
     first, second = await agent.run("Sea?", ctx=ctx), await agent.run("Bread?", ctx=ctx)
