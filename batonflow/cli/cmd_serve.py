@@ -110,7 +110,7 @@ async def _serve(server: WorkflowServer, given: Namespace) -> int:
 
 
 def _address(host: str) -> str:
-    """Return the address for clients; for a host that means all addresses, that of this machine in its network."""
+    """Return the address for clients, that of this machine for a host that means all addresses."""
     loopback, family, other = _ANY.get(host, (host, None, ""))
     if family is not None:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:

@@ -242,7 +242,7 @@ def _starts_of(kept: _Kept) -> _Kept:
 
 
 def check_has_own_name(workflow: Workflow) -> None:
-    """Refuse an agent or team without a name, as a worker would drive the runs of its whole class.
+    """Refuse an agent or team without a name, which would drive the runs of its class.
 
     Raises:
         ValueError: It does not have a ``workflow_name``, and its class is one of batonflow.
