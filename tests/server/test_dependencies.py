@@ -31,4 +31,4 @@ except ImportError as error:
 
 
 def test_the_server_says_what_it_needs():
-    assert f"needs the package starlette: {how_to_install('server')}" in ran(WITHOUT + IMPORTED)
+    assert f"A server needs starlette, which is not installed: {how_to_install('server')}" in ran(WITHOUT + IMPORTED)
