@@ -491,7 +491,7 @@ async def _pieces_of(answer: Any) -> AsyncIterator[str]:
         async for piece in answer.async_response_gen():
             yield piece
     elif isinstance(answer, StreamingResponse) and answer.response_txt is None:
-        async for piece in iterate_in_thread(answer.response_gen or iter(())):
+        async for piece in iterate_in_thread(answer.response_gen):
             yield piece
     else:
         yield str(answer)

@@ -220,7 +220,8 @@ class HTMLReader(BaseReader):
             warnings.simplefilter("ignore")  # of texts that look like a path or like XML
             page = library.BeautifulSoup(Path(file).read_bytes(), "html.parser")
         title = {} if page.title is None else {"title": " ".join(page.title.get_text().split())}
-        main = page.find("main") or page.find(role="main") or page
+        marked = (page.find("main"), page.find(role="main"))
+        main = next((one for one in marked if one is not None and one.get_text(strip=True)), page)
         for one in [*main(_HIDDEN_TAGS), *main(role=_HIDDEN_ROLES), *main("a", class_="headerlink")]:
             one.decompose()
         return [_document(_text_of_page(main), extra_info, **title)]

@@ -300,6 +300,8 @@ def test_html_gives_the_text_that_is_seen(tmp_path: Path) -> None:
     (tmp_path / "x.html").write_text("<title>T</title><p>Aside</p><div role=main><p>Tides.</p></div><p>Below</p>")
     [found] = HTMLReader().load_data(tmp_path / "x.html")
     assert (found.text, found.metadata) == ("Tides.", {"title": "T"})
+    (tmp_path / "x.html").write_text("<main></main><p>Tides.</p>")
+    assert HTMLReader().load_data(tmp_path / "x.html")[0].text == "Tides."
     page = "<p>One\n <i>two</i>\n</p>tail<ul><li>a<li>b</ul><table><tr><td>c</td><td>d</td></tr></table>"
     page += "<pre>if x:\n    y</pre>e<br>f<!-- g -->"
     (tmp_path / "x.html").write_text(page)
